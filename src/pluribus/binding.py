@@ -1,0 +1,182 @@
+"""Binding: member z is a set of tensors for the user's own code.
+
+A `Binding` keeps the network's tensors, those that all members share and those that each member has
+for itself (`[members, ...]`), and gives the complete set of any member. A `Skeleton` is the user's
+code without tensors: filled with a member's set it is that member. The tensors stay in it until the
+next filling, so code that runs the network again during backward (gradient checkpointing) finds
+them; after `torch.func.functional_call` it would find the wrong ones.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.errors import InputError
+from pluribus.network import Network
+
+Surrounding = Callable[[nn.Module, int], AbstractContextManager[Any]]
+"""Of a module and a batch size, the context in which the module runs as one row."""
+
+
+class Binding(nn.Module):
+    """The tensors of all members. Subclasses change what a row is, or how it gets its tensors.
+
+    Args:
+        network: Whose tensors these are.
+        own: By name, the tensors that each member has for itself, `[members, ...]`; all others are
+            shared.
+        members: How many members there are.
+    """
+
+    def __init__(self, network: Network, own: Mapping[str, Tensor], members: int) -> None:
+        super().__init__()
+        self.members = members
+        self.prior: Binding | None = None
+        self.prior_scale = 0.0
+        self.shared, self.own = nn.Module(), nn.Module()
+        persistent = network.persistent()
+        for name, tensor in network.tensors().items():
+            tree, value = (self.own, own[name]) if name in own else (self.shared, tensor.detach().clone())
+            if isinstance(tensor, nn.Parameter):
+                value = nn.Parameter(value, tensor.requires_grad)
+            plant(tree, name, value, persistent=name in persistent)
+
+    def freeze(self) -> "Binding":
+        """The same tensors for inference: no gradients, and nothing left to compute before a run."""
+        return copy.deepcopy(self).requires_grad_(False)
+
+    def add_prior(self, prior: "Binding", scale: float) -> None:
+        """Adds `scale` times the output of a fixed network, the same row of `prior`, to every row."""
+        self.prior, self.prior_scale = prior.requires_grad_(False), scale
+
+    def rows(self) -> Sequence[Any]:
+        """The rows of `ensemble(x)` in the present mode."""
+        return range(self.members)
+
+    def pick(self, members: Sequence[Any]) -> Sequence[Any]:
+        """The rows that a user names by their positions in eval mode."""
+        for member in members:
+            if type(member) is not int or not 0 <= member < self.members:
+                raise InputError(
+                    f"members must be positions from 0 to {self.members - 1}, however: {member!r}."
+                )
+        return members
+
+    def draw(self, draws: int) -> Sequence[Any]:
+        """Fresh rows; only where rows are random."""
+        raise InputError(
+            f"draws= is for methods whose members are random, however: this one has {self.members} "
+            "fixed members. Leave draws out, or name rows with members=[...]."
+        )
+
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """The tensors that all rows have in common."""
+        return tensors(self.shared)
+
+    def own_tensors(self, rows: slice = slice(None)) -> dict[str, Tensor]:
+        """The tensors of some rows, `[rows, ...]`."""
+        return {name: tensor[rows] for name, tensor in tensors(self.own).items()}
+
+    def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
+        """The complete tensors of one row after the other."""
+        shared = self.shared_tensors()
+        if torch.is_grad_enabled():
+            # One unbind, whose backward stacks once; slices would each add a zero of the full size.
+            columns = {name: _columns(tensor) for name, tensor in self.own_tensors().items()}
+            for row in rows:
+                yield {**shared, **{name: column[row] for name, column in columns.items()}}
+        else:
+            for row in rows:
+                own = self.own_tensors(slice(row, row + 1))
+                yield {**shared, **{name: tensor[0] for name, tensor in own.items()}}
+
+    def stacked_rows(self) -> Sequence[Any] | None:
+        """The rows that `own_tensors` gives all at once; None where rows are no set of tensors."""
+        return range(self.members)
+
+    def surrounding(self, row: Any) -> Surrounding | None:
+        """What surrounds a run of this row, besides its tensors."""
+        return None
+
+
+def _columns(tensor: Tensor) -> Sequence[Tensor]:
+    # Buffers are updated in place, which torch allows on single views only.
+    return tensor.unbind() if tensor.requires_grad else [tensor[row] for row in range(len(tensor))]
+
+
+def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -> None:
+    """Registers a tensor under a dotted name, making a module for each part of it."""
+    *path, last = name.split(".")
+    for part in path:
+        if part not in tree._modules:
+            tree.add_module(part, nn.Module())
+        tree = tree.get_submodule(part)
+    if isinstance(tensor, nn.Parameter):
+        tree.register_parameter(last, tensor)
+    else:
+        tree.register_buffer(last, tensor, persistent)
+
+
+def tensors(tree: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers of a module by name."""
+    return {**dict(tree.named_parameters()), **dict(tree.named_buffers())}
+
+
+def stack_modules(modules: Sequence[nn.Module], names: set[str]) -> dict[str, Tensor]:
+    """The named tensors of modules of one architecture, `[modules, ...]` each."""
+    columns = [tensors(module) for module in modules]
+    return {name: torch.stack([column[name].detach() for column in columns]) for name in names}
+
+
+def blank(module: nn.Module) -> nn.Module:
+    """A copy of the module's code whose tensors have shapes and no values."""
+
+    def empty(tensor: Tensor) -> Tensor:
+        value = torch.empty_like(tensor, device="meta", requires_grad=False)
+        return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
+
+    return copy.deepcopy(module, {id(tensor): empty(tensor) for tensor in tensors(module).values()})
+
+
+class Skeleton:
+    """The user's code with exchangeable tensors; shared layers and tied tensors stay so.
+
+    Args:
+        module: What `blank` made; copied.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = copy.deepcopy(module)
+        names = {id(tensor): name for name, tensor in tensors(self.module).items()}
+        self._slots: list[tuple[Any, Any, str]] = []
+        for layer in self.module.modules():
+            flat = getattr(layer, "_flat_weights", [])  # an RNN reads this list, not its parameters
+            for container, keys in (
+                (layer._parameters, list(layer._parameters)),
+                (layer._buffers, list(layer._buffers)),
+                (flat, list(range(len(flat)))),
+            ):
+                for key in keys:
+                    if container[key] is not None:  # type: ignore[index]
+                        self._slots.append((container, key, names[id(container[key])]))  # type: ignore[index]
+
+    def fill(self, values: Mapping[str, Tensor]) -> nn.Module:
+        """The module with these tensors in place of those it had."""
+        for container, key, name in self._slots:
+            container[key] = values[name]
+        return self.module
+
+
+def materialise(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
+    """A plain module of the user's class with copies of these tensors."""
+
+    def copied(own: Tensor, value: Tensor) -> Tensor:
+        value = value.detach().clone()
+        return nn.Parameter(value, own.requires_grad) if isinstance(own, nn.Parameter) else value
+
+    own = tensors(module)
+    return copy.deepcopy(module, {id(own[name]): copied(own[name], values[name]) for name in own})

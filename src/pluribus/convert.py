@@ -1,0 +1,120 @@
+"""convert: a network and a method make an Ensemble."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from pluribus.conversion import Conversion
+from pluribus.ensemble import Ensemble
+from pluribus.errors import ConversionError, SettingError
+from pluribus.likelihood import Likelihood
+from pluribus.likelihood import likelihood as likelihood_named
+from pluribus.method import Choice, Method
+from pluribus.methods.single import Single
+from pluribus.network import Network
+from pluribus.network.output import Output
+from pluribus.settings import whole
+from pluribus.surgery import Selector, Site, find_sites, select
+from pluribus.surgery.select import there_are
+
+Overrides = Mapping[str, Method | Mapping[str, Any]]
+
+
+def convert(
+    model: nn.Module | Callable[[], nn.Module],
+    method: Method,
+    likelihood: str | Likelihood = "categorical",
+    *,
+    example: Any = None,
+    include: Selector | None = None,
+    exclude: Selector | None = None,
+    overrides: Overrides | None = None,
+    output: Output = None,
+    seed: int = 0,
+) -> Ensemble:
+    """Turns a network into an ensemble; the network is copied and not touched.
+
+    Args:
+        model: A module, or a factory of one, which some methods call once for each member.
+        method: What the ensemble is, such as `DeepEnsembles(members=4)`.
+        likelihood: What the outputs mean: `categorical`, `bernoulli`, `gaussian`, `point`, or a
+            `Likelihood`.
+        example: One input as the network takes it: a tensor, a tuple, or a dict of keyword inputs.
+            Made from the network where a method needs it.
+        include: The layers to convert, by type, name pattern (`fnmatch`, `*` crosses dots) or
+            predicate of name and layer, or several of these; all that the method can.
+        exclude: The layers to leave as they are, likewise.
+        overrides: By name pattern, settings that differ for some layers: a dict of them, the method
+            with them, or `Single()` to leave the layer; the last match wins.
+        output: What of the returned values is the prediction: a key, a position or a function; found
+            by itself where it is the only tensor or called `logits`.
+        seed: Of everything random in the conversion; same seed, same ensemble.
+
+    Example:
+        >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=4))
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([4, 7, 2])
+    """
+    if not isinstance(method, Method):
+        raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), however: {method!r}.")
+    whole("seed", seed, least=0)
+    family = likelihood_named(likelihood)
+    network = Network(model, example, output)
+    choices = choose(network, method, include, exclude, overrides or {})
+    return assemble(network, method, family, choices, seed)
+
+
+def choose(
+    network: Network,
+    method: Method,
+    include: Selector | None,
+    exclude: Selector | None,
+    overrides: Overrides,
+) -> list[Choice]:
+    """What the user wants of every layer; raises for any problem before anything is changed."""
+    sites = find_sites(network.module)
+    included = set(sites if include is None else select(sites, include, "include"))
+    excluded = set() if exclude is None else set(select(sites, exclude, "exclude"))
+    methods: dict[Site, Method | None] = dict.fromkeys(sites, method)
+    for pattern, override in overrides.items():
+        changed = None if isinstance(override, Single) else method.changed(override, pattern)
+        methods |= dict.fromkeys(select(sites, pattern, f"overrides[{pattern!r}]"), changed)
+
+    def choice(site: Site) -> Choice:
+        reason = method.left(site)
+        if site not in included:
+            reason = "not included"
+        elif site in excluded:
+            reason = "excluded"
+        elif methods[site] is None:
+            reason = "left by overrides"
+        picked = include is not None and not reason
+        return Choice(site, None if reason else methods[site], reason, picked)
+
+    choices = [choice(site) for site in sites]
+    if not isinstance(method, Single) and not any(choice.method for choice in choices):
+        raise ConversionError(
+            f"{type(method).__name__} must have a layer to convert, however: all are left "
+            f"({', '.join(sorted({choice.reason for choice in choices})) or 'there is none'}). "
+            + there_are(sites)
+        )
+    return choices
+
+
+def assemble(
+    network: Network, method: Method, likelihood: Likelihood, choices: Sequence[Choice], seed: int
+) -> Ensemble:
+    """The ensemble that a method makes of a network when every layer's fate is decided."""
+    built = method.build(network, choices, seed)
+    conversion = Conversion(f"{method} on {network.kind}", built.rows, built.notes)
+    selection = [
+        {
+            "name": choice.site.name,
+            "settings": None if choice.method is None else choice.method.to_dict(),
+            "reason": choice.reason,
+            "picked": choice.picked,
+        }
+        for choice in choices
+    ]
+    return Ensemble(network, method, likelihood, built, conversion, selection, seed)

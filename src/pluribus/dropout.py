@@ -1,0 +1,205 @@
+"""Dropout with kept masks: every dropout of a forward pass takes its mask from one seed.
+
+Layers (`nn.Dropout`), functions (`F.dropout`), attention (`scaled_dot_product_attention`,
+`multi_head_attention_forward`) and recurrent layers are all met where they call torch, so nothing
+has to be replaced and nothing can be skipped.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from pluribus.errors import InputError
+
+ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
+
+
+def keep_mask(shape: Sequence[int], rate: float, seed: int) -> Tensor:
+    """1 for a kept unit and 0 for a dropped one, the same on every device and for every dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(list(shape), generator=generator) >= rate).float()
+
+
+class KeptMasks(TorchFunctionMode):
+    """Gives the dropouts of one forward pass the masks of one draw, whoever calls them.
+
+    Masks follow from the seed and the order of the calls. An axis of the size of the batch gets one
+    mask for all samples. While any such mode is on, torch takes none of its fused attention paths,
+    which would skip dropout.
+    """
+
+    def __init__(self, seed: int, batch: int) -> None:
+        super().__init__()
+        self.seed, self.batch, self.calls = seed, batch, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        rule = RULES.get(func)
+        return rule(self, func, *args, **(kwargs or {})) if rule else func(*args, **(kwargs or {}))
+
+    def mask(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
+        """The next mask, broadcast to `values`; with `features`, one for each entry of the first axes."""
+        shape = list(values.shape)
+        if self.batch in shape:
+            shape[shape.index(self.batch)] = 1
+        if features is not None:
+            shape[features:] = [1] * (len(shape) - features)
+        self.calls += 1
+        return keep_mask(shape, rate, (self.seed * 1_000_003 + self.calls) % (1 << 63)).to(values)
+
+    def drop(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
+        """Eq. (1): `values` with dropped units, the others scaled."""
+        return values * self.mask(values, rate, features) / max(1 - rate, torch.finfo(values.dtype).tiny)
+
+
+def _dropout(features: int | None = None) -> Callable[..., Tensor]:
+    def rule(
+        masks: KeptMasks, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        if not training or not p:
+            return input
+        dropped = masks.drop(input, p, features)
+        return input.copy_(dropped) if inplace else dropped
+
+    return rule
+
+
+def _alpha_dropout(features: int | None = None) -> Callable[..., Tensor]:
+    def rule(
+        masks: KeptMasks, func: Any, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+    ) -> Tensor:
+        if not training or not p:
+            return input
+        keep = masks.mask(input, p, features)
+        scale = ((1 - p) * (1 + p * ALPHA**2)) ** -0.5
+        dropped = scale * (input * keep + ALPHA * (1 - keep) - ALPHA * p)
+        return input.copy_(dropped) if inplace else dropped
+
+    return rule
+
+
+def _attention(
+    masks: KeptMasks,
+    func: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`scaled_dot_product_attention` written out, because its dropout cannot be given a mask."""
+    if not dropout_p:
+        return func(  # type: ignore[no-any-return]
+            query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return masks.drop(scores.softmax(-1), dropout_p) @ value
+
+
+def _multi_head_attention(masks: KeptMasks, func: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    """`multi_head_attention_forward`: torch gives the attention weights, the rest is written out."""
+    call = inspect.signature(func).bind(*args, **kwargs)
+    call.apply_defaults()
+    given: dict[str, Any] = dict(call.arguments)
+    rate = given["dropout_p"]
+    if not given["training"] or not rate:
+        return func(*args, **kwargs)  # type: ignore[no-any-return]
+    if given["bias_k"] is not None or given["add_zero_attn"]:
+        raise InputError("dropout in attention with bias_k or add_zero_attn cannot be kept; exclude the layer.")
+    changed = {"dropout_p": 0.0, "need_weights": True, "average_attn_weights": False}
+    weights = func(**{**given, **changed})[1]  # [batch, heads, targets, sources], no batch if unbatched
+    weights = masks.drop(weights, rate)
+    size, heads = given["embed_dim_to_check"], given["num_heads"]
+    bias = given["in_proj_bias"]
+    matrix = given["v_proj_weight"] if given["use_separate_proj_weight"] else given["in_proj_weight"][2 * size :]
+    value = F.linear(given["value"], matrix, None if bias is None else bias[2 * size :])
+    value = value.unflatten(-1, (heads, -1)).movedim(0, -2)  # [batch, heads, sources, size]
+    joined = (weights @ value).movedim(-2, 0).flatten(-2)  # [targets, batch, heads * size]
+    output = F.linear(joined, given["out_proj_weight"], given["out_proj_bias"])
+    if not given["need_weights"]:
+        return output, None
+    return output, weights.mean(-3) if given["average_attn_weights"] else weights
+
+
+def _recurrent(masks: KeptMasks, func: Any, *args: Any) -> Any:
+    """An RNN layer by layer, dropout in between."""
+    packed = not isinstance(args[3], bool)  # then the batch sizes come second
+    layers, rate, training = args[5:8] if packed else args[4:7]
+    if not training or not rate or layers == 1:
+        return func(*args)
+    if packed:
+        raise InputError("dropout inside an RNN on packed sequences cannot be kept; pass padded sequences.")
+    input, state, weights, biases, _, _, _, both_ways, batch_first = args
+    ways, per_layer, finals = 1 + both_ways, len(weights) // layers, []
+    for layer in range(layers):
+        if layer:
+            input = masks.drop(input, rate)
+        rows = slice(layer * ways, (layer + 1) * ways)
+        start = tuple(part[rows] for part in state) if isinstance(state, tuple) else state[rows]
+        own = weights[layer * per_layer : (layer + 1) * per_layer]
+        input, *final = func(input, start, own, biases, 1, 0.0, False, both_ways, batch_first)
+        finals.append(final)
+    return input, *(torch.cat(parts) for parts in zip(*finals, strict=True))
+
+
+RULES: dict[Any, Callable[..., Any]] = {
+    F.dropout: _dropout(),
+    torch.dropout: _dropout(),
+    F.dropout1d: _dropout(2),
+    F.dropout2d: _dropout(2),
+    F.dropout3d: _dropout(2),
+    F.alpha_dropout: _alpha_dropout(),
+    F.feature_alpha_dropout: _alpha_dropout(2),
+    F.scaled_dot_product_attention: _attention,
+    F.multi_head_attention_forward: _multi_head_attention,
+    torch.lstm: _recurrent,
+    torch.gru: _recurrent,
+    torch.rnn_tanh: _recurrent,
+    torch.rnn_relu: _recurrent,
+}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw of all masks: what surrounds a run of the network as one member.
+
+    Attributes:
+        seed: From which the masks follow.
+        owners: Names of the modules whose own code calls dropout; they run with `training` set, and
+            nothing else does.
+    """
+
+    seed: int
+    owners: tuple[str, ...]
+
+    @contextmanager
+    def __call__(self, module: nn.Module, batch: int) -> Iterator[None]:
+        layers = [module.get_submodule(owner) for owner in self.owners]
+        before = [layer.training for layer in layers]
+        try:
+            for layer in layers:
+                layer.training = True
+            with KeptMasks(self.seed, batch):
+                yield
+        finally:
+            for layer, training in zip(layers, before, strict=True):
+                layer.training = training

@@ -1,0 +1,1 @@
+"""Running the members: plans, runs, and what they cost."""

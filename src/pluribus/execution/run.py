@@ -1,0 +1,226 @@
+"""Running rows: one after the other, or all at once where that is faster, with the same results."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.binding import Binding, Skeleton, Surrounding, blank, materialise
+from pluribus.errors import InputError, PluribusError
+from pluribus.members import join
+from pluribus.network.inputs import Inputs
+from pluribus.network.output import Output, select_output
+
+STACKED_LAYERS = (nn.Linear, nn.LayerNorm)
+STACKED_WORK = 2e8
+"""Multiply-adds of one row above which stacking gains nothing (benchmarks/stacking.py)."""
+
+
+class Runner:
+    """Runs the rows of a binding through the user's code.
+
+    Args:
+        module: The user's network; only its code is kept.
+        output: What of the returned values is the prediction.
+
+    Attributes:
+        reason: Why rows of this network run one after the other; empty where they may be stacked.
+        refused: By train mode and gradients, why the code of the network could not be stacked after all.
+    """
+
+    def __init__(self, module: nn.Module, output: Output = None) -> None:
+        self.module = blank(module)
+        self.output = output
+        self.reason = _why_looped(module)
+        self.refused: dict[tuple[bool, bool], str] = {}
+        self._skeletons: list[Skeleton] = []
+        self._prior: Runner | None = None
+
+    def train(self, mode: bool) -> None:
+        """Puts the user's code into train or eval mode; prior networks stay in eval mode."""
+        for module in (self.module, *(skeleton.module for skeleton in self._skeletons)):
+            module.train(mode)
+
+    def modes(self) -> list[bool]:
+        """The mode of every module of the user's code."""
+        return [layer.training for layer in self.module.modules()]
+
+    def set_modes(self, modes: Sequence[bool]) -> None:
+        """Puts every module back into the mode it had."""
+        for module in (self.module, *(skeleton.module for skeleton in self._skeletons)):
+            for layer, mode in zip(module.modules(), modes, strict=True):
+                layer.training = mode
+
+    def __call__(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
+        """The predictions of some rows on one batch, `[rows, batch, ...]`."""
+        outputs = self._outputs(binding, rows, inputs)
+        if binding.prior is None:
+            return outputs
+        with torch.no_grad():
+            prior = self._prior_runner(binding.prior, rows, inputs)
+        return outputs + binding.prior_scale * prior
+
+    def split(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
+        """The predictions of each row on a batch of its own."""
+        return self._looped(binding, rows, inputs)
+
+    def member(self, binding: Binding, position: int) -> nn.Module:
+        """One row of eval mode as a plain module."""
+        row = binding.pick([position])[0]
+        with torch.no_grad():
+            network = materialise(self.module, next(iter(binding.bind([row])))).eval()
+        network.register_forward_hook(Select(self.output))
+        surrounding = binding.surrounding(row)
+        prior = binding.prior and self._prior_runner.member(binding.prior, position)
+        if surrounding is None and prior is None:
+            return network
+        return Member(network, surrounding, prior, binding.prior_scale).eval()
+
+    @property
+    def _prior_runner(self) -> "Runner":
+        if self._prior is None:
+            self._prior = Runner(self.module, self.output)
+            self._prior.train(False)
+        return self._prior
+
+    def _outputs(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
+        if self._stacks(binding, rows, inputs.batch):
+            try:
+                return self._stacked(binding, inputs)
+            except RuntimeError as error:  # the user's code does something that vmap cannot
+                outputs = join(self._looped(binding, rows, [inputs] * len(rows)))
+                self.refused[self._mode] = str(error).splitlines()[0]
+                return outputs
+        return join(self._looped(binding, rows, [inputs] * len(rows)))
+
+    def _looped(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
+        outputs = []
+        for position, (row, values, tensors) in enumerate(zip(rows, inputs, binding.bind(rows), strict=True)):
+            # With gradients each row keeps its tensors until the next call: backward may run it again.
+            module = self._skeleton(position if torch.is_grad_enabled() else 0).fill(tensors)
+            surrounding = binding.surrounding(row)
+            with surrounding(module, values.batch) if surrounding else nullcontext():
+                outputs.append(self._call(module, values))
+        return outputs
+
+    def _stacked(self, binding: Binding, inputs: Inputs) -> Tensor:
+        skeleton, shared = self._skeleton(0), binding.shared_tensors()
+
+        def row(own: dict[str, Tensor]) -> Tensor:
+            module = skeleton.fill({**shared, **own})
+            return select_output(module(*inputs.args, **inputs.keywords), self.output)
+
+        try:
+            # Code that hooks saved tensors (gradient checkpointing) would run rows again outside of vmap.
+            with torch.autograd.graph.disable_saved_tensors_hooks("checkpointing cannot be stacked"):
+                return torch.vmap(row)(binding.own_tensors())
+        finally:
+            self._skeletons.remove(skeleton)  # it holds tensors that mean nothing outside of vmap
+
+    def _stacks(self, binding: Binding, rows: Sequence[Any], batch: int) -> bool:
+        if self.reason or self._mode in self.refused or len(rows) < 2 or rows != binding.stacked_rows():
+            return False
+        own = binding.own_tensors()
+        work = batch * sum(tensor[0].numel() for tensor in own.values())
+        return bool(own) and work <= STACKED_WORK
+
+    @property
+    def _mode(self) -> tuple[bool, bool]:
+        return self.module.training, torch.is_grad_enabled()
+
+    def _skeleton(self, position: int) -> Skeleton:
+        while len(self._skeletons) <= position:
+            self._skeletons.append(Skeleton(self.module))
+        return self._skeletons[position]
+
+    def _call(self, module: nn.Module, inputs: Inputs) -> Tensor:
+        try:
+            returned = module(*inputs.args, **inputs.keywords)
+        except (PluribusError, torch.OutOfMemoryError):
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise InputError(_explain(module, inputs, error)) from error
+        outputs = select_output(returned, self.output)
+        if outputs.ndim == 0 or outputs.shape[0] != inputs.batch:
+            raise InputError(
+                f"the network must return one row per sample, {inputs.batch} here, "
+                f"however: shape {tuple(outputs.shape)}. Pick another value with convert(..., output=...)."
+            )
+        return outputs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_skeletons": []}  # they hold tensors of past runs
+
+
+class Select:
+    """A forward hook that returns the prediction alone."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+
+    def __call__(self, module: nn.Module, args: Any, returned: Any) -> Tensor:
+        return select_output(returned, self.output)
+
+
+class Member(nn.Module):
+    """One row that is more than a network.
+
+    Args:
+        network: The user's network with this row's tensors.
+        surrounding: What surrounds its runs, such as kept dropout masks.
+        prior: A fixed network whose output is added.
+        prior_scale: The factor of that output.
+    """
+
+    def __init__(
+        self, network: nn.Module, surrounding: Surrounding | None, prior: nn.Module | None, prior_scale: float
+    ) -> None:
+        super().__init__()
+        self.network, self.prior = network, prior
+        self.surrounding, self.prior_scale = surrounding, prior_scale
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The row's prediction, `[batch, ...]`."""
+        batch = Inputs(args, kwargs).batch
+        with self.surrounding(self.network, batch) if self.surrounding else nullcontext():
+            outputs: Tensor = self.network(*args, **kwargs)
+        if self.prior is None:
+            return outputs
+        with torch.no_grad():
+            prior = self.prior(*args, **kwargs)
+        return outputs + self.prior_scale * prior
+
+
+def _why_looped(module: nn.Module) -> str:
+    """Why rows of this network run one after the other; empty where they may be stacked."""
+    for name, layer in module.named_modules():
+        own = (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+        if own and not isinstance(layer, STACKED_LAYERS):
+            return f"{name or 'the network itself'} is a {type(layer).__name__}"
+    return ""
+
+
+def _explain(module: nn.Module, inputs: Inputs, error: Exception) -> str:
+    """An error from inside the network, with the layer in which it happened and what that layer got."""
+    names = {id(layer): name for name, layer in module.named_modules()}
+    place, got = "the network", str(inputs)
+    for frame in _frames(error.__traceback__):
+        layer = frame.get("self")
+        if isinstance(layer, nn.Module) and names.get(id(layer)):
+            tensors = [value for key, value in frame.items() if key != "self" and isinstance(value, Tensor)]
+            place = f"layer {names[id(layer)]} ({type(layer).__name__})"
+            got = str(Inputs(tuple(tensors[:1]), {}))
+    return (
+        f"{place} failed, on {got}: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}. "
+        f"The network was called with {inputs}; check shapes, number of channels, dtype and device "
+        "(images must be floating point: x.float() / 255)."
+    )
+
+
+def _frames(traceback: TracebackType | None) -> Any:
+    while traceback is not None:
+        yield traceback.tb_frame.f_locals
+        traceback = traceback.tb_next

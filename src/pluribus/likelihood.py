@@ -1,0 +1,265 @@
+"""What a network's outputs mean: how well each member fits a target, and what all of them predict."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pluribus.errors import InputError, SettingError
+from pluribus.members import fold, fork, unfold
+from pluribus.prediction import (
+    BernoulliPrediction,
+    CategoricalPrediction,
+    GaussianPrediction,
+    PointPrediction,
+    Prediction,
+    align,
+    gaussian_log_density,
+    precise,
+)
+from pluribus.settings import Settings, nearest, positive
+
+IGNORED = -100  # torch's own mark of a position without a class
+VARIANCE_FLOOR = 1e-6  # keeps the density finite where a network is sure of itself
+MISSING = "Drop these samples or fill in what is missing."
+ROUNDING = 1e-3  # how far a sum of half-precision probabilities may be from one
+
+
+def check_finite(name: str, values: Tensor, remedy: str) -> None:
+    """Refuse NaN and infinity, saying how many there are."""
+    lost = values.numel() - int(values.isfinite().sum())
+    if lost:
+        raise InputError(
+            f"{name} must be finite, however: {lost} of {values.numel()} are NaN or infinite. {remedy}"
+        )
+
+
+def check_outputs(outputs: Tensor) -> None:
+    """Refuse outputs without a member and a batch axis."""
+    if outputs.ndim < 2 or not len(outputs):
+        raise InputError(
+            "outputs must be [members, batch, ...] with at least 1 member, "
+            f"however: shape {tuple(outputs.shape)}. Use fork to give a plain batch a member axis."
+        )
+
+
+def check_classes(outputs: Tensor) -> None:
+    """Refuse outputs without an axis of at least two classes."""
+    check_outputs(outputs)
+    if outputs.ndim < 3 or outputs.shape[2] < 2:
+        raise InputError(
+            "Categorical outputs must be [members, batch, classes, ...] with at least 2 classes, "
+            f"however: shape {tuple(outputs.shape)}. Use Bernoulli for a single logit."
+        )
+
+
+def class_indices(target: Tensor, outputs: Tensor) -> Tensor:
+    """Check indices `[batch, ...]`: one per sample or position, from 0, or -100 for a position to ignore."""
+    target, classes = align(target.long(), outputs[0, :, 0].shape), outputs.shape[2]
+    dense = target.ndim > 1
+    known = (target >= 0) & (target < classes) | (target == IGNORED) & dense
+    if not known.all():
+        raise InputError(
+            f"class indices must lie in 0 to {classes - 1}, "
+            + f"or be {IGNORED} to be ignored, " * dense
+            + f"however: {target[~known][0].item()}. Number the classes from 0, or widen the last layer."
+        )
+    return target
+
+
+def class_probabilities(target: Tensor, outputs: Tensor) -> Tensor:
+    """Check probabilities, `[batch, classes, ...]`, that sum to one over the classes."""
+    shape = tuple(outputs.shape[1:])
+    if target.numel() != outputs[0].numel():
+        raise InputError(
+            f"class targets must be whole numbers, or probabilities of shape {shape}, "
+            f"however: {target.dtype} of shape {tuple(target.shape)}. Use target.long() for class indices."
+        )
+    target = align(target, shape).to(outputs.dtype)
+    sums = target.sum(1)
+    if not (target >= 0).all() or not ((sums - 1).abs() <= ROUNDING).all():
+        raise InputError(
+            "target probabilities must be at least 0 and sum to one over the classes, however: they start at "
+            f"{target.min():g} and sum to {sums.min():g} to {sums.max():g}. Use softmax on logits."
+        )
+    return target
+
+
+def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tensor, Tensor]:
+    """Means and variances of the members, `[members, batch, ...]` each.
+
+    Without a precision, axis 2 holds the means and then as many raw variances, which softplus makes
+    positive. With one, the outputs are the means, and every variance is `1 / precision`.
+    """
+    check_outputs(outputs)
+    outputs = precise(outputs)
+    if precision is not None:
+        return outputs, outputs.new_tensor(1 / precision).expand_as(outputs)
+    if outputs.ndim < 3 or outputs.shape[2] % 2:
+        raise InputError(
+            "Gaussian outputs must be [members, batch, means then raw variances, ...], an even number, "
+            f"however: shape {tuple(outputs.shape)}. Give the network two outputs per target, "
+            "or the likelihood a precision."
+        )
+    means, raw = outputs.chunk(2, 2)
+    return means, F.softplus(raw) + VARIANCE_FLOOR
+
+
+def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Finite outputs, and weights `[members]` as precise as the summaries; uniform unless given."""
+    check_outputs(outputs)
+    check_finite("outputs", outputs, "Lower the learning rate or normalise the inputs.")
+    members, like = len(outputs), precise(outputs[:0])
+    if weights is None:
+        return outputs, like.new_full((members,), 1 / members)
+    if weights.shape != (members,) or not (weights >= 0).all() or abs(weights.sum().item() - 1) > ROUNDING:
+        raise InputError(
+            f"weights must be {members} numbers of at least 0 that sum to one, "
+            f"however: {weights.tolist()}. Divide them by their sum."
+        )
+    weights = weights.to(like)
+    return outputs, weights / weights.sum()
+
+
+def per_sample(values: Tensor) -> Tensor:
+    """Mean over all axes but the first two, `[members, batch]`."""
+    return values.unsqueeze(-1).flatten(2).mean(2)
+
+
+@dataclass(frozen=True)
+class Likelihood(Settings, ABC):
+    """The distribution of a target that a network's outputs stand for."""
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Negative log-likelihood of each member on each sample, `[members, batch]`.
+
+        Outputs are `[members, batch, ...]`, targets `[batch, ...]`. What a sample has several of,
+        targets or positions, is averaged.
+        """
+
+    @abstractmethod
+    def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> Prediction:
+        """Read outputs `[members, batch, ...]` as one mixture.
+
+        Weights, `[members]`, are at least 0 and sum to one; uniform unless given.
+        """
+
+
+@dataclass(frozen=True)
+class Categorical(Likelihood):
+    """One of several classes: outputs are logits, `[members, batch, classes, ...]`.
+
+    Targets are class indices, `[batch, ...]`, where -100 leaves out a position of a dense target, or
+    probabilities, `[batch, classes, ...]`. Two sure members that disagree are undecided together:
+
+    >>> prediction = Categorical().prediction(torch.tensor([[[99.0, 0.0]], [[0.0, 99.0]]]))
+    >>> prediction.probabilities, prediction.mutual_information
+    (tensor([[0.5000, 0.5000]]), tensor([0.6931]))
+    """
+
+    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+        check_classes(outputs)
+        members, logits = len(outputs), precise(outputs)
+        read = class_probabilities if target.is_floating_point() else class_indices
+        target = read(target, logits)
+        losses = F.cross_entropy(fold(logits), fold(fork(target, members)), reduction="none")
+        counted = per_sample(fork(target != IGNORED, 1).to(losses.dtype))
+        return per_sample(unfold(losses, members)) / counted.masked_fill(counted == 0, 1)
+
+    def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> CategoricalPrediction:
+        check_classes(outputs)
+        return CategoricalPrediction(*mixture(outputs, weights), precise(outputs).log_softmax(2))
+
+
+@dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """Yes or no, once or for several labels: outputs are logits of yes, targets of the same shape in [0, 1].
+
+    >>> prediction = Bernoulli().prediction(torch.tensor([[99.0], [-99.0]]), torch.tensor([0.75, 0.25]))
+    >>> prediction.probabilities, prediction.labels
+    (tensor([0.7500]), tensor([1]))
+    """
+
+    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+        check_outputs(outputs)
+        logits = precise(outputs)
+        target = align(target, logits.shape[1:]).to(logits.dtype)
+        known = (target >= 0) & (target <= 1)
+        if not known.all():
+            raise InputError(
+                f"Bernoulli targets must lie in 0 to 1, however: {target[~known][0].item():g}. "
+                "Use Categorical for classes."
+            )
+        target = fork(target, len(logits))
+        return per_sample(F.binary_cross_entropy_with_logits(logits, target, reduction="none"))
+
+    def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> BernoulliPrediction:
+        members, weights = mixture(outputs, weights)
+        logits = precise(members)
+        logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
+        return BernoulliPrediction(members, weights, logs)
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """Numbers with noise: outputs hold means, and raw variances unless the precision is given.
+
+    `precision` is 1 over the variance of the noise, above 0. Without it, axis 2 of the outputs holds the
+    means of all targets, then as many raw variances. Members N(±1, 0.1²) are far apart together:
+
+    >>> prediction = Gaussian(precision=100).prediction(torch.tensor([[1.0], [-1.0]]))
+    >>> prediction.std, prediction.interval(0.9)
+    (tensor([1.0050]), (tensor([-1.1282]), tensor([1.1282])))
+    """
+
+    precision: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision is not None:
+            positive("precision", self.precision)
+
+    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+        check_finite("targets", target, MISSING)
+        return per_sample(-gaussian_log_density(target, *gaussian_parameters(outputs, self.precision)))
+
+    def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
+        parameters = gaussian_parameters(outputs, self.precision)
+        return GaussianPrediction(*mixture(outputs, weights), *parameters)
+
+
+@dataclass(frozen=True)
+class Point(Likelihood):
+    """Numbers without a model of noise: outputs and targets have one shape, the loss is the squared error.
+
+    >>> Point().losses(torch.tensor([[1.0], [4.0]]), torch.tensor([2.0]))
+    tensor([[1.],
+            [4.]])
+    """
+
+    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+        check_outputs(outputs)
+        check_finite("targets", target, MISSING)
+        means = precise(outputs)
+        return per_sample((means - align(target, means.shape[1:]).to(means.dtype)).square())
+
+    def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> PointPrediction:
+        return PointPrediction(*mixture(outputs, weights), precise(outputs))
+
+
+def likelihood(value: str | Likelihood) -> Likelihood:
+    """Find a likelihood by its name: categorical, bernoulli, gaussian or point. Others pass through.
+
+    >>> likelihood("gaussian")
+    Gaussian(precision=None)
+    """
+    known = Likelihood.known()
+    if isinstance(value, Likelihood):
+        return value
+    if value not in known:
+        raise SettingError(
+            f"likelihood must be one of {', '.join(known)}, however: {value!r}.{nearest(str(value), known)}"
+        )
+    return known[value]()

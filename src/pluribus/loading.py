@@ -1,0 +1,135 @@
+"""load and from_checkpoints: ensembles from files."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.checkpoint import read_folder, read_tensors
+from pluribus.convert import assemble, convert
+from pluribus.ensemble import Ensemble
+from pluribus.errors import CheckpointError
+from pluribus.likelihood import Likelihood
+from pluribus.method import Choice, Method
+from pluribus.methods.deep_ensembles import DeepEnsembles
+from pluribus.network import Network
+from pluribus.network.output import Output
+from pluribus.surgery import find_sites
+
+Model = nn.Module | Callable[[], nn.Module]
+PREFIXES = ("module.", "_orig_mod.")
+"""What data parallelism and compilation put before the names in a state_dict."""
+
+
+def load(path: str | Path, model: Model, *, example: Any = None, output: Output = None) -> Ensemble:
+    """An ensemble that `ensemble.save` wrote; it predicts bit for bit what it did.
+
+    Args:
+        path: The folder.
+        model: The network it was made from, or its factory; the weights do not matter.
+        example: As for `convert`.
+        output: As for `convert`; needed again where it was a function.
+    """
+    settings, saved = read_folder(path)
+    if settings["output_is_function"] and output is None:
+        raise CheckpointError(f"{path} was saved with a function as output=, however: none was given. Pass it.")
+    network = Network(model, example, settings["output"] if output is None else output)
+    ensemble = assemble(
+        network,
+        Method.from_dict(settings["method"]),
+        Likelihood.from_dict(settings["likelihood"]),
+        _choices(network, settings, path),
+        settings["seed"],
+    )
+    _check_fit(ensemble.state_dict(), saved, path)
+    device = ensemble.device
+    # Assigned, not copied: the dtypes are those that were saved.
+    ensemble.load_state_dict({name: tensor.to(device) for name, tensor in saved.items()}, assign=True)
+    return ensemble
+
+
+def from_checkpoints(
+    model: Model,
+    paths: Sequence[str | Path],
+    likelihood: str | Likelihood = "categorical",
+    *,
+    example: Any = None,
+    output: Output = None,
+) -> Ensemble:
+    """A deep ensemble of networks that are already trained.
+
+    Args:
+        model: The architecture, or its factory.
+        paths: One file of weights for each member: `.safetensors`, or a `state_dict` by `torch.save`.
+        likelihood: As for `convert`.
+        example: As for `convert`.
+        output: As for `convert`.
+    """
+    if isinstance(paths, str | Path) or not paths:
+        raise CheckpointError(f"paths must be a list of at least one file, however: {paths!r}.")
+    network = Network(model)
+    method = DeepEnsembles(members=len(paths), start="copy")
+    ensemble = convert(network.module, method, likelihood, example=example, output=output)
+    expected = {name: tensor for name, tensor in network.tensors().items() if name in network.persistent()}
+    states = []
+    for path in paths:
+        state = {_plain(name): tensor for name, tensor in read_tensors(path).items()}
+        aliases = network.persistent() - expected.keys()  # second names of tied parameters
+        state = {name: tensor for name, tensor in state.items() if name not in aliases}
+        _check_fit(expected, state, path)
+        states.append(state)
+    _fill(ensemble, states)
+    return ensemble
+
+
+def _fill(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> None:
+    with torch.no_grad():
+        for name, target in ensemble.state_dict().items():
+            _, tree, own = name.split(".", 2)
+            values = [state[own].to(target) for state in states]
+            if tree == "shared" and not all(torch.equal(value, values[0]) for value in values):
+                raise CheckpointError(
+                    f"frozen tensors are shared and must be equal in all files, however: {own} differs. "
+                    "Unfreeze it with model.requires_grad_(True)."
+                )
+            target.copy_(torch.stack(values) if tree == "own" else values[0])
+
+
+def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) -> list[Choice]:
+    sites = {site.name: site for site in find_sites(network.module)}
+    recorded = [row["name"] for row in settings["selection"]]
+    if recorded != list(sites):
+        odd = sorted(set(recorded) ^ set(sites)) or ["the order of layers"]
+        raise CheckpointError(
+            f"{path} must be loaded with the network it was made from ({settings['network']}), however: "
+            f"{network.kind} differs in {', '.join(odd[:5])}."
+        )
+    return [
+        Choice(
+            sites[row["name"]],
+            None if row["settings"] is None else Method.from_dict(row["settings"]),
+            row["reason"],
+            row["picked"],
+        )
+        for row in settings["selection"]
+    ]
+
+
+def _check_fit(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor], path: str | Path) -> None:
+    wanted = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    came = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    odd = sorted(name for name in wanted.keys() | came.keys() if wanted.get(name) != came.get(name))
+    if odd:
+        shown = ", ".join(f"{name} {wanted.get(name)} and {came.get(name)}" for name in odd[:3])
+        raise CheckpointError(
+            f"{path} must fit the network, however: {len(odd)} tensors differ, expected and saved: {shown}. "
+            "Give the network that was saved."
+        )
+
+
+def _plain(name: str) -> str:
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name

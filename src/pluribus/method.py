@@ -1,0 +1,93 @@
+"""Method: a way of making an ensemble, as a value."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+
+from pluribus.binding import Binding
+from pluribus.conversion import Row
+from pluribus.errors import SettingError
+from pluribus.network import Network
+from pluribus.settings import Settings
+from pluribus.surgery import Site
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to become of one layer.
+
+    Attributes:
+        site: The layer.
+        method: The method with this layer's settings; None leaves the layer as it is.
+        reason: Why it is left.
+        picked: Whether the user named it with `include`.
+    """
+
+    site: Site
+    method: "Method | None"
+    reason: str = ""
+    picked: bool = False
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a method makes of a network.
+
+    Attributes:
+        binding: The tensors of all members.
+        rows: What became of every layer.
+        notes: What else a user should know.
+        no_decay: Names of the binding's parameters that weight decay must leave alone.
+    """
+
+    binding: Binding
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    no_decay: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True)
+class Method(Settings, ABC):
+    """A frozen dataclass of settings that knows how to turn a network into an ensemble."""
+
+    per_layer: ClassVar[frozenset[str]] = frozenset()
+    """Settings that `overrides` may change for single layers."""
+
+    @abstractmethod
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        """The members' tensors and the record of the conversion; may edit `network`, a copy."""
+
+    def left(self, site: Site) -> str:
+        """Why a layer has nothing that this method converts; empty where it has."""
+        if not site.parameters and not site.statistics:
+            return "no parameters"
+        return "frozen" if site.frozen else ""
+
+    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+        """Which samples of a training batch each row sees; None is all of them."""
+        return None
+
+    def changed(self, override: "Method | Mapping[str, Any]", pattern: str) -> Self:
+        """This method with a layer's own settings."""
+        if isinstance(override, Method):
+            if type(override) is not type(self):
+                raise SettingError(
+                    f"overrides[{pattern!r}] must be settings of {type(self).__name__}, or Single() to "
+                    f"leave the layer as it is, however: {override!r}."
+                )
+            override = {
+                name: getattr(override, name)
+                for name in (field.name for field in fields(override))
+                if getattr(override, name) != getattr(self, name)
+            }
+        self.check_names(override)
+        for name in override:
+            if name not in self.per_layer:
+                raise SettingError(
+                    f"overrides[{pattern!r}] may change {', '.join(sorted(self.per_layer)) or 'nothing'} "
+                    f"of {type(self).__name__} for single layers, however: {name!r} holds for all of them."
+                )
+        return replace(self, **override)

@@ -1,0 +1,8 @@
+"""The methods, one file per paper. A new one needs its file, its test, its docs page, and a line here."""
+
+from pluribus.methods.batch_ensemble import BatchEnsemble
+from pluribus.methods.deep_ensembles import DeepEnsembles
+from pluribus.methods.mc_dropout import MCDropout
+from pluribus.methods.single import Single
+
+__all__ = ["BatchEnsemble", "DeepEnsembles", "MCDropout", "Single"]

@@ -1,0 +1,178 @@
+"""BatchEnsemble: one weight matrix, and a rank-1 factor of it for each member.
+
+Wen, Tran & Ba, "BatchEnsemble: an alternative approach to efficient ensemble and lifelong learning",
+ICLR 2020.
+
+    W_m = W ∘ (s_m r_mᵀ)                                                          (1)
+    y = ((x ∘ r_m) Wᵀ) ∘ s_m + b_m                                                (2), the same
+
+    symbol   here
+    M        members
+    s, r     first, second: the factors of the weight's axes 0 and 1 (transposed convolutions have
+             inputs on axis 0)
+
+Cost: M passes of the network, its parameters and M (in + out) more for each layer. In training a
+batch is divided among the members, so that a step costs about one pass.
+Deviations: r and s start from N(1, std²) as in the authors' code. Eq. (1) is used for every matrix
+of the network, those of embeddings, attention and recurrent layers included. A member normalises by
+statistics of its own in BatchNorm; their affine parameters are shared as in the paper.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.binding import Binding, plant, tensors
+from pluribus.conversion import Row
+from pluribus.errors import ConversionError
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.settings import number, whole
+from pluribus.surgery.select import there_are
+
+MATRIX_LAYERS = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.modules.conv._ConvNd,
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.MultiheadAttention,
+    nn.RNNBase,
+)
+
+
+def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Eq. (1) for several members.
+
+    Args:
+        weight: `[a, b, ...]`; with g groups, element (i, j) belongs to entry (i g // a) b + j of axis 1.
+        first: Factors of axis 0, `[members, a]`.
+        second: Factors of axis 1 of all groups, `[members, g b]`.
+
+    Returns:
+        `[members, a, b, ...]`.
+    """
+    members, (a, b) = len(first), weight.shape[:2]
+    groups = second.shape[1] // b
+    second = second.view(members, groups, 1, b).expand(-1, -1, a // groups, -1).reshape(members, a, b)
+    factor = first.unsqueeze(2) * second  # s rᵀ
+    return weight * factor.view(members, a, b, *[1] * (weight.ndim - 2))
+
+
+def split_batch(batch: int, members: int) -> list[Tensor]:
+    """A random part of the batch for each member, `[part]` sample indices, sizes equal within one.
+
+    Every part has at least two samples, as BatchNorm needs; in a batch too small for that a random
+    choice of members goes without.
+    """
+    active = max(1, min(members, batch // 2))
+    order, chosen = torch.randperm(batch), torch.randperm(members)[:active].tolist()
+    parts = [order[:0]] * members
+    for member, part in zip(chosen, order.tensor_split(active), strict=True):
+        parts[member] = part
+    return parts
+
+
+class RankOne(Binding):
+    """Shared weights with a rank-1 factor for each member."""
+
+    def __init__(self, network: Network, own: dict[str, Tensor], members: int) -> None:
+        super().__init__(network, own, members)
+        self.first, self.second = nn.Module(), nn.Module()
+
+    def add(self, name: str, groups: int, std: float, generator: torch.Generator) -> None:
+        """Gives the weight of that name its factors, drawn from N(1, std²)."""
+        weight = tensors(self.shared)[name]
+        for tree, size in ((self.first, weight.shape[0]), (self.second, weight.shape[1] * groups)):
+            factor = 1 + std * torch.randn(self.members, size, generator=generator)
+            plant(tree, name, nn.Parameter(factor.to(weight)))
+
+    def own_tensors(self, rows: slice = slice(None)) -> dict[str, Tensor]:
+        shared, second = tensors(self.shared), tensors(self.second)
+        weights = {
+            name: rank_one(shared[name], first[rows], second[name][rows])
+            for name, first in tensors(self.first).items()
+        }
+        return super().own_tensors(rows) | weights
+
+
+@dataclass(frozen=True)
+class BatchEnsemble(Method):
+    """Members that share all weights up to a rank-1 factor.
+
+    Args:
+        members: How many members, at least 1.
+        std: Standard deviation of the initial factors around 1, at least 0; 0 is neutral.
+        repeat: In training, whether every member sees every sample, at M times the cost (the batch
+            is repeated), or each sample one member (the batch is divided, as in the paper).
+
+    Example:
+        >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=5))
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([5, 7, 2])
+    """
+
+    members: int = 4
+    std: float = 0.5
+    repeat: bool = False
+
+    per_layer: ClassVar[frozenset[str]] = frozenset({"std"})
+
+    def __post_init__(self) -> None:
+        whole("members", self.members)
+        number("std", self.std, least=0)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        held = network.tensors()
+        matrices = {choice.site: _matrices(choice, held) for choice in choices}
+        if not any(matrices.values()):
+            raise ConversionError(
+                "BatchEnsemble needs a trained weight matrix, however: no chosen layer has one. "
+                + there_are([choice.site for choice in choices])
+            )
+        own = {
+            name: torch.stack([held[name].detach()] * self.members)
+            for choice in choices
+            for name in _own_names(choice, matrices[choice.site], held)
+        }
+        binding = RankOne(network, own, self.members)
+        generator = torch.Generator().manual_seed(seed)
+        for choice in choices:
+            for name in matrices[choice.site]:
+                if name not in tensors(binding.first):  # tied weights have one factor
+                    groups = getattr(choice.site.module, "groups", 1)
+                    binding.add(name, groups, choice.method.std, generator)  # type: ignore[union-attr]
+        factors = {f"{axis}.{name}" for axis in ("first", "second") for name in tensors(binding.first)}
+        rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
+        return Built(binding, rows, no_decay=frozenset(factors))
+
+    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+        return None if self.repeat else split_batch(batch, rows)
+
+
+def _matrices(choice: Choice, held: dict[str, Tensor]) -> list[str]:
+    """The trained matrices of a chosen layer; a bare parameter such as a class token `[1, 1, n]` is none."""
+    known = isinstance(choice.site.module, MATRIX_LAYERS)
+
+    def is_matrix(tensor: Tensor) -> bool:
+        return tensor.ndim >= 2 and (known or min(tensor.shape[:2]) > 1)
+
+    return [name for name in choice.site.trained if choice.method and is_matrix(held[name])]
+
+
+def _own_names(choice: Choice, matrices: list[str], held: dict[str, Tensor]) -> list[str]:
+    """Biases of layers with factors (Eq. 2), and running statistics."""
+    biases = [name for name in choice.site.trained if matrices and held[name].ndim == 1]
+    return biases + (list(choice.site.statistics) if choice.method else [])
+
+
+def _row(choice: Choice, matrices: list[str], members: int) -> Row:
+    site = choice.site
+    if matrices:
+        names = ", ".join(name.rsplit(".", 1)[-1] for name in matrices)
+        return Row(site.names, site.kind, f"{members} rank-1 factors of {names}")
+    became = f"shared, with {members} running statistics" if choice.method and site.statistics else "shared"
+    return Row(site.names, site.kind, became, choice.reason or "not a matrix")

@@ -1,0 +1,240 @@
+"""MC Dropout: dropout stays on in prediction, and every draw of its masks is a member.
+
+Gal & Ghahramani, "Dropout as a Bayesian approximation: representing model uncertainty in deep
+learning", ICML 2016.
+
+    p(y|x) ≈ 1/T Σ_t p(y | x, W ∘ z_t),    z_t ~ Bernoulli(1 − p), scaled by 1 / (1 − p)          (1)
+
+    symbol   here
+    T        draws
+    p        rate
+    z_t      Draw(seed of draw t)
+
+Cost: one network in training, T passes in prediction; no parameters.
+Deviations: in prediction a mask is drawn once for a whole batch and kept (by its seed), so that a
+member is a function of its input; training draws for each sample, as usual.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pluribus.binding import Binding, Surrounding
+from pluribus.conversion import Row
+from pluribus.dropout import Draw
+from pluribus.errors import ConversionError, UnreadableError
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.network.graph import Graph
+from pluribus.settings import number, one_of, whole
+from pluribus.surgery import Site, insert
+from pluribus.surgery.insert import prove
+from pluribus.surgery.select import there_are
+
+INSERT_BEFORE = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
+RATES = {
+    "dropout": "p",
+    "feature_dropout": "p",
+    "alpha_dropout": "p",
+    "feature_alpha_dropout": "p",
+    "scaled_dot_product_attention": "dropout_p",
+    "lstm": "dropout",
+    "gru": "dropout",
+    "rnn_tanh": "dropout",
+    "rnn_relu": "dropout",
+}
+"""Operators that drop units, and the argument that holds their rate."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A dropout that the network has: whose code calls it, with what rate, and where."""
+
+    owner: str
+    rate: float
+    source: str
+
+
+def find_dropouts(graph: Graph) -> list[Found]:
+    """The active dropouts in the data flow of train mode."""
+    found = {}
+    for operation in graph.operations():
+        rate = operation.argument(RATES.get(operation.operator.removesuffix("_"), ""), 0.0)
+        if rate and operation.argument("train", True):
+            found[operation.layer] = Found(operation.layer, rate, operation.source)
+    for operation in graph.operations():
+        if operation.operator == "batch_norm" and operation.layer in found:
+            raise ConversionError(
+                f"the dropout of {operation.layer or 'the network itself'} cannot be kept on without its "
+                f"batch normalisation, which the same code calls ({operation.source}). "
+                "Make one of them a layer (nn.Dropout, nn.BatchNorm2d)."
+            )
+    return list(found.values())
+
+
+def find_dropout_layers(module: nn.Module) -> list[Found]:
+    """The layers that drop units, for a network whose data flow cannot be read."""
+    found = []
+    for name, layer in module.named_modules():
+        rate = getattr(layer, "p", 0.0) if isinstance(layer, nn.modules.dropout._DropoutNd) else 0.0
+        if isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
+            rate = layer.dropout
+        if rate:
+            found.append(Found(name, rate, type(layer).__name__))
+    return found
+
+
+class Draws(Binding):
+    """One set of tensors, and a seed for each member.
+
+    Args:
+        network: Whose tensors these are.
+        draws: How many seeds are kept for prediction.
+        train_draws: How many rows there are in training, each with fresh random numbers of torch.
+        owners: Names of the modules whose own code calls dropout.
+        generator: Draws the seeds.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        draws: int,
+        train_draws: int,
+        owners: tuple[str, ...],
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(network, {}, draws)
+        self.train_draws, self.owners = train_draws, owners
+        self.seeds: Tensor
+        self.register_buffer("seeds", torch.randint(1 << 40, (draws,), generator=generator))
+
+    def rows(self) -> Sequence[int | None]:
+        return [None] * self.train_draws if self.training else self.seeds.tolist()
+
+    def pick(self, members: Sequence[Any]) -> Sequence[int]:
+        return self.seeds[list(super().pick(members))].tolist()
+
+    def draw(self, draws: int) -> Sequence[int | None]:
+        return [None] * draws if self.training else torch.randint(1 << 40, (draws,)).tolist()
+
+    def stacked_rows(self) -> None:
+        return None
+
+    def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
+        return itertools.repeat(self.shared_tensors(), len(rows))
+
+    def surrounding(self, row: int | None) -> Surrounding | None:
+        return None if row is None else Draw(row, self.owners)
+
+
+@dataclass(frozen=True)
+class AlwaysDropout:
+    """Dropout that is on in every mode, put before a layer."""
+
+    rate: float
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return F.dropout(values, self.rate, training=True)
+
+
+@dataclass(frozen=True)
+class MCDropout(Method):
+    """Every draw of the dropout masks is a member.
+
+    The network's own dropout, layers and functions, is kept on with the rates it has. Where there is
+    none, or with `insert=True`, dropout is put before linear, convolutional, attention and recurrent
+    layers, or before those that `include` picks.
+
+    Args:
+        rate: Probability that a unit is dropped where dropout is put in, at least 0 and below 1; 0
+            switches all dropout off in prediction, which leaves the network itself.
+        draws: How many members in prediction, at least 1.
+        train_draws: How many passes in a training step, at least 1.
+        insert: Whether to put dropout in; None is only where the network has none of its own.
+
+    Example:
+        >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), MCDropout(rate=0.2, draws=8)).eval()
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([8, 7, 2])
+    """
+
+    rate: float = 0.1
+    draws: int = 16
+    train_draws: int = 1
+    insert: bool | None = None
+
+    per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
+
+    def __post_init__(self) -> None:
+        number("rate", self.rate, least=0, below=1)
+        whole("draws", self.draws)
+        whole("train_draws", self.train_draws)
+        one_of("insert", self.insert, (None, True, False))
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        notes: list[str] = []
+        try:
+            graph = network.graph(training=True)
+            found, used = find_dropouts(graph), graph.used()
+            choices = [_unless_idle(choice, used) for choice in choices]
+        except UnreadableError as error:
+            found = find_dropout_layers(network.module)
+            notes.append(f"only layers were searched for dropout, not functions: {error}")
+        left = {name for choice in choices if not choice.method for name in choice.site.names}
+        kept = {one.owner: one for one in found if self.rate and one.owner not in left}
+        places = {choice.site: AlwaysDropout(choice.method.rate) for choice in self._places(choices, kept)}
+        if self.rate and not kept and not places:
+            raise ConversionError(
+                "MCDropout needs dropout, or a layer to put it before, however: there is neither. "
+                + there_are([choice.site for choice in choices])
+            )
+        if places:
+            prove(network.module, insert(places), network.example)
+        generator = torch.Generator().manual_seed(seed)
+        binding = Draws(network, self.draws, self.train_draws, tuple(kept), generator)
+        return Built(binding, tuple(_rows(choices, kept, places)), tuple(notes))
+
+    def left(self, site: Site) -> str:
+        return ""  # dropout needs no parameters, and may stand before frozen ones
+
+    def _places(self, choices: Sequence[Choice], kept: Mapping[str, Found]) -> list[Any]:
+        """The layers before which dropout is put."""
+        wanted = self.insert or (self.insert is None and not kept)
+        return [
+            choice
+            for choice in choices
+            if isinstance(choice.method, MCDropout)
+            and self.rate
+            and choice.method.rate
+            and not kept.keys() & set(choice.site.names)
+            and (choice.picked or (wanted and isinstance(choice.site.module, INSERT_BEFORE)))
+        ]
+
+
+def _unless_idle(choice: Choice, used: set[str]) -> Choice:
+    """A layer whose parameters the data flow never reads is left, unless the user named it."""
+    idle = choice.site.parameters and not used.intersection(choice.site.parameters)
+    return replace(choice, method=None, reason="never runs") if idle and not choice.picked else choice
+
+
+def _rows(
+    choices: Sequence[Choice], kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]
+) -> Iterator[Row]:
+    for choice in choices:
+        site = choice.site
+        own = next((kept[name] for name in site.names if name in kept), None)
+        if own:
+            yield Row(site.names, site.kind, f"dropout {own.rate:g} kept on ({own.source})")
+        elif site in places:
+            yield Row(site.names, site.kind, f"dropout {places[site].rate:g} before it")
+        else:
+            yield Row(site.names, site.kind, "left", choice.reason or "no dropout here")
+    names = {name for choice in choices for name in choice.site.names}
+    for owner, found in kept.items():
+        if owner not in names:
+            yield Row((owner,), "functional", f"dropout {found.rate:g} kept on ({found.source})")

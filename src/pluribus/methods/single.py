@@ -1,0 +1,27 @@
+"""Single: the network itself, as an ensemble of one.
+
+The baseline of all five papers. Cost: one network.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pluribus.binding import Binding
+from pluribus.conversion import Row
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+
+
+@dataclass(frozen=True)
+class Single(Method):
+    """The network as it is, with one member and all of its weights.
+
+    Example:
+        >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), Single())
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([1, 7, 2])
+    """
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        rows = tuple(Row(c.site.names, c.site.kind, "left", "a single network") for c in choices)
+        return Built(Binding(network, {}, members=1), rows)

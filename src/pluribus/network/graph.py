@@ -1,0 +1,125 @@
+"""The network's data flow, read with `torch.export`; every operation knows its module and source line."""
+
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Node
+
+from pluribus.errors import UnreadableError
+from pluribus.network.inputs import Inputs
+from pluribus.network.rehearsal import rehearsal
+
+TORCH = os.path.dirname(torch.__file__)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operator of the data flow: what it is, which layer runs it, and where the code says so."""
+
+    node: Node
+    operator: str
+    layer: str
+    source: str
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """The operator's argument of that name in its schema."""
+        schema = getattr(self.node.target, "_schema", None)
+        for position, declared in enumerate(schema.arguments if schema else ()):
+            if declared.name == name:
+                if position < len(self.node.args):
+                    return self.node.args[position]
+                return self.node.kwargs.get(name, declared.default_value)
+        return default
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The operations of one mode, train or eval, in the order in which they run."""
+
+    program: torch.export.ExportedProgram
+    training: bool
+
+    def operations(self) -> Iterator[Operation]:
+        """All operators, placeholders and outputs left out."""
+        for node in self.program.graph.nodes:
+            if node.op == "call_function":
+                yield Operation(node, _operator(node), _layer(node), _source(node))
+
+    def used(self) -> set[str]:
+        """The names of the parameters that the data flow reads."""
+        names = self.program.graph_signature.inputs_to_parameters
+        return {
+            names[node.name].removeprefix("network.")
+            for node in self.program.graph.nodes
+            if node.name in names and node.users
+        }
+
+
+def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
+    """Exports `module` in one mode with a dynamic batch; its state and its mode stay as they were.
+
+    Raises:
+        UnreadableError: the network cannot be exported; the message carries torch's reason.
+    """
+    batch = example.batch
+
+    def dynamic(value: Any) -> Any:
+        has_batch = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
+        return {0: torch.export.Dim.AUTO} if has_batch else None
+
+    shapes = (
+        tuple(map(dynamic, example.args)),
+        {name: dynamic(value) for name, value in example.keywords.items()},
+    )
+    try:
+        with rehearsal(module, training), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(
+                _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
+            )
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise UnreadableError(
+            f"the data flow of {type(module).__name__} cannot be read by torch.export in "
+            f"{'train' if training else 'eval'} mode: {type(error).__name__}: {reason[0] if reason else ''}"
+        ) from error
+    return Graph(program, training)
+
+
+class _Root(nn.Module):
+    """Holds the network as a child: a network that is one layer has a name then, and torch.export,
+    which mistakes the dynamic shapes of keyword inputs, sees two plain arguments."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.network(*args, **kwargs)
+
+
+def _operator(node: Node) -> str:
+    return str(node.target).removeprefix("aten.").split(".")[0]
+
+
+def _layer(node: Node) -> str:
+    """The qualified name of the innermost layer that runs the node; the network itself is ''."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    name = stack[-1][0] if stack else ""
+    if not name.startswith("network"):  # nodes that torch adds have no layer
+        return ""
+    name = re.sub(r"@\d+$", "", name)  # torch marks the second call of a layer so
+    return name.removeprefix("network").removeprefix(".")
+
+
+def _source(node: Node) -> str:
+    """`file:line` of the innermost frame of the user's code, torch's own frames left out."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith(TORCH)] or frames
+    return ":".join(own[-1]) if own else "unknown line"

@@ -1,0 +1,113 @@
+"""One call of the network: the positional and keyword inputs of one batch, checked and cut."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pluribus.errors import InputError
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arguments of `network(*args, **kwargs)`; the batch is axis 0 of their tensors."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> "Inputs":
+        """A tensor is one input, a tuple several, a mapping keyword inputs."""
+        if isinstance(value, Inputs):
+            return value
+        if isinstance(value, Mapping):
+            return cls((), dict(value))
+        if isinstance(value, tuple):
+            return cls(value, {})
+        if isinstance(value, Tensor):
+            return cls((value,), {})
+        raise InputError(
+            "inputs must be a tensor, a tuple of tensors or a dict of keyword tensors, "
+            f"however: {type(value).__name__}. Convert arrays with torch.as_tensor(...)."
+        )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keyword inputs as a new dict."""
+        return dict(self.kwargs or {})
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors among the inputs, positional ones first."""
+        yield from (value for value in (*self.args, *self.keywords.values()) if isinstance(value, Tensor))
+
+    @property
+    def batch(self) -> int:
+        """The number of samples: the size of axis 0 of the first tensor; refuses an empty batch."""
+        for tensor in self.tensors():
+            if tensor.ndim == 0:
+                continue
+            if tensor.shape[0] == 0:
+                raise InputError(
+                    f"a batch must have at least one sample, however: shape {tuple(tensor.shape)}. "
+                    "Skip empty batches."
+                )
+            return tensor.shape[0]
+        raise InputError("inputs must hold a tensor with a batch axis, however: there is none. Pass tensors.")
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """The same call with every tensor that has the batch axis changed."""
+        batch = self.batch
+
+        def each(value: Any) -> Any:
+            has_batch = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
+            return change(value) if has_batch else value
+
+        return Inputs(
+            tuple(each(value) for value in self.args),
+            {name: each(value) for name, value in self.keywords.items()},
+        )
+
+    def take(self, samples: Tensor | slice) -> "Inputs":
+        """The same call on some of its samples."""
+        return self.map(lambda tensor: tensor[samples])
+
+    def to(self, device: torch.device) -> "Inputs":
+        """The same call on another device."""
+        return self.map(lambda tensor: tensor.to(device))
+
+    def chunks(self, size: int | None) -> Iterator["Inputs"]:
+        """The same call in pieces of at most `size` samples; None is one piece."""
+        batch = self.batch
+        for start in range(0, batch, size or batch):
+            yield self.take(slice(start, start + (size or batch)))
+
+    def __str__(self) -> str:
+        def show(value: Any) -> str:
+            if isinstance(value, Tensor):
+                return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+            return type(value).__name__
+
+        named = (f"{name}={show(value)}" for name, value in self.keywords.items())
+        return f"({', '.join([*map(show, self.args), *named])})"
+
+
+def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
+    """The inputs in one batch of a loader, without its targets.
+
+    A sequence with one entry more than `forward` needs ends with the targets. Of a mapping, the
+    entries that `forward` accepts are kept, `labels` left out.
+    """
+    parameters = inspect.signature(forward).parameters.values()
+    if isinstance(batch, Mapping):
+        any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        accepted = {parameter.name for parameter in parameters} - {"labels"}
+        return Inputs((), {k: v for k, v in batch.items() if k in accepted or (any_name and k != "labels")})
+    if isinstance(batch, list | tuple):
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        needed = [p for p in parameters if p.kind in positional and p.default is p.empty]
+        with_targets = len(batch) == max(1, len(needed)) + 1
+        return Inputs(tuple(batch[:-1] if with_targets else batch), {})
+    return Inputs.of(batch)

@@ -1,0 +1,35 @@
+"""Running the user's network once to learn something, without leaving a trace."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
+    """Starts torch's random numbers from `seed`, on the CPU and the tensors' devices, and restores them."""
+    devices = {tensor.device for tensor in tensors if tensor.device.type not in ("cpu", "meta")}
+    kind = next((device.type for device in devices), "cuda")
+    with torch.random.fork_rng([device.index for device in devices], device_type=kind):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def rehearsal(module: nn.Module, training: bool) -> Iterator[None]:
+    """A context in which `module` may run in one mode; its modes, its buffers and torch's random
+    numbers are afterwards as they were."""
+    modes = {layer: layer.training for layer in module.modules()}
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        with seeded(0, module.parameters()):
+            module.train(training)
+            yield
+    finally:
+        for layer, mode in modes.items():
+            layer.training = mode
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                buffer.copy_(buffers[name])

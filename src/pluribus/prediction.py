@@ -1,0 +1,299 @@
+"""What an ensemble says about a batch: every member's outputs, and their summary as one mixture.
+
+    p(y | x) = Σ_m w_m p_m(y | x)
+
+Probabilities and densities are averaged, never logits. A likelihood checks the outputs and builds the
+prediction. Summaries are `[batch, ...]`, in at least float32, and computed when first asked for.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import one_hot
+from torch.special import log_ndtr, ndtri
+
+from pluribus.errors import InputError
+from pluribus.settings import refuse, whole
+
+
+def precise(values: Tensor) -> Tensor:
+    """Values in at least float32: half precision loses sums, logarithms and variances."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def align(target: Tensor, shape: Sequence[int]) -> Tensor:
+    """Give a target the shape `[batch, ...]`; only axes of size one may differ, nothing is broadcast."""
+    wanted, given = ([*sizes[:1], *(n for n in sizes[1:] if n != 1)] for sizes in (shape, target.shape))
+    if wanted != given:
+        raise InputError(
+            f"targets must have shape {tuple(shape)}, axes of size one aside, "
+            f"however: shape {tuple(target.shape)}. Give one target per sample and output."
+        )
+    return target.reshape(tuple(shape))
+
+
+def entropy(logs: Tensor, axis: int) -> Tensor:
+    """Entropy in nats of the distributions whose log-probabilities lie along an axis; 0 log 0 is 0."""
+    return (logs.exp() * -logs.clamp(min=torch.finfo(logs.dtype).min)).sum(axis)
+
+
+def gaussian_log_density(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+    """Log-density of a target `[batch, ...]` under every member, `[members, batch, ...]`."""
+    errors = align(target, means.shape[1:]).to(means.dtype) - means
+    return -(errors.square() / variances + variances.log() + math.log(2 * math.pi)) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction(ABC):
+    """The outputs of all members on a batch, and what they say together.
+
+    `members` are the network's raw outputs, `[members, batch, ...]`; `weights`, `[members]`, are at
+    least 0 and sum to one. The length is the batch; `prediction[index]` holds some of its samples,
+    a single one still as a batch.
+    """
+
+    members: Tensor
+    weights: Tensor
+    summaries: ClassVar[tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return self.members.shape[1]
+
+    def __getitem__(self, index: int | slice | Tensor) -> Self:
+        if not isinstance(index, slice):
+            index = torch.as_tensor(index, device=self.members.device).reshape(-1)
+        return replace(self, **{name: values[:, index] for name, values in self._batched().items()})
+
+    @classmethod
+    def concatenate(cls, predictions: Sequence[Self]) -> Self:
+        """Join batches that the same members predicted."""
+        kinds = {f"{type(p).__name__} {[*p.members.shape[2:]]} by {p.weights.tolist()}" for p in predictions}
+        if len(kinds) != 1:
+            raise InputError(
+                "predictions must be of one kind and by the same weights, however: "
+                f"{' and '.join(sorted(kinds)) or 'none'}. Join what one ensemble predicted."
+            )
+        batched = [one._batched() for one in predictions]
+        return replace(predictions[0], **{n: torch.cat([one[n] for one in batched], 1) for n in batched[0]})
+
+    def to(self, where: torch.device | torch.dtype | str) -> Self:
+        """Move to a device or a dtype; summaries stay in at least float32."""
+        moved = {field.name: getattr(self, field.name).to(where) for field in fields(self)}
+        return replace(self, **{n: v if n == "members" else precise(v) for n, v in moved.items()})
+
+    def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
+        """All summaries by name, each `[batch, ...]`."""
+        return {name: getattr(self, name).detach().cpu().numpy() for name in self.summaries}
+
+    def table(self) -> dict[str, list[Any]]:
+        """Columns for a `pandas.DataFrame`, a row per sample: `labels`, `p0`, `p1`; `mean_0`, `mean_1`."""
+        columns = {}
+        for name, values in self.numpy().items():
+            if values.ndim > 2:
+                raise InputError(f"a table is flat, however: {name} has shape {values.shape}. Use numpy().")
+            stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
+            for i, part in enumerate(parts):
+                columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()
+        return columns
+
+    def _batched(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "weights"}
+
+    def _average(self, values: Tensor) -> Tensor:
+        # Not a matrix product: autocast and TF32 would round it to three digits.
+        return (values.movedim(0, -1) * self.weights).sum(-1)
+
+    def _log_average(self, logs: Tensor) -> Tensor:
+        return (logs.movedim(0, -1) + self.weights.log()).logsumexp(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class DiscretePrediction(Prediction, ABC):
+    """A distribution over outcomes, `member_log_probabilities`, `[members, batch, outcomes, ...]`."""
+
+    member_log_probabilities: Tensor
+    shown: ClassVar[int | slice]
+    summaries = (
+        *("probabilities", "labels", "confidence", "max_logit"),
+        *("entropy", "expected_entropy", "mutual_information", "variation_ratio"),
+    )
+
+    @abstractmethod
+    def _labels(self, values: Tensor, axis: int) -> Tensor:
+        """Outcomes of the greatest values."""
+
+    @property
+    def member_probabilities(self) -> Tensor:
+        """Each member's `probabilities`, `[members, batch, ...]`."""
+        return self.member_log_probabilities[:, :, self.shown].exp()
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Mean of the members' probabilities of the outcomes `shown`."""
+        return self.log_probabilities[:, self.shown].exp()
+
+    @cached_property
+    def log_probabilities(self) -> Tensor:
+        """Logarithms of the mean probabilities of all outcomes, `[batch, outcomes, ...]`."""
+        return self._log_average(self.member_log_probabilities).clamp(max=0)  # rounding may go above
+
+    @property
+    def member_labels(self) -> Tensor:
+        """Each member's own most probable outcome, `[members, batch, ...]`."""
+        return self._labels(self.member_log_probabilities, 2)
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable outcome."""
+        return self._labels(self.log_probabilities, 1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the most probable outcome, in [1/outcomes, 1]."""
+        return self.log_probabilities.amax(1).exp()
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Total uncertainty: the mixture's entropy in nats, in [0, log outcomes]."""
+        return entropy(self.log_probabilities, 1)
+
+    @cached_property
+    def expected_entropy(self) -> Tensor:
+        """Aleatoric uncertainty: the mean of the members' entropies in nats, in [0, `entropy`]."""
+        return self._average(entropy(self.member_log_probabilities, 2))
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Epistemic uncertainty: `entropy - expected_entropy`, at least 0, 0 where all members agree."""
+        return (self.entropy - self.expected_entropy).clamp(min=0)  # rounding may go below
+
+    @property
+    def variation_ratio(self) -> Tensor:
+        """Share of members whose own label is not the most voted one, in [0, 1 - 1/outcomes]."""
+        votes = one_hot(self.member_labels, self.member_log_probabilities.shape[2])
+        return (1 - self._average(votes).amax(-1)).clamp(min=0)
+
+
+class CategoricalPrediction(DiscretePrediction):
+    """One of several classes: `probabilities`, `[batch, classes, ...]`, of logits of that shape."""
+
+    shown = slice(None)  # every class
+
+    def _labels(self, values: Tensor, axis: int) -> Tensor:
+        return values.argmax(axis)
+
+    @property
+    def max_logit(self) -> Tensor:
+        """Maximum over the classes of the members' mean logit."""
+        return self._average(precise(self.members)).amax(1)
+
+
+class BernoulliPrediction(DiscretePrediction):
+    """No (0) or yes (1): `probabilities` of yes, `[batch, ...]`, of logits of that shape."""
+
+    shown = 1  # yes
+
+    def _labels(self, values: Tensor, axis: int) -> Tensor:
+        return (values.select(axis, 1) >= values.select(axis, 0)).long()
+
+    @property
+    def max_logit(self) -> Tensor:
+        """Magnitude of the members' mean logit, which is the logit of the answer it favours."""
+        return self._average(precise(self.members)).abs()
+
+
+@dataclass(frozen=True, eq=False)
+class ContinuousPrediction(Prediction, ABC):
+    """Numbers: the members' `means`, `[members, batch, ...]`, and a variance around them."""
+
+    means: Tensor
+    summaries: ClassVar[tuple[str, ...]] = ("mean", "std", "variance", "epistemic")
+
+    @cached_property
+    def mean(self) -> Tensor:
+        return self._average(self.means)
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """Variance between the members' means."""
+        return self._average((self.means - self.mean).square())
+
+    @property
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """Variance of the mixture."""
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+
+class PointPrediction(ContinuousPrediction):
+    """Numbers without a model of noise: all variance is between members."""
+
+    @property
+    def variance(self) -> Tensor:
+        return self.epistemic
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianPrediction(ContinuousPrediction):
+    """A mixture of one Gaussian per member, with `means` and `variances`, `[members, batch, ...]`."""
+
+    variances: Tensor
+    summaries = (*ContinuousPrediction.summaries, "aleatoric")
+
+    @cached_property
+    def aleatoric(self) -> Tensor:
+        """Mean of the members' variances: the noise they see in the data."""
+        return self._average(self.variances)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.aleatoric + self.epistemic  # the mean square less the squared mean would cancel
+
+    def log_prob(self, target: Tensor) -> Tensor:
+        """Log-density of each target on its own, `[batch, ...]`."""
+        return self._log_average(gaussian_log_density(target, self.means, self.variances))
+
+    def cdf(self, target: Tensor) -> Tensor:
+        """Probability of each target or less, `[batch, ...]`, in [0, 1]."""
+        target = align(target, self.mean.shape).to(self.mean.dtype)
+        return self._log_average(log_ndtr((target - self.means) / self.variances.sqrt())).exp().clamp(max=1)
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """Both ends of the central interval with `level`, in (0, 1), of the probability."""
+        if not 0 < level < 1:
+            raise refuse("level", "above 0 and below 1", level)
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    @torch.no_grad()
+    def quantile(self, probability: float) -> Tensor:
+        """Values whose `cdf` is a probability in (0, 1), by bisection between the members' quantiles."""
+        if not 0 < probability < 1:
+            raise refuse("probability", "above 0 and below 1", probability)
+        # The upper tail is the lower one of -y, where a small mass is not rounded away.
+        sign, mass = (1, probability) if probability <= 0.5 else (-1, 1 - probability)
+        means, stds = sign * self.means, self.variances.sqrt()
+        ends = means + stds * float(ndtri(torch.tensor(mass, dtype=torch.float64)))
+        low, high = ends.amin(0), ends.amax(0)
+        for _ in range(64):  # 2^-64 of the first bracket is below the rounding of any float
+            middle = low + (high - low) / 2
+            below = self._log_average(log_ndtr((middle - means) / stds)) < math.log(mass)
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return sign * high
+
+    def sample(self, n: int, generator: Generator | None = None) -> Tensor:
+        """Draws, `[n, batch, ...]`; within one, all targets of a sample come from the same member."""
+        whole("n", n)
+        rows, weights = torch.arange(len(self), device=self.means.device), self.weights.expand(len(self), -1)
+        choice = torch.multinomial(weights, n, replacement=True, generator=generator).T
+        stds = self.variances.sqrt()
+        return torch.normal(self.means[choice, rows], stds[choice, rows], generator=generator)

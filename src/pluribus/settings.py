@@ -1,0 +1,113 @@
+"""Settings are values: frozen dataclasses that compare, print, and go to and from a plain dict."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from pluribus.errors import SettingError
+
+
+def snake_case(name: str) -> str:
+    """`BatchEnsemble` to `batch_ensemble`, `MCDropout` to `mc_dropout`, `SAE` to `sae`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A hint such as ` Did you mean 'members'?`, or nothing where no word is near."""
+    found = difflib.get_close_matches(word, list(words), n=1)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parent of all values that say how something is done; its children are abstract or final.
+
+    A final child is a frozen dataclass with a class-level `version`, raised whenever the meaning of
+    its settings changes. Its name in files and on the command line is its class name in snake case.
+    """
+
+    version: ClassVar[int] = 1
+
+    @classmethod
+    def kind(cls) -> str:
+        """The name in files and on the command line."""
+        return snake_case(cls.__name__)
+
+    @classmethod
+    def known(cls) -> dict[str, type[Self]]:
+        """All final children by their kind."""
+        found: dict[str, type[Self]] = {}
+        for child in cls.__subclasses__():
+            found |= child.known() or {child.kind(): child}
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dict of the kind, the version and every setting."""
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"kind": self.kind(), "version": self.version, **settings}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The settings that `to_dict` wrote; unknown keys and later versions are refused."""
+        values = dict(values)
+        kind, version = values.pop("kind", None), values.pop("version", None)
+        known = cls.known() or {cls.kind(): cls}
+        if kind not in known:
+            raise SettingError(
+                f"kind must be one of {', '.join(sorted(known))}, however: kind={kind!r}."
+                + nearest(str(kind), known)
+            )
+        chosen = known[kind]
+        if type(version) is not int or not 1 <= version <= chosen.version:
+            raise SettingError(
+                f"{chosen.__name__} reads settings of version 1 to {chosen.version}, "
+                f"however: version={version!r}. Install a later Pluribus to read newer settings."
+            )
+        chosen.check_names(values)
+        return chosen(**values)
+
+    @classmethod
+    def check_names(cls, names: Iterable[str]) -> None:
+        """Raises for a name that is not a setting."""
+        own = [field.name for field in fields(cls)]
+        for name in names:
+            if name not in own:
+                raise SettingError(
+                    f"settings of {cls.__name__} are {', '.join(own) or 'none'}, however: {name!r}."
+                    + nearest(name, own)
+                )
+
+
+def refuse(name: str, expected: str, value: object) -> SettingError:
+    """The error for an impossible value."""
+    return SettingError(f"{name} must be {expected}, however: {name}={value!r}.")
+
+
+def whole(name: str, value: object, least: int = 1) -> None:
+    """Checks for an integer of at least `least`."""
+    if type(value) is not int or value < least:
+        raise refuse(name, f"a whole number, at least {least}", value)
+
+
+def number(name: str, value: object, least: float = -math.inf, below: float = math.inf) -> None:
+    """Checks for a finite number in `[least, below)`."""
+    if type(value) not in (int, float) or not math.isfinite(value) or not least <= value < below:  # type: ignore[arg-type, operator]
+        limits = [f"at least {least:g}"] * (least > -math.inf) + [f"below {below:g}"] * (below < math.inf)
+        raise refuse(name, "a number" + ", " * bool(limits) + " and ".join(limits), value)
+
+
+def positive(name: str, value: object) -> None:
+    """Checks for a finite number above 0."""
+    number(name, value)
+    if value <= 0:  # type: ignore[operator]
+        raise refuse(name, "a number above 0", value)
+
+
+def one_of(name: str, value: object, choices: Iterable[object]) -> None:
+    """Checks for one of the choices."""
+    choices = list(choices)
+    if value not in choices:
+        raise refuse(name, "one of " + ", ".join(map(repr, choices)), value)

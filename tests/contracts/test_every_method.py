@@ -1,0 +1,218 @@
+"""The contract: every method on every case of the zoo, in float64."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.binding import tensors
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
+
+METHODS = [
+    Single(),
+    DeepEnsembles(members=3),
+    DeepEnsembles(members=2, prior_scale=0.5),
+    BatchEnsemble(members=3),
+    BatchEnsemble(members=2, repeat=True),
+    MCDropout(rate=0.2, draws=3),
+]
+NEUTRAL = [Single(), DeepEnsembles(members=2, start="copy"), BatchEnsemble(members=2, std=0.0), MCDropout(rate=0.0, draws=2)]
+
+
+def each_method(methods=METHODS):
+    return pytest.mark.parametrize("method", methods, ids=str)
+
+
+REFUSED = {("parameter_list", MCDropout): "needs dropout, or a layer to put it before"}
+
+
+@functools.cache
+def _converted(name: str, method: pl.Method, seed: int) -> pl.Ensemble:
+    case = case_named(name)
+    return pl.convert(case.model(), method, example=case.inputs(), seed=seed)
+
+
+def converted(case: Case, method: pl.Method, seed: int = 0) -> pl.Ensemble:
+    """A copy of the ensemble; a case that the method refuses is refused by name, and there it ends."""
+    refusal = REFUSED.get((case.name, type(method)))
+    if refusal:
+        with pytest.raises(pl.ConversionError, match=refusal):
+            pl.convert(case.model(), method, example=case.inputs())
+        pytest.skip(f"refused: {refusal}")
+    return copy.deepcopy(_converted(case.name, method, seed))
+
+
+@each_method()
+@each(CASES)
+def test_the_first_axis_is_members_in_both_modes(case, method):
+    ensemble, x = converted(case, method), case.inputs()
+    rows = getattr(method, "members", getattr(method, "draws", 1))
+    assert run(ensemble.train(), x).shape == (getattr(method, "train_draws", rows), *case.shape)
+    assert run(ensemble.eval(), x).shape == (rows, *case.shape)
+
+
+@each_method()
+@each(CASES)
+def test_a_row_is_its_member(case, method):
+    ensemble, x = converted(case, method).eval(), case.inputs()
+    rows = run(ensemble, x)
+    assert len(rows) == len(ensemble.weights)
+    for i, row in enumerate(rows):
+        member = ensemble.member(i)
+        assert isinstance(member, nn.Module)
+        assert_close(run(member, x), row)
+    assert_close(run(ensemble.freeze(), x), rows)
+
+
+@each_method()
+@each(CASES)
+def test_the_original_is_not_touched(case, method):
+    model, x = case.model().eval(), case.inputs()
+    state, output = copy.deepcopy(model.state_dict()), logits(run(model, x))
+    modes = [module.training for module in model.modules()]
+    ensemble = pl.convert(model, method, example=x)
+    ensemble.train()
+    ensemble.loss(x, case.target()).backward()
+    assert_close(model.state_dict(), state, rtol=0, atol=0)
+    assert_close(logits(run(model, x)), output, rtol=0, atol=0)
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@each_method(NEUTRAL)
+@each(CASES)
+def test_a_neutral_setting_is_the_original(case, method):
+    model, x = case.model().eval(), case.inputs()
+    ensemble = pl.convert(model, method, example=x).eval()
+    expected = logits(run(model, x))
+    for row in run(ensemble, x):
+        assert_close(row, expected)
+
+
+@each_method()
+@each(CASES)
+def test_every_trainable_parameter_gets_a_gradient(case, method):
+    ensemble = converted(case, method).train()
+    ensemble.loss(case.inputs(), case.target()).backward()
+    for name, parameter in ensemble.named_parameters():
+        unused = any(name.endswith(one) for one in case.unused)
+        assert (parameter.grad is not None) == (parameter.requires_grad and not unused), name
+
+
+@each_method()
+@each(CASES)
+def test_copies_and_files_predict_bit_for_bit(case, method, tmp_path):
+    ensemble, x = converted(case, method).eval(), case.inputs()
+    expected = run(ensemble, x)
+    run(ensemble.train(), x).sum().backward()  # a used ensemble can be copied and saved too
+    ensemble.eval()
+    expected = run(ensemble, x)
+    assert_close(run(copy.deepcopy(ensemble), x), expected, rtol=0, atol=0)
+    ensemble.save(tmp_path / "run")
+    loaded = pl.load(tmp_path / "run", case.model(), example=x).eval()
+    assert_close(run(loaded, x), expected, rtol=0, atol=0)
+    assert (loaded.method, loaded.likelihood) == (ensemble.method, ensemble.likelihood)
+    other = converted(case, method, seed=7)
+    other.load_state_dict(ensemble.state_dict())
+    assert_close(run(other.eval(), x), expected, rtol=0, atol=0)
+
+
+@each_method()
+@each(CASES)
+def test_the_same_seed_makes_the_same_ensemble(case, method):
+    first, again, other = (converted(case, method, seed=seed).state_dict() for seed in (3, 3, 4))
+    assert_close(first, again, rtol=0, atol=0)
+    same = all(torch.equal(first[name], other[name]) for name in first)
+    assert same == (method == Single())
+
+
+@each_method()
+@each(CASES)
+def test_dtype_moves_reach_every_row(case, method):
+    ensemble, x = converted(case, method).eval(), case.inputs()
+    expected = run(ensemble, x)
+
+    def single(value):
+        return value.float() if value.is_floating_point() else value
+
+    if isinstance(x, dict):
+        x = {name: single(value) for name, value in x.items()}
+    else:
+        x = single(x) if isinstance(x, torch.Tensor) else tuple(map(single, x))
+    output = run(ensemble.float(), x)
+    assert output.dtype == torch.float32
+    assert_close(output.double(), expected, rtol=1e-3, atol=1e-3)
+
+
+@each([case for case in CASES if not case.random_in_training])
+def test_members_of_a_deep_ensemble_never_move_one_another(case):
+    ensemble = converted(case, DeepEnsembles(members=3)).train()
+    run(ensemble, case.inputs())[1].square().sum().backward()
+    for name, parameter in ensemble.binding.own.named_parameters():
+        if parameter.grad is not None:
+            assert_close(parameter.grad[[0, 2]], torch.zeros_like(parameter.grad[[0, 2]]), rtol=0, atol=0)
+            assert name
+    assert any(p.grad is not None and p.grad[1].abs().sum() > 0 for p in ensemble.binding.own.parameters())
+
+
+@each_method([DeepEnsembles(members=3), BatchEnsemble(members=3, repeat=True)])
+@each([case for case in CASES if case.name in ("mlp", "layer_norm", "root_layer", "module_list", "two_inputs", "tied_linears")])
+def test_looped_and_stacked_running_agree(case, method):
+    stacked, x = converted(case, method), case.inputs()
+    looped = copy.deepcopy(stacked)
+    assert not stacked._runner.reason
+    looped._runner.reason = "for this test"
+    for mode in (True, False):
+        assert_close(run(stacked.train(mode), x), run(looped.train(mode), x))
+    for ensemble in (stacked, looped):
+        ensemble.train().loss(x, case.target()).backward()
+    assert not stacked._runner.reason
+    for one, other in zip(stacked.parameters(), looped.parameters(), strict=True):
+        assert_close(one.grad, other.grad)
+
+
+@each(CASES)
+def test_stochastic_members_are_kept_and_drawn(case):
+    ensemble, x = converted(case, MCDropout(rate=0.3, draws=4)).eval(), case.inputs()
+    kept = run(ensemble, x)
+    assert_close(run(ensemble, x), kept, rtol=0, atol=0)
+    assert not torch.equal(kept[0], kept[1])
+    if isinstance(x, torch.Tensor):
+        assert_close(ensemble(x, members=[2, 0, 2]), kept[[2, 0, 2]], rtol=0, atol=0)
+        assert ensemble(x, draws=6).shape == (6, *case.shape)
+        assert not torch.equal(ensemble(x, draws=1), ensemble(x, draws=1))
+
+
+@each([case for case in CASES if case.name != "batch_norm_mlp"])
+def test_a_kept_draw_does_not_depend_on_the_batch(case):
+    ensemble, x = converted(case, MCDropout(rate=0.3, draws=2)).eval(), case.inputs()
+    half = slice(0, BATCH // 2)
+    if isinstance(x, dict):
+        part = {name: value[half] for name, value in x.items()}
+    else:
+        part = x[half] if isinstance(x, torch.Tensor) else tuple(value[half] for value in x)
+    if case.name in ("data_dependent", "counted_batch"):
+        pytest.skip("the model itself depends on its batch")
+    assert_close(run(ensemble, part), run(ensemble, x)[:, half])
+
+
+@each_method()
+@each(CASES)
+def test_cost_counts_every_tensor_once(case, method):
+    ensemble, x = converted(case, method).eval(), case.inputs()
+    cost = pl.cost(ensemble, **x) if isinstance(x, dict) else pl.cost(ensemble, x)
+    held = {id(p): p.numel() for p in ensemble.parameters()}
+    assert cost.parameters == sum(held.values())
+    single = pl.cost(case.model().eval(), **x) if isinstance(x, dict) else pl.cost(case.model().eval(), x)
+    rows = getattr(method, "members", getattr(method, "draws", 1)) * (2 if getattr(method, "prior_scale", 0) else 1)
+    assert cost.multiply_adds == rows * single.multiply_adds
+
+
+def test_shared_tensors_are_kept_once():
+    ensemble = pl.convert(CASES[0].model(), BatchEnsemble(members=3))
+    assert set(tensors(ensemble.binding.first)) == set(tensors(ensemble.binding.second))
