@@ -6,6 +6,7 @@ Example:
     >>> ensemble = pl.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=4))
     >>> ensemble(torch.zeros(7, 3)).shape
     torch.Size([4, 7, 2])
+
 """
 
 from pluribus.convert import convert

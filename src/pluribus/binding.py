@@ -30,6 +30,7 @@ class Binding(nn.Module):
         own: By name, the tensors that each member has for itself, `[members, ...]`; all others are
             shared.
         members: How many members there are.
+
     """
 
     def __init__(self, network: Network, own: Mapping[str, Tensor], members: int) -> None:
@@ -147,6 +148,7 @@ class Skeleton:
 
     Args:
         module: What `blank` made; copied.
+
     """
 
     def __init__(self, module: nn.Module) -> None:

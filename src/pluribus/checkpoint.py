@@ -31,7 +31,9 @@ def write_folder(path: str | Path, settings: Mapping[str, Any], tensors: Mapping
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, fresh / WEIGHTS)
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, fresh / WEIGHTS
+        )
         document = {"format": FORMAT, "version": VERSION, **settings}
         (fresh / SETTINGS).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         fresh.chmod(0o755)
@@ -78,7 +80,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
             return load_file(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # every damaged file raises something else
-        kind = "truncated or foreign" if isinstance(error, SafetensorError | EOFError) else type(error).__name__
+        kind = (
+            "truncated or foreign" if isinstance(error, SafetensorError | EOFError) else type(error).__name__
+        )
         raise CheckpointError(
             f"{path} must hold the tensors of a network, however: it cannot be read ({kind}): "
             f"{str(error).splitlines()[0] if str(error) else error!r}. Save it again."

@@ -13,6 +13,7 @@ class Row:
         kind: Its class.
         became: What it is in the ensemble, in a few words.
         reason: Why it was left as it is; empty where it was converted.
+
     """
 
     names: tuple[str, ...]
@@ -29,6 +30,7 @@ class Conversion:
         title: The method and the network.
         rows: One for each layer, in the network's order.
         notes: What else a user should know.
+
     """
 
     title: str

@@ -55,6 +55,7 @@ def convert(
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=4))
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([4, 7, 2])
+
     """
     if not isinstance(method, Method):
         raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), however: {method!r}.")

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from pluribus.errors import InputError
+from pluribus.network.inputs import Inputs
+from pluribus.network.rehearsal import rehearsal
 
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
 
@@ -30,14 +32,21 @@ def keep_mask(shape: Sequence[int], rate: float, seed: int) -> Tensor:
 class KeptMasks(TorchFunctionMode):
     """Gives the dropouts of one forward pass the masks of one draw, whoever calls them.
 
-    Masks follow from the seed and the order of the calls. An axis of the size of the batch gets one
-    mask for all samples. While any such mode is on, torch takes none of its fused attention paths,
-    which would skip dropout.
+    Masks follow from the seed and the order of the calls; all samples of a batch get the same. While
+    any such mode is on, torch takes none of its fused attention paths, which would skip dropout.
+
+    Args:
+        seed: From which the masks follow.
+        batch: The number of samples.
+        axes: Of each call, the axis of the samples, or None where none of its own is known; beyond
+            these calls it is the first axis of that size.
+
     """
 
-    def __init__(self, seed: int, batch: int) -> None:
+    def __init__(self, seed: int, batch: int, axes: Sequence[int | None] = ()) -> None:
         super().__init__()
-        self.seed, self.batch, self.calls = seed, batch, 0
+        self.seed, self.batch, self.axes = seed, batch, axes
+        self.shapes: list[torch.Size] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -47,13 +56,15 @@ class KeptMasks(TorchFunctionMode):
 
     def mask(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
         """The next mask, broadcast to `values`; with `features`, one for each entry of the first axes."""
-        shape = list(values.shape)
-        if self.batch in shape:
-            shape[shape.index(self.batch)] = 1
+        call, shape = len(self.shapes), list(values.shape)
+        self.shapes.append(values.shape)
+        guess = shape.index(self.batch) if self.batch in shape else None
+        axis = self.axes[call] if call < len(self.axes) else guess
+        if axis is not None:
+            shape[axis] = 1
         if features is not None:
             shape[features:] = [1] * (len(shape) - features)
-        self.calls += 1
-        return keep_mask(shape, rate, (self.seed * 1_000_003 + self.calls) % (1 << 63)).to(values)
+        return keep_mask(shape, rate, (self.seed * 1_000_003 + call) % (1 << 63)).to(values)
 
     def drop(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
         """Eq. (1): `values` with dropped units, the others scaled."""
@@ -62,7 +73,12 @@ class KeptMasks(TorchFunctionMode):
 
 def _dropout(features: int | None = None) -> Callable[..., Tensor]:
     def rule(
-        masks: KeptMasks, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+        masks: KeptMasks,
+        func: Any,
+        input: Tensor,
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
     ) -> Tensor:
         if not training or not p:
             return input
@@ -74,7 +90,12 @@ def _dropout(features: int | None = None) -> Callable[..., Tensor]:
 
 def _alpha_dropout(features: int | None = None) -> Callable[..., Tensor]:
     def rule(
-        masks: KeptMasks, func: Any, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+        masks: KeptMasks,
+        func: Any,
+        input: Tensor,
+        p: float = 0.5,
+        training: bool = False,
+        inplace: bool = False,
     ) -> Tensor:
         if not training or not p:
             return input
@@ -98,7 +119,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`scaled_dot_product_attention` written out, because its dropout cannot be given a mask."""
+    """`scaled_dot_product_attention`, written out where it drops weights: it takes no mask for that."""
     if not dropout_p:
         return func(  # type: ignore[no-any-return]
             query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -108,36 +129,59 @@ def _attention(
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, -torch.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
+    if attn_mask is not None:
+        scores = scores + _penalty(attn_mask, kept=True, like=scores)
     return masks.drop(scores.softmax(-1), dropout_p) @ value
 
 
-def _multi_head_attention(masks: KeptMasks, func: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    """`multi_head_attention_forward`: torch gives the attention weights, the rest is written out."""
+def _multi_head_attention(
+    masks: KeptMasks, func: Any, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor | None]:
+    """`multi_head_attention_forward`, likewise; tensors are `[sequence, batch, size]`, or without batch."""
     call = inspect.signature(func).bind(*args, **kwargs)
     call.apply_defaults()
-    given: dict[str, Any] = dict(call.arguments)
-    rate = given["dropout_p"]
-    if not given["training"] or not rate:
+    given = dict(call.arguments)
+    if not given["training"] or not given["dropout_p"]:
         return func(*args, **kwargs)  # type: ignore[no-any-return]
-    if given["bias_k"] is not None or given["add_zero_attn"]:
-        raise InputError("dropout in attention with bias_k or add_zero_attn cannot be kept; exclude the layer.")
-    changed = {"dropout_p": 0.0, "need_weights": True, "average_attn_weights": False}
-    weights = func(**{**given, **changed})[1]  # [batch, heads, targets, sources], no batch if unbatched
-    weights = masks.drop(weights, rate)
-    size, heads = given["embed_dim_to_check"], given["num_heads"]
-    bias = given["in_proj_bias"]
-    matrix = given["v_proj_weight"] if given["use_separate_proj_weight"] else given["in_proj_weight"][2 * size :]
-    value = F.linear(given["value"], matrix, None if bias is None else bias[2 * size :])
-    value = value.unflatten(-1, (heads, -1)).movedim(0, -2)  # [batch, heads, sources, size]
-    joined = (weights @ value).movedim(-2, 0).flatten(-2)  # [targets, batch, heads * size]
+    if given["bias_k"] is not None or given["add_zero_attn"] or given["static_k"] is not None:
+        raise InputError(
+            "dropout in attention with bias_k or add_zero_attn cannot be kept; exclude the layer."
+        )
+    heads = given["num_heads"]
+    query, key, value = (t.view(*t.shape[:-1], heads, -1).movedim(0, -2) for t in _projected(given))
+    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5  # [batch, heads, targets, sources]
+    if given["attn_mask"] is not None:
+        mask = given["attn_mask"]
+        mask = mask.view(-1, heads, *mask.shape[1:]) if mask.ndim == 3 and scores.ndim == 4 else mask
+        scores = scores + _penalty(mask, kept=False, like=scores)
+    if given["key_padding_mask"] is not None:
+        padding = _penalty(given["key_padding_mask"], kept=False, like=scores)
+        scores = scores + padding.unsqueeze(-2).unsqueeze(-2)
+    weights = masks.drop(scores.softmax(-1), given["dropout_p"])
+    joined = (weights @ value).movedim(-2, 0).flatten(-2)
     output = F.linear(joined, given["out_proj_weight"], given["out_proj_bias"])
     if not given["need_weights"]:
         return output, None
     return output, weights.mean(-3) if given["average_attn_weights"] else weights
+
+
+def _projected(given: dict[str, Any]) -> Iterator[Tensor]:
+    """Queries, keys and values after their projections."""
+    names = ("query", "key", "value")
+    if given["use_separate_proj_weight"]:
+        matrices = [given[f"{name[0]}_proj_weight"] for name in names]
+    else:
+        matrices = given["in_proj_weight"].chunk(3)
+    biases = [None] * 3 if given["in_proj_bias"] is None else given["in_proj_bias"].chunk(3)
+    for name, matrix, bias in zip(names, matrices, biases, strict=True):
+        yield F.linear(given[name], matrix, bias)
+
+
+def _penalty(mask: Tensor, kept: bool, like: Tensor) -> Tensor:
+    """What a mask adds to attention scores; a boolean one marks what is kept, or what is not."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask != kept, -torch.inf)
 
 
 def _recurrent(masks: KeptMasks, func: Any, *args: Any) -> Any:
@@ -186,20 +230,51 @@ class Draw:
         seed: From which the masks follow.
         owners: Names of the modules whose own code calls dropout; they run with `training` set, and
             nothing else does.
+        axes: Of each call of dropout, the axis of the samples.
+
     """
 
     seed: int
     owners: tuple[str, ...]
+    axes: tuple[int | None, ...] = ()
 
     @contextmanager
-    def __call__(self, module: nn.Module, batch: int) -> Iterator[None]:
+    def __call__(self, module: nn.Module, batch: int) -> Iterator[KeptMasks]:
         layers = [module.get_submodule(owner) for owner in self.owners]
         before = [layer.training for layer in layers]
         try:
             for layer in layers:
                 layer.training = True
-            with KeptMasks(self.seed, batch):
-                yield
+            with KeptMasks(self.seed, batch, self.axes) as masks:
+                yield masks
         finally:
             for layer, training in zip(layers, before, strict=True):
                 layer.training = training
+
+
+def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> tuple[int | None, ...]:
+    """Of each call of dropout in a forward pass, the axis that grows by one with one sample more.
+
+    Empty for a network that takes no other batch size than the example's.
+    """
+    more = example.map(lambda tensor: torch.cat([tensor, tensor[:1]]))
+    calls = []
+    for inputs in (example, more):
+        try:
+            with (
+                rehearsal(module, training=False),
+                torch.no_grad(),
+                Draw(0, owners)(module, inputs.batch) as masks,
+            ):
+                module(*inputs.args, **inputs.keywords)
+        except Exception:  # whatever the user's code raises for a batch size it does not like
+            return ()
+        calls.append(masks.shapes)
+    few, many = calls
+    if len(few) != len(many):
+        return ()
+    batch = example.batch
+    return tuple(
+        next((i for i, sizes in enumerate(zip(a, b, strict=True)) if sizes == (batch, batch + 1)), None)
+        for a, b in zip(few, many, strict=True)
+    )

@@ -37,6 +37,7 @@ class Ensemble(nn.Module):
         likelihood: What its outputs mean.
         conversion: What became of every layer.
         binding: The tensors of all members.
+
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Ensemble(nn.Module):
             members: Exactly these rows, by their positions in eval mode, in the order given.
             draws: That many fresh random rows, for methods whose members are random.
             **kwargs: The network's keyword inputs.
+
         """
         return self._runner(self.binding, self._rows(members, draws), Inputs(args, kwargs))
 
@@ -93,6 +95,7 @@ class Ensemble(nn.Module):
             samples: The size of the training set, for methods with a prior term; the batch's.
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,
                 a scalar or one value per sample.
+
         """
         number("progress", progress, least=0)
         if progress > 1:
@@ -135,6 +138,7 @@ class Ensemble(nn.Module):
             x: The inputs: a tensor, a tuple, a dict of keyword inputs, or a loader of these, whose
                 batches may carry targets, which are left out.
             chunk: At most that many samples at a time, to bound memory.
+
         """
         if chunk is not None:
             whole("chunk", chunk)
@@ -216,7 +220,7 @@ class Ensemble(nn.Module):
 
 
 class Frozen(nn.Module):
-    """All members of an ensemble for inference; `frozen(x)` is `[members, batch, ...]`, in eval mode always."""
+    """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode."""
 
     def __init__(self, runner: Runner, binding: Binding) -> None:
         super().__init__()

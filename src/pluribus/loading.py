@@ -31,10 +31,13 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         model: The network it was made from, or its factory; the weights do not matter.
         example: As for `convert`.
         output: As for `convert`; needed again where it was a function.
+
     """
     settings, saved = read_folder(path)
     if settings["output_is_function"] and output is None:
-        raise CheckpointError(f"{path} was saved with a function as output=, however: none was given. Pass it.")
+        raise CheckpointError(
+            f"{path} was saved with a function as output=, however: none was given. Pass it."
+        )
     network = Network(model, example, settings["output"] if output is None else output)
     ensemble = assemble(
         network,
@@ -66,6 +69,7 @@ def from_checkpoints(
         likelihood: As for `convert`.
         example: As for `convert`.
         output: As for `convert`.
+
     """
     if isinstance(paths, str | Path) or not paths:
         raise CheckpointError(f"paths must be a list of at least one file, however: {paths!r}.")

@@ -24,6 +24,7 @@ class Choice:
         method: The method with this layer's settings; None leaves the layer as it is.
         reason: Why it is left.
         picked: Whether the user named it with `include`.
+
     """
 
     site: Site
@@ -41,6 +42,7 @@ class Built:
         rows: What became of every layer.
         notes: What else a user should know.
         no_decay: Names of the binding's parameters that weight decay must leave alone.
+
     """
 
     binding: Binding
@@ -71,7 +73,7 @@ class Method(Settings, ABC):
         return None
 
     def changed(self, override: "Method | Mapping[str, Any]", pattern: str) -> Self:
-        """This method with a layer's own settings."""
+        """The method with a layer's own settings."""
         if isinstance(override, Method):
             if type(override) is not type(self):
                 raise SettingError(

@@ -21,7 +21,12 @@ METHODS = [
     BatchEnsemble(members=2, repeat=True),
     MCDropout(rate=0.2, draws=3),
 ]
-NEUTRAL = [Single(), DeepEnsembles(members=2, start="copy"), BatchEnsemble(members=2, std=0.0), MCDropout(rate=0.0, draws=2)]
+NEUTRAL = [
+    Single(),
+    DeepEnsembles(members=2, start="copy"),
+    BatchEnsemble(members=2, std=0.0),
+    MCDropout(rate=0.0, draws=2),
+]
 
 
 def each_method(methods=METHODS):
@@ -39,12 +44,16 @@ def _converted(name: str, method: pl.Method, seed: int) -> pl.Ensemble:
 
 def converted(case: Case, method: pl.Method, seed: int = 0) -> pl.Ensemble:
     """A copy of the ensemble; a case that the method refuses is refused by name, and there it ends."""
+    skip_if_refused(case, method)
+    return copy.deepcopy(_converted(case.name, method, seed))
+
+
+def skip_if_refused(case: Case, method: pl.Method) -> None:
     refusal = REFUSED.get((case.name, type(method)))
     if refusal:
         with pytest.raises(pl.ConversionError, match=refusal):
             pl.convert(case.model(), method, example=case.inputs())
         pytest.skip(f"refused: {refusal}")
-    return copy.deepcopy(_converted(case.name, method, seed))
 
 
 @each_method()
@@ -72,6 +81,7 @@ def test_a_row_is_its_member(case, method):
 @each_method()
 @each(CASES)
 def test_the_original_is_not_touched(case, method):
+    skip_if_refused(case, method)
     model, x = case.model().eval(), case.inputs()
     state, output = copy.deepcopy(model.state_dict()), logits(run(model, x))
     modes = [module.training for module in model.modules()]
@@ -161,7 +171,13 @@ def test_members_of_a_deep_ensemble_never_move_one_another(case):
 
 
 @each_method([DeepEnsembles(members=3), BatchEnsemble(members=3, repeat=True)])
-@each([case for case in CASES if case.name in ("mlp", "layer_norm", "root_layer", "module_list", "two_inputs", "tied_linears")])
+@each(
+    [
+        case
+        for case in CASES
+        if case.name in ("mlp", "layer_norm", "root_layer", "module_list", "two_inputs", "tied_linears")
+    ]
+)
 def test_looped_and_stacked_running_agree(case, method):
     stacked, x = converted(case, method), case.inputs()
     looped = copy.deepcopy(stacked)
@@ -209,7 +225,9 @@ def test_cost_counts_every_tensor_once(case, method):
     held = {id(p): p.numel() for p in ensemble.parameters()}
     assert cost.parameters == sum(held.values())
     single = pl.cost(case.model().eval(), **x) if isinstance(x, dict) else pl.cost(case.model().eval(), x)
-    rows = getattr(method, "members", getattr(method, "draws", 1)) * (2 if getattr(method, "prior_scale", 0) else 1)
+    rows = getattr(method, "members", getattr(method, "draws", 1)) * (
+        2 if getattr(method, "prior_scale", 0) else 1
+    )
     assert cost.multiply_adds == rows * single.multiply_adds
 
 

@@ -18,7 +18,8 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from pluribus.errors import InputError
 from pluribus.execution.cost import _FORMULAS, Cost, cost
-from tests.cases import CASES, Case, Residual, case_named, each
+from tests.cases import CASES, Case, case_named, each
+from tests.zoo import Residual
 
 B, T = 3, 5  # batch, steps
 

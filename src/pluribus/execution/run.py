@@ -29,6 +29,7 @@ class Runner:
     Attributes:
         reason: Why rows of this network run one after the other; empty where they may be stacked.
         refused: By train mode and gradients, why the code of the network could not be stacked after all.
+
     """
 
     def __init__(self, module: nn.Module, output: Output = None) -> None:
@@ -173,6 +174,7 @@ class Member(nn.Module):
         surrounding: What surrounds its runs, such as kept dropout masks.
         prior: A fixed network whose output is added.
         prior_scale: The factor of that output.
+
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class Member(nn.Module):
         if self.prior is None:
             return outputs
         with torch.no_grad():
-            prior = self.prior(*args, **kwargs)
+            prior: Tensor = self.prior(*args, **kwargs)
         return outputs + self.prior_scale * prior
 
 

@@ -54,6 +54,7 @@ def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
     Returns:
         `[members, a, b, ...]`.
+
     """
     members, (a, b) = len(first), weight.shape[:2]
     groups = second.shape[1] // b
@@ -113,6 +114,7 @@ class BatchEnsemble(Method):
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=5))
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([5, 7, 2])
+
     """
 
     members: int = 4

@@ -51,6 +51,7 @@ class DeepEnsembles(Method):
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([5, 7, 2])
+
     """
 
     members: int = 4
@@ -65,14 +66,18 @@ class DeepEnsembles(Method):
         one_of("start", self.start, ("fresh", "copy"))
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
-        chosen = [(choice.site, choice.method.start) for choice in choices if isinstance(choice.method, type(self))]
+        chosen = [
+            (choice.site, choice.method.start) for choice in choices if isinstance(choice.method, type(self))
+        ]
         modules, redrawn = {"copy": [network.module] * self.members}, list[str]()
         if any(start == "fresh" for _, start in chosen):
             modules["fresh"], redrawn = _fresh(network, self.members, seed)
         own: dict[str, Tensor] = {}
         for site, start in chosen:
             own |= stack_modules(modules[start], {*site.trained, *site.statistics})
-        notes = [f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}"] * bool(redrawn)
+        notes = [f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}"] * bool(
+            redrawn
+        )
         binding = Binding(network, own, self.members)
         if self.prior_scale:
             binding.add_prior(self._prior(network, seed), self.prior_scale)

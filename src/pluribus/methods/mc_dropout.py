@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from pluribus.binding import Binding, Surrounding
 from pluribus.conversion import Row
-from pluribus.dropout import Draw
+from pluribus.dropout import Draw, batch_axes
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
@@ -82,7 +82,9 @@ def find_dropout_layers(module: nn.Module) -> list[Found]:
     found = []
     for name, layer in module.named_modules():
         rate = getattr(layer, "p", 0.0) if isinstance(layer, nn.modules.dropout._DropoutNd) else 0.0
-        if isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
+        if isinstance(layer, nn.MultiheadAttention) or (
+            isinstance(layer, nn.RNNBase) and layer.num_layers > 1
+        ):
             rate = layer.dropout
         if rate:
             found.append(Found(name, rate, type(layer).__name__))
@@ -97,19 +99,17 @@ class Draws(Binding):
         draws: How many seeds are kept for prediction.
         train_draws: How many rows there are in training, each with fresh random numbers of torch.
         owners: Names of the modules whose own code calls dropout.
-        generator: Draws the seeds.
+        seed: Of the seeds.
+
     """
 
     def __init__(
-        self,
-        network: Network,
-        draws: int,
-        train_draws: int,
-        owners: tuple[str, ...],
-        generator: torch.Generator,
+        self, network: Network, draws: int, train_draws: int, owners: tuple[str, ...], seed: int
     ) -> None:
         super().__init__(network, {}, draws)
         self.train_draws, self.owners = train_draws, owners
+        self.axes = batch_axes(network.module, owners, network.example)
+        generator = torch.Generator().manual_seed(seed)
         self.seeds: Tensor
         self.register_buffer("seeds", torch.randint(1 << 40, (draws,), generator=generator))
 
@@ -129,7 +129,7 @@ class Draws(Binding):
         return itertools.repeat(self.shared_tensors(), len(rows))
 
     def surrounding(self, row: int | None) -> Surrounding | None:
-        return None if row is None else Draw(row, self.owners)
+        return None if row is None else Draw(row, self.owners, self.axes)
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,7 @@ class MCDropout(Method):
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), MCDropout(rate=0.2, draws=8)).eval()
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([8, 7, 2])
+
     """
 
     rate: float = 0.1
@@ -195,8 +196,7 @@ class MCDropout(Method):
             )
         if places:
             prove(network.module, insert(places), network.example)
-        generator = torch.Generator().manual_seed(seed)
-        binding = Draws(network, self.draws, self.train_draws, tuple(kept), generator)
+        binding = Draws(network, self.draws, self.train_draws, tuple(kept), seed)
         return Built(binding, tuple(_rows(choices, kept, places)), tuple(notes))
 
     def left(self, site: Site) -> str:

@@ -66,6 +66,7 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
 
     Raises:
         UnreadableError: the network cannot be exported; the message carries torch's reason.
+
     """
     batch = example.batch
 
@@ -94,7 +95,8 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
 
 class _Root(nn.Module):
     """Holds the network as a child: a network that is one layer has a name then, and torch.export,
-    which mistakes the dynamic shapes of keyword inputs, sees two plain arguments."""
+    which mistakes the dynamic shapes of keyword inputs, sees two plain arguments.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

@@ -7,7 +7,13 @@ from torch import nn
 
 from pluribus.network.rehearsal import seeded
 
-INITIALISERS = ("reset_parameters", "_reset_parameters", "init_weights", "_initialize_weights", "_init_weights")
+INITIALISERS = (
+    "reset_parameters",
+    "_reset_parameters",
+    "init_weights",
+    "_initialize_weights",
+    "_init_weights",
+)
 
 
 def reinitialise(module: nn.Module, seed: int) -> list[str]:
@@ -19,6 +25,7 @@ def reinitialise(module: nn.Module, seed: int) -> list[str]:
 
     Returns:
         The names of the parameters that were redrawn in that last way.
+
     """
     parameters = dict(module.named_parameters())
     versions = {name: parameter._version for name, parameter in parameters.items()}

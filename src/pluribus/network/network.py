@@ -21,6 +21,7 @@ class Network:
         model: A module, which is copied and not touched, or a factory of one.
         example: One input as the module takes it; made from the module where it is needed.
         output: What of the returned values is the prediction.
+
     """
 
     def __init__(

@@ -17,6 +17,7 @@ def select_output(returned: Any, output: Output = None) -> Tensor:
         returned: A tensor, a sequence, a mapping or an object with attributes.
         output: A key, a position or a function that picks it. None finds it: the tensor itself, the
             entry called `logits`, or the only tensor there is.
+
     """
     chosen = _find(returned) if output is None else _pick(returned, output)
     if not isinstance(chosen, Tensor):
@@ -47,16 +48,14 @@ def _pick(returned: Any, output: str | int | Callable[[Any], Tensor]) -> Any:
     if callable(output):
         return output(returned)
     try:
-        return getattr(returned, output) if _is_attribute(returned, output) else returned[output]
+        if isinstance(output, str) and not isinstance(returned, Mapping):
+            return getattr(returned, output)
+        return returned[output]
     except (KeyError, IndexError, TypeError, AttributeError):
         raise InputError(
             f"output must name something the network returns, however: output={output!r} "
             f"and it returned {_describe(returned)}."
         ) from None
-
-
-def _is_attribute(returned: Any, output: str | int) -> bool:
-    return isinstance(output, str) and not isinstance(returned, Mapping)
 
 
 def _describe(returned: Any) -> str:

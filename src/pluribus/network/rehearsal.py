@@ -20,7 +20,8 @@ def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
 @contextmanager
 def rehearsal(module: nn.Module, training: bool) -> Iterator[None]:
     """A context in which `module` may run in one mode; its modes, its buffers and torch's random
-    numbers are afterwards as they were."""
+    numbers are afterwards as they were.
+    """
     modes = {layer: layer.training for layer in module.modules()}
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:

@@ -19,6 +19,7 @@ def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]
         selector: A layer type; an `fnmatch` pattern on the qualified name, where `*` crosses dots; a
             predicate of name and layer; or several of these.
         option: What the user calls this selection, for errors: a selector that picks nothing is one.
+
     """
     if not isinstance(selector, str | type) and isinstance(selector, Iterable):
         chosen = {site for one in selector for site in select(sites, one, option)}
@@ -26,7 +27,8 @@ def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]
     chosen = {site for site in sites if _matches(site, selector, option)}
     if not chosen:
         raise ConversionError(
-            f"{option} must pick at least one layer, however: {_show(selector)} picks none. {there_are(sites)}"
+            f"{option} must pick at least one layer, however: {_show(selector)} picks none. "
+            + there_are(sites)
         )
     return [site for site in sites if site in chosen]
 

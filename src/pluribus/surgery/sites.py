@@ -19,6 +19,7 @@ class Site:
         trained: Those of its parameters that are not frozen.
         tied: Those of its parameters that another layer holds too.
         statistics: Names of its buffers that training changes, such as running means.
+
     """
 
     names: tuple[str, ...]
@@ -95,5 +96,7 @@ def _is_whole(module: nn.Module) -> bool:
 
 def _is_layer(module: nn.Module) -> bool:
     has_children = any(True for _ in module.children())
-    has_tensors = any(tensor is not None for tensor in (*module._parameters.values(), *module._buffers.values()))
+    has_tensors = any(
+        tensor is not None for tensor in (*module._parameters.values(), *module._buffers.values())
+    )
     return has_tensors or not has_children
