@@ -14,7 +14,7 @@ from pluribus.binding import Binding
 from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
 from pluribus.errors import InputError
-from pluribus.execution.run import Runner
+from pluribus.execution.run import Runner, uncompiled
 from pluribus.likelihood import Likelihood
 from pluribus.members import join
 from pluribus.method import Built, Method
@@ -63,6 +63,7 @@ class Ensemble(nn.Module):
         self._runner.train(mode)
         return super().train(mode)
 
+    @uncompiled
     def forward(
         self, *args: Any, members: Sequence[Any] | None = None, draws: int | None = None, **kwargs: Any
     ) -> Tensor:
@@ -77,6 +78,7 @@ class Ensemble(nn.Module):
         """
         return self._runner(self.binding, self._rows(members, draws), Inputs(args, kwargs))
 
+    @uncompiled
     def loss(
         self,
         x: Any,
@@ -233,6 +235,7 @@ class Frozen(nn.Module):
         self._runner.train(False)
         return super().train(False)
 
+    @uncompiled
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The outputs of all members, `[members, batch, ...]`."""

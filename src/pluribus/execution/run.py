@@ -1,9 +1,10 @@
 """Running rows: one after the other, or all at once where that is faster, with the same results."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,25 @@ from pluribus.members import join
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output, select_output
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 STACKED_LAYERS = (nn.Linear, nn.LayerNorm)
 STACKED_WORK = 2e8
 """Multiply-adds of one row above which stacking gains nothing (benchmarks/stacking.py)."""
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Keeps `torch.compile` out: it cannot follow tensors that are exchanged in a module's registers."""
+
+    @functools.wraps(function)
+    def entry(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.compiler.is_compiling():
+            # Disabled here and not above, because torch.compiler takes a second to import.
+            return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return, no-untyped-call]
+        return function(*args, **kwargs)
+
+    return entry
 
 
 class Runner:

@@ -1,5 +1,6 @@
 """Running the user's network once to learn something, without leaving a trace."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -20,12 +21,13 @@ def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
 @contextmanager
 def rehearsal(module: nn.Module, training: bool) -> Iterator[None]:
     """A context in which `module` may run in one mode; its modes, its buffers and torch's random
-    numbers are afterwards as they were.
+    numbers are afterwards as they were. What it warns of, it warns of again in a real run.
     """
     modes = {layer: layer.training for layer in module.modules()}
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
-        with seeded(0, module.parameters()):
+        with seeded(0, module.parameters()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             module.train(training)
             yield
     finally:
