@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
 from pluribus.network.inputs import Inputs
@@ -45,10 +45,11 @@ class Graph:
     training: bool
 
     def operations(self) -> Iterator[Operation]:
-        """All operators, placeholders and outputs left out."""
-        for node in self.program.graph.nodes:
-            if node.op == "call_function":
-                yield Operation(node, _operator(node), _layer(node), _source(node))
+        """All operators, those inside of nested graphs (`torch.no_grad` regions, branches) last."""
+        for part in self.program.graph_module.modules():
+            for node in part.graph.nodes if isinstance(part, GraphModule) else ():
+                if node.op == "call_function":
+                    yield Operation(node, _operator(node), _layer(node), _source(node))
 
     def used(self) -> set[str]:
         """The names of the parameters that the data flow reads."""
