@@ -19,8 +19,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 STACKED_LAYERS = (nn.Linear, nn.LayerNorm)
-STACKED_WORK = 2e8
-"""Multiply-adds of one row above which stacking gains nothing (benchmarks/stacking.py)."""
+STACKED_ROWS = 8
+"""Rows below which stacking gains nothing (benchmarks/stacking.py)."""
+STACKED_WORK = 1e8
+"""Multiply-adds of one row above which it gains nothing."""
 
 
 def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -131,15 +133,12 @@ class Runner:
             module = skeleton.fill({**shared, **own})
             return select_output(module(*inputs.args, **inputs.keywords), self.output)
 
-        try:
-            # Code that hooks saved tensors (gradient checkpointing) would run rows again outside of vmap.
-            with torch.autograd.graph.disable_saved_tensors_hooks("checkpointing cannot be stacked"):
-                return torch.vmap(row)(binding.own_tensors())
-        finally:
-            self._skeletons.remove(skeleton)  # it holds tensors that mean nothing outside of vmap
+        # Code that hooks saved tensors (gradient checkpointing) would run rows again outside of vmap.
+        with torch.autograd.graph.disable_saved_tensors_hooks("checkpointing cannot be stacked"):
+            return torch.vmap(row)(binding.own_tensors())
 
     def _stacks(self, binding: Binding, rows: Sequence[Any], batch: int) -> bool:
-        if self.reason or self._mode in self.refused or len(rows) < 2 or rows != binding.stacked_rows():
+        if self.reason or self._mode in self.refused or len(rows) < STACKED_ROWS or rows != binding.stacked_rows():
             return False
         own = binding.own_tensors()
         work = batch * sum(tensor[0].numel() for tensor in own.values())

@@ -1,0 +1,299 @@
+"""Random small networks through every method: converted rightly, or refused by name; never half, never in silence."""
+
+import copy
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from tests.cases import logits, run, seeded
+from tests.zoo import Apply, Residual
+
+BATCH, CLASSES, SIDE, LENGTH, VOCABULARY = 8, 3, 6, 5, 11
+WIDTHS = st.integers(3, 7)  # below 3, normalisation leaves no signal
+RATE = 0.5
+METHODS = {
+    Single: st.just(Single()),
+    DeepEnsembles: st.builds(
+        DeepEnsembles,
+        members=st.integers(1, 3),
+        prior_scale=st.sampled_from([0.0, 0.5]),
+        start=st.sampled_from(["fresh", "copy"]),
+    ),
+    BatchEnsemble: st.builds(
+        BatchEnsemble, members=st.integers(1, 3), std=st.sampled_from([0.0, 0.5]), repeat=st.booleans()
+    ),
+    MCDropout: st.builds(  # so many draws of so many units are all alike about once in a million
+        MCDropout,
+        rate=st.sampled_from([0.0, 0.3, 0.6]),
+        draws=st.just(6),
+        train_draws=st.integers(1, 2),
+        insert=st.sampled_from([None, True, False]),
+    ),
+}
+EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40}
+
+
+class Functional(nn.Module):
+    """Dropout that is a function, not a layer."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, RATE, training=self.training)
+
+
+class Listed(nn.Module):
+    """Layers in a `ModuleList`, one of them called twice; what they give is concatenated."""
+
+    def __init__(self, layers, axis: int) -> None:
+        super().__init__()
+        self.layers, self.axis = nn.ModuleList(layers), axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([*(layer(x) for layer in self.layers), self.layers[0](-x)], self.axis)
+
+
+class Attend(nn.Module):
+    def __init__(self, width: int, dropout: float, weights: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 1, dropout=dropout, batch_first=True)
+        self.weights = weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.attention(x, x, x, need_weights=self.weights)[0]
+
+
+class TwoTowers(nn.Module):
+    def __init__(self, left: nn.Module, right: nn.Module) -> None:
+        super().__init__()
+        self.left, self.right, self.head = left, right, nn.Linear(2 * CLASSES, CLASSES)
+
+    def forward(self, x: Tensor, *, context: Tensor) -> dict[str, Tensor]:
+        both = torch.cat([self.left(x), self.right(context)], 1)
+        return {"both": both, "logits": self.head(both.tanh())}
+
+
+@dataclass
+class Blocks:
+    """Draws one block after the other and keeps the width of what the last one gives."""
+
+    draw: st.DrawFn
+    width: int
+    axes: int  # of space; 0 for vectors and sequences
+    sequence: bool = False
+
+    def pick(self, *options):
+        return self.draw(st.sampled_from(options))
+
+    def block(self, depth: int = 0) -> list[nn.Module]:
+        kinds = [self.layer, self.layer, self.norm, self.dropout]
+        kinds += [self.residual, self.branches, self.repeated] if depth < 2 else []
+        kinds += [self.recurrent, self.attention] if self.sequence else []
+        kind = self.pick(*kinds)
+        return kind(depth) if kind in (self.residual, self.branches, self.repeated) else kind()
+
+    def layer(self, to: int | None = None) -> list[nn.Module]:
+        """A layer with weights and an activation; it keeps the sides."""
+        before, self.width = self.width, to or self.draw(WIDTHS)
+        bias = self.draw(st.booleans())
+        if not self.axes:
+            return [nn.Linear(before, self.width, bias=bias), nn.Tanh()]
+        groups = self.pick(1, math.gcd(before, self.width))
+        dilation, transposed = self.pick(1, 2), self.draw(st.booleans())
+        kind = getattr(nn, f"Conv{'Transpose' * transposed}{self.axes}d")
+        options = {"padding": dilation, "dilation": dilation, "groups": groups, "bias": bias}
+        return [kind(before, self.width, 3, **options), nn.GELU()]
+
+    def norm(self) -> list[nn.Module]:
+        affine = self.draw(st.booleans())
+        if self.sequence or not self.axes:
+            norms = [nn.LayerNorm(self.width, elementwise_affine=affine)]
+            norms += [] if self.sequence else [nn.BatchNorm1d(self.width, affine=affine)]
+        else:
+            batch, instance = (getattr(nn, f"{name}Norm{self.axes}d") for name in ("Batch", "Instance"))
+            tracked, groups = self.draw(st.booleans()), self.pick(1, self.width)
+            norms = [batch(self.width, affine=affine), nn.GroupNorm(groups, self.width, affine=affine)]
+            norms += [instance(self.width, affine=affine, track_running_stats=tracked)]
+        return [self.pick(*norms), nn.SiLU()]
+
+    def dropout(self) -> list[nn.Module]:
+        layers = [nn.Dropout(RATE), nn.AlphaDropout(RATE), Functional(F.dropout)]
+        if self.axes:
+            layers += [getattr(nn, f"Dropout{self.axes}d")(RATE), nn.FeatureAlphaDropout(RATE)]
+        return [self.pick(*layers)]
+
+    def residual(self, depth: int) -> list[nn.Module]:
+        width = self.width
+        inner = self.block(depth + 1)
+        return [Residual(*inner, *(self.layer(width) if self.width != width else []))]
+
+    def branches(self, depth: int) -> list[nn.Module]:
+        width, branches, widths = self.width, [], []
+        for _ in range(2):
+            self.width = width
+            branches.append(nn.Sequential(*self.block(depth + 1)))
+            widths.append(self.width)
+        self.width = sum(widths) + widths[0]
+        return [Listed(branches, -1 if self.sequence else 1), *self.layer()]
+
+    def repeated(self, depth: int) -> list[nn.Module]:
+        """One child under two names, with a layer in between that is not shared."""
+        once = nn.Sequential(*self.layer(self.width), *self.norm())
+        return [once, *self.layer(self.width), once]
+
+    def recurrent(self) -> list[nn.Module]:
+        kind, both = self.pick(nn.LSTM, nn.GRU, nn.RNN), self.draw(st.booleans())
+        layers, before = self.pick(1, 2), self.width
+        self.width = self.draw(WIDTHS)
+        options = {"num_layers": layers, "dropout": RATE * (layers - 1), "bidirectional": both}
+        layer = kind(before, self.width, batch_first=True, **options)
+        self.width *= 1 + both
+        return [layer, Apply(_first)]
+
+    def attention(self) -> list[nn.Module]:
+        dropout = self.pick(0.0, RATE)
+        if self.draw(st.booleans()):
+            return [Attend(self.width, dropout, weights=self.draw(st.booleans()))]
+        return [nn.TransformerEncoderLayer(self.width, 1, 6, dropout=dropout, batch_first=True)]
+
+
+def _first(output):
+    return output[0]
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.mean(1)
+
+
+@st.composite
+def towers(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
+    """A network of one input, and that input."""
+    axes, width = draw(st.sampled_from([0, 0, 1, 2, 2, 3])), draw(WIDTHS)
+    sequence = axes == 0 and draw(st.booleans())
+    tokens = sequence and draw(st.booleans())
+    torch.manual_seed(draw(st.integers(0, 99)))
+    blocks = Blocks(draw, width, axes, sequence)
+    stem: list[nn.Module] = [nn.Embedding(VOCABULARY, width)] if tokens else []
+    body = [layer for _ in range(draw(st.integers(1, 3))) for layer in blocks.block()]
+    nested = nn.Sequential(nn.Sequential(*body)) if draw(st.booleans()) else nn.Sequential(*body)
+    pool = [getattr(nn, f"AdaptiveMaxPool{axes}d")(1), nn.Flatten()] if axes else [Apply(_mean)] * sequence
+    network = nn.Sequential(*stem, nested, *pool, nn.Linear(blocks.width, CLASSES))
+    for layer in nested.modules():
+        if not list(layer.children()) and draw(st.integers(0, 5)) == 0:
+            layer.requires_grad_(False)
+    if tokens:
+        return network, torch.randint(VOCABULARY, (BATCH, LENGTH), generator=seeded(0))
+    shape = (BATCH, LENGTH, width) if sequence else (BATCH, width, *[SIDE] * axes)
+    return network, torch.randn(shape, dtype=torch.float64, generator=seeded(0))
+
+
+@st.composite
+def networks(draw: st.DrawFn):
+    """A network in float64, in train or eval mode, and its inputs."""
+    network, inputs = draw(towers())
+    if draw(st.integers(0, 4)) == 0:
+        other, context = draw(towers())
+        network, inputs = TwoTowers(network, other), {"x": inputs, "context": context}
+    return network.double().train(draw(st.booleans())), inputs
+
+
+def drops(network: nn.Module) -> bool:
+    """Whether the network has dropout of its own."""
+    network = copy.deepcopy(network).eval()
+    for layer in network.modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd | Functional):
+            return True
+        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout:
+            return True
+    return False
+
+
+def must_differ(method: pl.Method) -> bool:
+    """Whether members that are all alike would be a conversion that did nothing."""
+    several = getattr(method, "members", 2) > 1
+    match method:
+        case DeepEnsembles():
+            return several and (method.start == "fresh" or method.prior_scale > 0)
+        case BatchEnsemble():
+            return several and method.std > 0
+        case MCDropout():
+            return method.rate > 0
+    return False
+
+
+def random_networks(kind: type[pl.Method]):
+    """Runs a test on many networks with settings of that method, the same ones every time."""
+    few = settings(
+        max_examples=EXAMPLES[kind],
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    return lambda test: few(given(networks(), METHODS[kind])(test))
+
+
+def check(model: nn.Module, x, method: pl.Method) -> None:
+    note(f"{method}\n{model}")
+    before, modes = copy.deepcopy(model.state_dict()), [layer.training for layer in model.modules()]
+    due = isinstance(method, MCDropout) and method.rate and method.insert is False and not drops(model)
+    if due:
+        with pytest.raises(pl.ConversionError, match="needs dropout"):
+            pl.convert(model, method, example=x)
+        return
+    ensemble = pl.convert(model, method, example=x)
+    check_rows(ensemble.eval(), x)
+    check_training(ensemble.train(), x)
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert [layer.training for layer in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def check_rows(ensemble: pl.Ensemble, x) -> None:
+    rows = run(ensemble, x)
+    assert rows.shape == (len(ensemble.weights), BATCH, CLASSES)
+    for i, row in enumerate(rows):
+        assert_close(logits(run(ensemble.member(i), x)), row)
+    alike = all(torch.allclose(row, rows[0], rtol=1e-9, atol=1e-12) for row in rows)
+    assert not (alike and must_differ(ensemble.method)), "all members are alike"
+    assert_close(ensemble.predict(x, chunk=3).members, rows)
+
+
+def check_training(ensemble: pl.Ensemble, x) -> None:
+    loss = ensemble.loss(x, torch.arange(BATCH) % CLASSES)
+    assert loss.isfinite()
+    loss.backward()
+    for name, parameter in ensemble.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
+@random_networks(Single)
+def test_a_random_network_is_its_own_single_member(network, method):
+    check(*network, method)
+
+
+@random_networks(DeepEnsembles)
+def test_a_random_network_becomes_a_deep_ensemble(network, method):
+    check(*network, method)
+
+
+@random_networks(BatchEnsemble)
+def test_a_random_network_becomes_a_batch_ensemble(network, method):
+    check(*network, method)
+
+
+@random_networks(MCDropout)
+def test_a_random_network_is_sampled_by_dropout_or_refused_by_name(network, method):
+    check(*network, method)
