@@ -60,7 +60,13 @@ def measure(name: str, members: int, batch: int, training: bool, repetitions: in
                 ensemble(x)
 
     value = ratio(lambda: step(looped), lambda: step(stacked), repetitions)
-    return {"network": name, "members": members, "batch": batch, "training": training, "speedup": round(value, 2)}
+    return {
+        "network": name,
+        "members": members,
+        "batch": batch,
+        "training": training,
+        "speedup": round(value, 2),
+    }
 
 
 def main() -> None:
@@ -69,7 +75,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(2)
-    run.STACKED_WORK = float("inf")  # stack whatever its size: the limit is what this file looks for
+    run.STACKED_ROWS, run.STACKED_WORK = 2, float("inf")  # the limits are what this file looks for
     lines = []
     for name in NETWORKS:
         for members in (4, 20):

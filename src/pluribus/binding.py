@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from pluribus.errors import InputError
 from pluribus.network import Network
+from pluribus.network.network import computed
 
 Surrounding = Callable[[nn.Module, int], AbstractContextManager[Any]]
 """Of a module and a batch size, the context in which the module runs as one row."""
@@ -30,7 +31,6 @@ class Binding(nn.Module):
         own: By name, the tensors that each member has for itself, `[members, ...]`; all others are
             shared.
         members: How many members there are.
-
     """
 
     def __init__(self, network: Network, own: Mapping[str, Tensor], members: int) -> None:
@@ -140,7 +140,8 @@ def blank(module: nn.Module) -> nn.Module:
         value = torch.empty_like(tensor, device="meta", requires_grad=False)
         return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
 
-    return copy.deepcopy(module, {id(tensor): empty(tensor) for tensor in tensors(module).values()})
+    blanks = {id(tensor): empty(tensor) for tensor in tensors(module).values()}
+    return copy.deepcopy(module, computed(module) | blanks)
 
 
 class Skeleton:
@@ -148,7 +149,6 @@ class Skeleton:
 
     Args:
         module: What `blank` made; copied.
-
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -163,14 +163,22 @@ class Skeleton:
                 (flat, list(range(len(flat)))),
             ):
                 for key in keys:
-                    if container[key] is not None:  # type: ignore[index]
-                        self._slots.append((container, key, names[id(container[key])]))  # type: ignore[index]
+                    name = names.get(id(container[key]))  # type: ignore[index]
+                    if name is not None:
+                        self._slots.append((container, key, name))
 
     def fill(self, values: Mapping[str, Tensor]) -> nn.Module:
         """The module with these tensors in place of those it had."""
         for container, key, name in self._slots:
             container[key] = values[name]
         return self.module
+
+    def collect(self, values: Mapping[str, Tensor]) -> None:
+        """Writes buffers that the code assigned anew back into the tensors it was filled with."""
+        for container, key, name in self._slots:
+            if container[key] is not values[name] and not isinstance(container[key], nn.Parameter):
+                with torch.no_grad():
+                    values[name].copy_(container[key])
 
 
 def materialise(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:

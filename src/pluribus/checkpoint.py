@@ -40,7 +40,11 @@ def write_folder(path: str | Path, settings: Mapping[str, Any], tensors: Mapping
         if target.exists():
             old = fresh.with_name(f"{fresh.name}-old")
             os.replace(target, old)
-            os.replace(fresh, target)
+            try:
+                os.replace(fresh, target)
+            except BaseException:
+                old.rename(target)
+                raise
             shutil.rmtree(old)
         else:
             os.replace(fresh, target)

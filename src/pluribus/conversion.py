@@ -1,7 +1,10 @@
 """Conversion: the printable record of what became of every layer."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from pluribus.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,6 @@ class Row:
         kind: Its class.
         became: What it is in the ensemble, in a few words.
         reason: Why it was left as it is; empty where it was converted.
-
     """
 
     names: tuple[str, ...]
@@ -30,7 +32,6 @@ class Conversion:
         title: The method and the network.
         rows: One for each layer, in the network's order.
         notes: What else a user should know.
-
     """
 
     title: str
@@ -38,7 +39,14 @@ class Conversion:
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Row:
-        return next(row for row in self.rows if name in row.names)
+        for row in self.rows:
+            if name in row.names:
+                return row
+        names = ", ".join(name or "''" for row in self.rows for name in row.names)
+        raise InputError(f"layers are {names or 'none'}, however: {name!r}.")
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
 
     @property
     def converted(self) -> tuple[Row, ...]:

@@ -55,13 +55,16 @@ def convert(
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=4))
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([4, 7, 2])
-
     """
     if not isinstance(method, Method):
         raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), however: {method!r}.")
     whole("seed", seed, least=0)
     family = likelihood_named(likelihood)
-    network = Network(model, example, output)
+    if isinstance(model, Ensemble):
+        raise ConversionError("model must be a network, however: it is an Ensemble. Convert its network.")
+    if not isinstance(overrides, Mapping | None):
+        raise SettingError(f"overrides must be a dict by name pattern, however: {overrides!r}.")
+    network = Network(model, example, output, seed)
     choices = choose(network, method, include, exclude, overrides or {})
     return assemble(network, method, family, choices, seed)
 
@@ -94,6 +97,7 @@ def choose(
         return Choice(site, None if reason else methods[site], reason, picked)
 
     choices = [choice(site) for site in sites]
+    _check_tied(choices)
     if not isinstance(method, Single) and not any(choice.method for choice in choices):
         raise ConversionError(
             f"{type(method).__name__} must have a layer to convert, however: all are left "
@@ -101,6 +105,18 @@ def choose(
             + there_are(sites)
         )
     return choices
+
+
+def _check_tied(choices: Sequence[Choice]) -> None:
+    """A parameter that two layers hold is converted for both or for neither."""
+    converted = {name: c.site for c in choices if c.method for name in c.site.tied}
+    for choice in choices:
+        for name in choice.site.tied if choice.method is None else ():
+            if name in converted and choice.reason != "never runs":
+                raise ConversionError(
+                    f"tied layers must be converted together, however: {choice.site} is left "
+                    f"({choice.reason}), {converted[name]} is not, and both hold {name}. Pick both or none."
+                )
 
 
 def assemble(

@@ -20,6 +20,9 @@ from pluribus.errors import InputError
 from pluribus.network.inputs import Inputs
 from pluribus.network.rehearsal import rehearsal
 
+Axis = tuple[int, int]
+"""An axis of a tensor, and how many of its entries belong to each sample."""
+
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
 
 
@@ -38,12 +41,11 @@ class KeptMasks(TorchFunctionMode):
     Args:
         seed: From which the masks follow.
         batch: The number of samples.
-        axes: Of each call, the axis of the samples, or None where none of its own is known; beyond
-            these calls it is the first axis of that size.
-
+        axes: Of each call, the axis of the samples and how many entries each has there, or None where
+            there is no such axis; beyond these calls it is the first axis of the batch's size.
     """
 
-    def __init__(self, seed: int, batch: int, axes: Sequence[int | None] = ()) -> None:
+    def __init__(self, seed: int, batch: int, axes: Sequence[Axis | None] = ()) -> None:
         super().__init__()
         self.seed, self.batch, self.axes = seed, batch, axes
         self.shapes: list[torch.Size] = []
@@ -58,13 +60,15 @@ class KeptMasks(TorchFunctionMode):
         """The next mask, broadcast to `values`; with `features`, one for each entry of the first axes."""
         call, shape = len(self.shapes), list(values.shape)
         self.shapes.append(values.shape)
-        guess = shape.index(self.batch) if self.batch in shape else None
-        axis = self.axes[call] if call < len(self.axes) else guess
-        if axis is not None:
-            shape[axis] = 1
+        guess = (shape.index(self.batch), 1) if self.batch in shape else None
+        axis, entries = (self.axes[call] if call < len(self.axes) else guess) or (0, shape[0])
+        repeats = shape[axis] // entries
+        shape[axis] = entries
         if features is not None:
             shape[features:] = [1] * (len(shape) - features)
-        return keep_mask(shape, rate, (self.seed * 1_000_003 + call) % (1 << 63)).to(values)
+        mask = keep_mask(shape, rate, (self.seed * 1_000_003 + call) % (1 << 63)).to(values)
+        # An axis [batch * entries] is taken to be sample-major.
+        return mask if entries == 1 else mask.repeat([repeats if i == axis else 1 for i in range(mask.ndim)])
 
     def drop(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
         """Eq. (1): `values` with dropped units, the others scaled."""
@@ -99,6 +103,8 @@ def _alpha_dropout(features: int | None = None) -> Callable[..., Tensor]:
     ) -> Tensor:
         if not training or not p:
             return input
+        if p == 1:
+            return input * 0
         keep = masks.mask(input, p, features)
         scale = ((1 - p) * (1 + p * ALPHA**2)) ** -0.5
         dropped = scale * (input * keep + ALPHA * (1 - keep) - ALPHA * p)
@@ -131,7 +137,9 @@ def _attention(
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
     if attn_mask is not None:
         scores = scores + _penalty(attn_mask, kept=True, like=scores)
-    return masks.drop(scores.softmax(-1), dropout_p) @ value
+    # A target that sees nothing attends to nothing: torch gives zeros where softmax gives NaN.
+    weights = scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+    return masks.drop(weights, dropout_p) @ value
 
 
 def _multi_head_attention(
@@ -157,7 +165,10 @@ def _multi_head_attention(
     if given["key_padding_mask"] is not None:
         padding = _penalty(given["key_padding_mask"], kept=False, like=scores)
         scores = scores + padding.unsqueeze(-2).unsqueeze(-2)
-    weights = masks.drop(scores.softmax(-1), given["dropout_p"])
+    weights = scores.softmax(-1)
+    if not given["need_weights"]:  # as torch has it: zeros by one path, NaN by the other
+        weights = weights.masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+    weights = masks.drop(weights, given["dropout_p"])
     joined = (weights @ value).movedim(-2, 0).flatten(-2)
     output = F.linear(joined, given["out_proj_weight"], given["out_proj_bias"])
     if not given["need_weights"]:
@@ -205,14 +216,30 @@ def _recurrent(masks: KeptMasks, func: Any, *args: Any) -> Any:
     return input, *(torch.cat(parts) for parts in zip(*finals, strict=True))
 
 
+def _operator(rule: Callable[..., Tensor], inplace: bool = False) -> Callable[..., Tensor]:
+    """The rule of an operator of torch itself, which calls its last argument `train`."""
+
+    def operator(masks: KeptMasks, func: Any, input: Tensor, p: float, train: bool) -> Tensor:
+        return rule(masks, func, input, p, train, inplace)
+
+    return operator
+
+
 RULES: dict[Any, Callable[..., Any]] = {
     F.dropout: _dropout(),
-    torch.dropout: _dropout(),
     F.dropout1d: _dropout(2),
     F.dropout2d: _dropout(2),
     F.dropout3d: _dropout(2),
     F.alpha_dropout: _alpha_dropout(),
     F.feature_alpha_dropout: _alpha_dropout(2),
+    torch.dropout: _operator(_dropout()),
+    torch.dropout_: _operator(_dropout(), inplace=True),
+    torch.feature_dropout: _operator(_dropout(2)),
+    torch.feature_dropout_: _operator(_dropout(2), inplace=True),
+    torch.alpha_dropout: _operator(_alpha_dropout()),
+    torch.alpha_dropout_: _operator(_alpha_dropout(), inplace=True),
+    torch.feature_alpha_dropout: _operator(_alpha_dropout(2)),
+    torch.feature_alpha_dropout_: _operator(_alpha_dropout(2), inplace=True),
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,
     torch.lstm: _recurrent,
@@ -230,16 +257,16 @@ class Draw:
         seed: From which the masks follow.
         owners: Names of the modules whose own code calls dropout; they run with `training` set, and
             nothing else does.
-        axes: Of each call of dropout, the axis of the samples.
-
+        axes: Of each call of dropout, the axis of the samples and how many entries each has there.
     """
 
     seed: int
     owners: tuple[str, ...]
-    axes: tuple[int | None, ...] = ()
+    axes: tuple[Axis | None, ...] = ()
 
     @contextmanager
     def __call__(self, module: nn.Module, batch: int) -> Iterator[KeptMasks]:
+        """Runs of `module` inside of this context are those of one member."""
         layers = [module.get_submodule(owner) for owner in self.owners]
         before = [layer.training for layer in layers]
         try:
@@ -252,29 +279,30 @@ class Draw:
                 layer.training = training
 
 
-def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> tuple[int | None, ...]:
-    """Of each call of dropout in a forward pass, the axis that grows by one with one sample more.
+def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> tuple[Axis | None, ...]:
+    """Of each call of dropout in a forward pass, the axis that grows with one sample more, and by how much.
 
-    Empty for a network that takes no other batch size than the example's.
+    For a network that takes no other batch size, the first axis of the example's.
     """
     more = example.map(lambda tensor: torch.cat([tensor, tensor[:1]]))
-    calls = []
-    for inputs in (example, more):
-        try:
-            with (
-                rehearsal(module, training=False),
-                torch.no_grad(),
-                Draw(0, owners)(module, inputs.batch) as masks,
-            ):
-                module(*inputs.args, **inputs.keywords)
-        except Exception:  # whatever the user's code raises for a batch size it does not like
-            return ()
-        calls.append(masks.shapes)
-    few, many = calls
+    few = _dropped_shapes(module, owners, example)
+    try:
+        many = _dropped_shapes(module, owners, more)
+    except Exception:  # whatever the user's code raises for a batch size it does not like
+        many = []
     if len(few) != len(many):
-        return ()
-    batch = example.batch
-    return tuple(
-        next((i for i, sizes in enumerate(zip(a, b, strict=True)) if sizes == (batch, batch + 1)), None)
-        for a, b in zip(few, many, strict=True)
-    )
+        return tuple((shape.index(example.batch), 1) if example.batch in shape else None for shape in few)
+    return tuple(_grown(a, b) for a, b in zip(few, many, strict=True))
+
+
+def _dropped_shapes(module: nn.Module, owners: tuple[str, ...], inputs: Inputs) -> list[torch.Size]:
+    with rehearsal(module, training=False), torch.no_grad(), Draw(0, owners)(module, inputs.batch) as masks:
+        module(*inputs.copy().args, **inputs.copy().keywords)
+    return masks.shapes
+
+
+def _grown(few: torch.Size, many: torch.Size) -> Axis | None:
+    for axis, (before, after) in enumerate(zip(few, many, strict=True)):
+        if after > before:
+            return axis, after - before
+    return None

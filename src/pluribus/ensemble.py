@@ -37,7 +37,6 @@ class Ensemble(nn.Module):
         likelihood: What its outputs mean.
         conversion: What became of every layer.
         binding: The tensors of all members.
-
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Ensemble(nn.Module):
             members: Exactly these rows, by their positions in eval mode, in the order given.
             draws: That many fresh random rows, for methods whose members are random.
             **kwargs: The network's keyword inputs.
-
         """
         return self._runner(self.binding, self._rows(members, draws), Inputs(args, kwargs))
 
@@ -97,7 +95,6 @@ class Ensemble(nn.Module):
             samples: The size of the training set, for methods with a prior term; the batch's.
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,
                 a scalar or one value per sample.
-
         """
         number("progress", progress, least=0)
         if progress > 1:
@@ -140,7 +137,6 @@ class Ensemble(nn.Module):
             x: The inputs: a tensor, a tuple, a dict of keyword inputs, or a loader of these, whose
                 batches may carry targets, which are left out.
             chunk: At most that many samples at a time, to bound memory.
-
         """
         if chunk is not None:
             whole("chunk", chunk)
@@ -197,12 +193,18 @@ class Ensemble(nn.Module):
         if draws is not None:
             whole("draws", draws)
             return self.binding.draw(draws)
-        return self.binding.rows() if members is None else self.binding.pick(list(members))
+        if members is None:
+            return self.binding.rows()
+        if not isinstance(members, Sequence) or not members:
+            raise InputError(f"members must be a list of at least one row, however: {members!r}.")
+        return self.binding.pick(members)
 
     def _losses(self, outputs: Tensor, y: Tensor, criterion: Criterion | None) -> Tensor:
         """Losses of the rows, `[members, batch]`, or `[members]` for a criterion that averages."""
         if criterion is None:
             return self.likelihood.losses(outputs, y)
+        if not callable(criterion):
+            raise InputError(f"criterion must be a function of outputs and targets, however: {criterion!r}.")
         losses = [criterion(output, y) for output in outputs]
         for loss in losses:
             if not isinstance(loss, Tensor) or loss.shape not in ((), (len(y),)):

@@ -258,8 +258,8 @@ def likelihood(value: str | Likelihood) -> Likelihood:
     known = Likelihood.known()
     if isinstance(value, Likelihood):
         return value
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise SettingError(
-            f"likelihood must be one of {', '.join(known)}, however: {value!r}.{nearest(str(value), known)}"
+            f"likelihood must be one of {', '.join(known)}, however: {value!r}.{nearest(value, known)}"
         )
     return known[value]()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import read_folder, read_tensors
+from pluribus.checkpoint import SETTINGS, read_folder, read_tensors
 from pluribus.convert import assemble, convert
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError
@@ -31,14 +31,14 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         model: The network it was made from, or its factory; the weights do not matter.
         example: As for `convert`.
         output: As for `convert`; needed again where it was a function.
-
     """
     settings, saved = read_folder(path)
+    _check_document(settings, path)
     if settings["output_is_function"] and output is None:
         raise CheckpointError(
             f"{path} was saved with a function as output=, however: none was given. Pass it."
         )
-    network = Network(model, example, settings["output"] if output is None else output)
+    network = Network(model, example, settings.get("output") if output is None else output)
     ensemble = assemble(
         network,
         Method.from_dict(settings["method"]),
@@ -69,7 +69,6 @@ def from_checkpoints(
         likelihood: As for `convert`.
         example: As for `convert`.
         output: As for `convert`.
-
     """
     if isinstance(paths, str | Path) or not paths:
         raise CheckpointError(f"paths must be a list of at least one file, however: {paths!r}.")
@@ -119,6 +118,30 @@ def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) ->
         )
         for row in settings["selection"]
     ]
+
+
+DOCUMENT = {
+    "network": str,
+    "method": dict,
+    "likelihood": dict,
+    "selection": list,
+    "output_is_function": bool,
+    "seed": int,
+}
+
+
+def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
+    for key, kind in DOCUMENT.items():
+        if type(settings.get(key)) is not kind:
+            raise CheckpointError(
+                f"{Path(path) / SETTINGS} must have {key}, a {kind.__name__}, "
+                f"however: {settings.get(key)!r}. Save the ensemble again."
+            )
+    keys = {"name", "settings", "reason", "picked"}
+    if not all(isinstance(row, dict) and row.keys() >= keys for row in settings["selection"]):
+        raise CheckpointError(
+            f"{Path(path) / SETTINGS} must have a selection of layers. Save the ensemble again."
+        )
 
 
 def _check_fit(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor], path: str | Path) -> None:

@@ -25,7 +25,7 @@ def unfold(values: Tensor, members: int) -> Tensor:
             f"unfold expects a first axis that {members} members divide, "
             f"however: shape {tuple(values.shape)}."
         )
-    return values.reshape(members, -1, *values.shape[1:])
+    return values.reshape(members, values.shape[0] // members, *values.shape[1:])
 
 
 def fork(values: Tensor, members: int) -> Tensor:

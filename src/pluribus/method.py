@@ -24,7 +24,6 @@ class Choice:
         method: The method with this layer's settings; None leaves the layer as it is.
         reason: Why it is left.
         picked: Whether the user named it with `include`.
-
     """
 
     site: Site
@@ -42,7 +41,6 @@ class Built:
         rows: What became of every layer.
         notes: What else a user should know.
         no_decay: Names of the binding's parameters that weight decay must leave alone.
-
     """
 
     binding: Binding
@@ -66,7 +64,7 @@ class Method(Settings, ABC):
         """Why a layer has nothing that this method converts; empty where it has."""
         if not site.parameters and not site.statistics:
             return "no parameters"
-        return "frozen" if site.frozen else ""
+        return "frozen" if site.frozen and not site.statistics else ""
 
     def parts(self, batch: int, rows: int) -> list[Tensor] | None:
         """Which samples of a training batch each row sees; None is all of them."""
@@ -85,6 +83,10 @@ class Method(Settings, ABC):
                 for name in (field.name for field in fields(override))
                 if getattr(override, name) != getattr(self, name)
             }
+        if not isinstance(override, Mapping):
+            raise SettingError(
+                f"overrides[{pattern!r}] must be a dict of settings or a method, however: {override!r}."
+            )
         self.check_names(override)
         for name in override:
             if name not in self.per_layer:

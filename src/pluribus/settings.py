@@ -15,9 +15,9 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def nearest(word: object, words: Iterable[str]) -> str:
     """A hint such as ` Did you mean 'members'?`, or nothing where no word is near."""
-    found = difflib.get_close_matches(word, list(words), n=1)
+    found = difflib.get_close_matches(str(word), list(words), n=1)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
@@ -55,10 +55,10 @@ class Settings:
         values = dict(values)
         kind, version = values.pop("kind", None), values.pop("version", None)
         known = cls.known() or {cls.kind(): cls}
-        if kind not in known:
+        if not isinstance(kind, str) or kind not in known:
             raise SettingError(
                 f"kind must be one of {', '.join(sorted(known))}, however: kind={kind!r}."
-                + nearest(str(kind), known)
+                + nearest(kind, known)
             )
         chosen = known[kind]
         if type(version) is not int or not 1 <= version <= chosen.version:
@@ -94,9 +94,22 @@ def whole(name: str, value: object, least: int = 1) -> None:
 
 def number(name: str, value: object, least: float = -math.inf, below: float = math.inf) -> None:
     """Checks for a finite number in `[least, below)`."""
-    if type(value) not in (int, float) or not math.isfinite(value) or not least <= value < below:  # type: ignore[arg-type, operator]
+    if type(value) not in (int, float) or not _fits(value, least, below):  # type: ignore[arg-type]
         limits = [f"at least {least:g}"] * (least > -math.inf) + [f"below {below:g}"] * (below < math.inf)
         raise refuse(name, "a number" + ", " * bool(limits) + " and ".join(limits), value)
+
+
+def _fits(value: float, least: float, below: float) -> bool:
+    try:
+        return math.isfinite(value) and least <= value < below
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
+def flag(name: str, value: object) -> None:
+    """Checks for True or False."""
+    if type(value) is not bool:
+        raise refuse(name, "True or False", value)
 
 
 def positive(name: str, value: object) -> None:
@@ -109,5 +122,5 @@ def positive(name: str, value: object) -> None:
 def one_of(name: str, value: object, choices: Iterable[object]) -> None:
     """Checks for one of the choices."""
     choices = list(choices)
-    if value not in choices:
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise refuse(name, "one of " + ", ".join(map(repr, choices)), value)

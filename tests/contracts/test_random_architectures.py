@@ -1,4 +1,4 @@
-"""Random small networks through every method: converted rightly, or refused by name; never half, never in silence."""
+"""Random small networks through every method: converted rightly or refused by name, never in silence."""
 
 import copy
 import math
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.execution.run import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import logits, run, seeded
 from tests.zoo import Apply, Residual
@@ -24,7 +25,7 @@ METHODS = {
     Single: st.just(Single()),
     DeepEnsembles: st.builds(
         DeepEnsembles,
-        members=st.integers(1, 3),
+        members=st.sampled_from([1, 3, STACKED_ROWS]),
         prior_scale=st.sampled_from([0.0, 0.5]),
         start=st.sampled_from(["fresh", "copy"]),
     ),

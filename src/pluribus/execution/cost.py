@@ -108,7 +108,6 @@ class Cost:
         peak_activation_bytes: The most bytes alive at once of what operators created during the pass;
             parameters, buffers, the input and operators' inner work space excluded.
         uncounted: Names of the operators that multiply and are missing in `multiply_adds`.
-
     """
 
     parameters: int
@@ -228,7 +227,6 @@ def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
     Example:
         >>> cost(nn.Linear(3, 2), torch.zeros(7, 3)).multiply_adds
         42
-
     """
     if not isinstance(module, nn.Module):
         raise InputError(

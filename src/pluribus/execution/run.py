@@ -1,6 +1,7 @@
 """Running rows: one after the other, or all at once where that is faster, with the same results."""
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import TracebackType
@@ -17,6 +18,18 @@ from pluribus.network.output import Output, select_output
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+CAUGHT = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    AssertionError,
+    NotImplementedError,
+)
+"""What a network raises for inputs that do not fit, or under vmap."""
 
 STACKED_LAYERS = (nn.Linear, nn.LayerNorm)
 STACKED_ROWS = 8
@@ -48,7 +61,6 @@ class Runner:
     Attributes:
         reason: Why rows of this network run one after the other; empty where they may be stacked.
         refused: By train mode and gradients, why the code of the network could not be stacked after all.
-
     """
 
     def __init__(self, module: nn.Module, output: Output = None) -> None:
@@ -56,12 +68,13 @@ class Runner:
         self.output = output
         self.reason = _why_looped(module)
         self.refused: dict[tuple[bool, bool], str] = {}
-        self._skeletons: list[Skeleton] = []
+        self._skeletons: list[tuple[Skeleton, Token]] = []
+        self._writes_inputs: dict[bool, bool] = {}
         self._prior: Runner | None = None
 
     def train(self, mode: bool) -> None:
         """Puts the user's code into train or eval mode; prior networks stay in eval mode."""
-        for module in (self.module, *(skeleton.module for skeleton in self._skeletons)):
+        for module in self._modules():
             module.train(mode)
 
     def modes(self) -> list[bool]:
@@ -70,7 +83,7 @@ class Runner:
 
     def set_modes(self, modes: Sequence[bool]) -> None:
         """Puts every module back into the mode it had."""
-        for module in (self.module, *(skeleton.module for skeleton in self._skeletons)):
+        for module in self._modules():
             for layer, mode in zip(module.modules(), modes, strict=True):
                 layer.training = mode
 
@@ -99,6 +112,9 @@ class Runner:
             return network
         return Member(network, surrounding, prior, binding.prior_scale).eval()
 
+    def _modules(self) -> list[nn.Module]:
+        return [self.module, *(skeleton.module for skeleton, _ in self._skeletons)]
+
     @property
     def _prior_runner(self) -> "Runner":
         if self._prior is None:
@@ -109,8 +125,8 @@ class Runner:
     def _outputs(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
         if self._stacks(binding, rows, inputs.batch):
             try:
-                return self._stacked(binding, inputs)
-            except RuntimeError as error:  # the user's code does something that vmap cannot
+                return self._stacked(binding, inputs.copy())
+            except CAUGHT as error:  # the user's code does something that vmap cannot, or fails anyhow
                 outputs = join(self._looped(binding, rows, [inputs] * len(rows)))
                 self.refused[self._mode] = str(error).splitlines()[0]
                 return outputs
@@ -118,27 +134,42 @@ class Runner:
 
     def _looped(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
         outputs = []
-        for position, (row, values, tensors) in enumerate(zip(rows, inputs, binding.bind(rows), strict=True)):
-            # With gradients each row keeps its tensors until the next call: backward may run it again.
-            module = self._skeleton(position if torch.is_grad_enabled() else 0).fill(tensors)
-            surrounding = binding.surrounding(row)
+        for row, values, tensors in zip(rows, inputs, binding.bind(rows), strict=True):
+            skeleton, token = self._free_skeleton()
+            module, surrounding = skeleton.fill(tensors), binding.surrounding(row)
             with surrounding(module, values.batch) if surrounding else nullcontext():
-                outputs.append(self._call(module, values))
+                output = self._call(module, values)
+            skeleton.collect(tensors)
+            token.live_with(output)
+            outputs.append(output)
         return outputs
 
     def _stacked(self, binding: Binding, inputs: Inputs) -> Tensor:
-        skeleton, shared = self._skeleton(0), binding.shared_tensors()
+        (skeleton, _), shared = self._free_skeleton(), binding.shared_tensors()
 
         def row(own: dict[str, Tensor]) -> Tensor:
             module = skeleton.fill({**shared, **own})
-            return select_output(module(*inputs.args, **inputs.keywords), self.output)
+            return self._checked(select_output(module(*inputs.args, **inputs.keywords), self.output), inputs)
 
         # Code that hooks saved tensors (gradient checkpointing) would run rows again outside of vmap.
         with torch.autograd.graph.disable_saved_tensors_hooks("checkpointing cannot be stacked"):
             return torch.vmap(row)(binding.own_tensors())
 
+    def _free_skeleton(self) -> tuple[Skeleton, "Token"]:
+        """A skeleton whose last outputs no backward can reach any more: backward may run it again."""
+        for skeleton, token in self._skeletons:
+            if token.free:
+                return skeleton, token
+        self._skeletons.append((Skeleton(self.module), Token()))
+        return self._skeletons[-1]
+
     def _stacks(self, binding: Binding, rows: Sequence[Any], batch: int) -> bool:
-        if self.reason or self._mode in self.refused or len(rows) < STACKED_ROWS or rows != binding.stacked_rows():
+        if (
+            self.reason
+            or self._mode in self.refused
+            or len(rows) < STACKED_ROWS
+            or rows != binding.stacked_rows()
+        ):
             return False
         own = binding.own_tensors()
         work = batch * sum(tensor[0].numel() for tensor in own.values())
@@ -148,19 +179,21 @@ class Runner:
     def _mode(self) -> tuple[bool, bool]:
         return self.module.training, torch.is_grad_enabled()
 
-    def _skeleton(self, position: int) -> Skeleton:
-        while len(self._skeletons) <= position:
-            self._skeletons.append(Skeleton(self.module))
-        return self._skeletons[position]
-
     def _call(self, module: nn.Module, inputs: Inputs) -> Tensor:
+        """One run; code that writes into its inputs gets copies of them, so that all rows see the same."""
+        training = self.module.training
+        given = inputs.copy() if self._writes_inputs.get(training, True) else inputs
+        before = given.versions()
         try:
-            returned = module(*inputs.args, **inputs.keywords)
+            returned = module(*given.args, **given.keywords)
         except (PluribusError, torch.OutOfMemoryError):
             raise
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except CAUGHT as error:
             raise InputError(_explain(module, inputs, error)) from error
-        outputs = select_output(returned, self.output)
+        self._writes_inputs.setdefault(training, given.versions() != before)
+        return self._checked(select_output(returned, self.output), inputs)
+
+    def _checked(self, outputs: Tensor, inputs: Inputs) -> Tensor:
         if outputs.ndim == 0 or outputs.shape[0] != inputs.batch:
             raise InputError(
                 f"the network must return one row per sample, {inputs.batch} here, "
@@ -170,6 +203,29 @@ class Runner:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_skeletons": []}  # they hold tensors of past runs
+
+
+class Token:
+    """Knows whether a graph is still there that a skeleton made."""
+
+    def __init__(self) -> None:
+        self._alive: weakref.ref[object] | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether no backward can come any more."""
+        return self._alive is None or self._alive() is None
+
+    def live_with(self, output: Tensor) -> None:
+        """Is not free while the graph of `output` is kept."""
+        if output.grad_fn is not None:
+            mark = Mark()
+            output.grad_fn.metadata[Mark] = mark  # type: ignore[index]
+            self._alive = weakref.ref(mark)
+
+
+class Mark:
+    """Lives as long as the graph it is attached to."""
 
 
 class Select:
@@ -190,7 +246,6 @@ class Member(nn.Module):
         surrounding: What surrounds its runs, such as kept dropout masks.
         prior: A fixed network whose output is added.
         prior_scale: The factor of that output.
-
     """
 
     def __init__(

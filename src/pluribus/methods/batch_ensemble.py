@@ -30,7 +30,8 @@ from pluribus.conversion import Row
 from pluribus.errors import ConversionError
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
-from pluribus.settings import number, whole
+from pluribus.network.rehearsal import derived_seed
+from pluribus.settings import flag, number, whole
 from pluribus.surgery.select import there_are
 
 MATRIX_LAYERS = (
@@ -54,7 +55,6 @@ def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
     Returns:
         `[members, a, b, ...]`.
-
     """
     members, (a, b) = len(first), weight.shape[:2]
     groups = second.shape[1] // b
@@ -114,7 +114,6 @@ class BatchEnsemble(Method):
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=5))
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([5, 7, 2])
-
     """
 
     members: int = 4
@@ -126,6 +125,7 @@ class BatchEnsemble(Method):
     def __post_init__(self) -> None:
         whole("members", self.members)
         number("std", self.std, least=0)
+        flag("repeat", self.repeat)
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         held = network.tensors()
@@ -141,11 +141,12 @@ class BatchEnsemble(Method):
             for name in _own_names(choice, matrices[choice.site], held)
         }
         binding = RankOne(network, own, self.members)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         for choice in choices:
             for name in matrices[choice.site]:
                 if name not in tensors(binding.first):  # tied weights have one factor
-                    groups = getattr(choice.site.module, "groups", 1)
+                    layer = choice.site.module
+                    groups = layer.groups if isinstance(layer, nn.modules.conv._ConvNd) else 1
                     binding.add(name, groups, choice.method.std, generator)  # type: ignore[union-attr]
         factors = {f"{axis}.{name}" for axis in ("first", "second") for name in tensors(binding.first)}
         rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
@@ -177,4 +178,5 @@ def _row(choice: Choice, matrices: list[str], members: int) -> Row:
         names = ", ".join(name.rsplit(".", 1)[-1] for name in matrices)
         return Row(site.names, site.kind, f"{members} rank-1 factors of {names}")
     became = f"shared, with {members} running statistics" if choice.method and site.statistics else "shared"
-    return Row(site.names, site.kind, became, choice.reason or "not a matrix")
+    frozen = site.parameters and not site.trained
+    return Row(site.names, site.kind, became, choice.reason or ("frozen" if frozen else "not a matrix"))

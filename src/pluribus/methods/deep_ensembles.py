@@ -30,7 +30,7 @@ from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.initialise import reinitialise
 from pluribus.network.network import built, copy_module
-from pluribus.network.rehearsal import seeded
+from pluribus.network.rehearsal import derived_seed, seeded
 from pluribus.settings import number, one_of, whole
 
 PRIOR_SEED = 1 << 20
@@ -51,7 +51,6 @@ class DeepEnsembles(Method):
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([5, 7, 2])
-
     """
 
     members: int = 4
@@ -75,9 +74,11 @@ class DeepEnsembles(Method):
         own: dict[str, Tensor] = {}
         for site, start in chosen:
             own |= stack_modules(modules[start], {*site.trained, *site.statistics})
-        notes = [f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}"] * bool(
-            redrawn
-        )
+        notes = []
+        if redrawn:
+            notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
+        if self.members > 1 and own and all(_alike(network, name, value) for name, value in own.items()):
+            notes.append("members start alike, and only other randomness in training tells them apart")
         binding = Binding(network, own, self.members)
         if self.prior_scale:
             binding.add_prior(self._prior(network, seed), self.prior_scale)
@@ -92,7 +93,7 @@ class DeepEnsembles(Method):
 def _fresh(network: Network, members: int, seed: int) -> tuple[list[nn.Module], list[str]]:
     modules, redrawn = [], []
     for member in range(members):
-        member_seed = seed * 1_000_003 + member
+        member_seed = derived_seed(seed, member)
         if network.factory is None:
             module = copy_module(network.module)
             redrawn = reinitialise(module, member_seed)
@@ -105,18 +106,28 @@ def _fresh(network: Network, members: int, seed: int) -> tuple[list[nn.Module], 
 
 
 def _check_same(first: nn.Module, other: nn.Module) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in tensors(first).items()}
-    came = {name: tuple(tensor.shape) for name, tensor in tensors(other).items()}
+    def described(module: nn.Module) -> dict[str, object]:
+        layers: dict[str, object] = {name: type(layer).__name__ for name, layer in module.named_modules()}
+        return layers | {name: tuple(tensor.shape) for name, tensor in tensors(module).items()}
+
+    expected, came = described(first), described(other)
     for name in expected.keys() | came.keys():
         if expected.get(name) != came.get(name):
             raise ConversionError(
-                f"the factory must build one architecture, however: {name} has shape "
+                f"the factory must build one architecture, however: {name or 'the network itself'} is "
                 f"{expected.get(name)} and then {came.get(name)}."
             )
+
+
+def _alike(network: Network, name: str, value: Tensor) -> bool:
+    """Whether all members have the same; statistics are always alike at the start."""
+    return not isinstance(network.tensors()[name], nn.Parameter) or bool((value == value[:1]).all())
 
 
 def _row(choice: Choice, members: int) -> Row:
     site = choice.site
     if not isinstance(choice.method, DeepEnsembles):
         return Row(site.names, site.kind, "shared", choice.reason)
+    if not site.trained and site.parameters:
+        return Row(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
     return Row(site.names, site.kind, f"{members} copies, start {choice.method.start}")

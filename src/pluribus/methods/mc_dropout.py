@@ -31,6 +31,7 @@ from pluribus.errors import ConversionError, UnreadableError
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.graph import Graph
+from pluribus.network.rehearsal import derived_seed
 from pluribus.settings import number, one_of, whole
 from pluribus.surgery import Site, insert
 from pluribus.surgery.insert import prove
@@ -53,20 +54,26 @@ RATES = {
 
 @dataclass(frozen=True)
 class Found:
-    """A dropout that the network has: whose code calls it, with what rate, and where."""
+    """The dropouts in one module's own code: their rates, and where the first of them stands."""
 
     owner: str
-    rate: float
+    rates: tuple[float, ...]
     source: str
+
+    def __str__(self) -> str:
+        rates = " and ".join(f"{rate:g}" for rate in dict.fromkeys(self.rates))
+        return f"dropout {rates} kept on" + f" ({self.source})" * bool(self.source)
 
 
 def find_dropouts(graph: Graph) -> list[Found]:
     """The active dropouts in the data flow of train mode."""
-    found = {}
+    found: dict[str, Found] = {}
     for operation in graph.operations():
         rate = operation.argument(RATES.get(operation.operator.removesuffix("_"), ""), 0.0)
-        if rate and operation.argument("train", True):
-            found[operation.layer] = Found(operation.layer, rate, operation.source)
+        between_layers = operation.argument("num_layers", 2) > 1
+        if rate and operation.argument("train", True) and between_layers:
+            known = found.get(operation.layer, Found(operation.layer, (), operation.source))
+            found[operation.layer] = replace(known, rates=(*known.rates, rate))
     for operation in graph.operations():
         if operation.operator == "batch_norm" and operation.layer in found:
             raise ConversionError(
@@ -87,7 +94,7 @@ def find_dropout_layers(module: nn.Module) -> list[Found]:
         ):
             rate = layer.dropout
         if rate:
-            found.append(Found(name, rate, type(layer).__name__))
+            found.append(Found(name, (rate,), ""))
     return found
 
 
@@ -100,7 +107,6 @@ class Draws(Binding):
         train_draws: How many rows there are in training, each with fresh random numbers of torch.
         owners: Names of the modules whose own code calls dropout.
         seed: Of the seeds.
-
     """
 
     def __init__(
@@ -109,7 +115,7 @@ class Draws(Binding):
         super().__init__(network, {}, draws)
         self.train_draws, self.owners = train_draws, owners
         self.axes = batch_axes(network.module, owners, network.example)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         self.seeds: Tensor
         self.register_buffer("seeds", torch.randint(1 << 40, (draws,), generator=generator))
 
@@ -161,7 +167,6 @@ class MCDropout(Method):
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), MCDropout(rate=0.2, draws=8)).eval()
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([8, 7, 2])
-
     """
 
     rate: float = 0.1
@@ -186,17 +191,25 @@ class MCDropout(Method):
         except UnreadableError as error:
             found = find_dropout_layers(network.module)
             notes.append(f"only layers were searched for dropout, not functions: {error}")
-        left = {name for choice in choices if not choice.method for name in choice.site.names}
-        kept = {one.owner: one for one in found if self.rate and one.owner not in left}
-        places = {choice.site: AlwaysDropout(choice.method.rate) for choice in self._places(choices, kept)}
-        if self.rate and not kept and not places:
+        off = {name for choice in choices if not _rate(choice) for name in choice.site.names}
+        named = {name for choice in choices for name in choice.site.names}
+        kept = {
+            one.owner: one
+            for one in found
+            if one.owner not in off and (one.owner in named or self.rate)  # containers are no sites
+        }
+        places = {choice.site: AlwaysDropout(_rate(choice)) for choice in self._places(choices, kept)}
+        if places:
+            prove(network.module, insert(places), network.example)
+        binding = Draws(network, self.draws, self.train_draws, tuple(kept), seed)
+        if not binding.axes and any(_rate(choice) for choice in choices):
             raise ConversionError(
                 "MCDropout needs dropout, or a layer to put it before, however: there is neither. "
                 + there_are([choice.site for choice in choices])
             )
-        if places:
-            prove(network.module, insert(places), network.example)
-        binding = Draws(network, self.draws, self.train_draws, tuple(kept), seed)
+        for choice in choices:
+            if choice.site.name in kept and _rate(choice) != self.rate:
+                kept[choice.site.name] = _with_rate(choice, kept[choice.site.name])
         return Built(binding, tuple(_rows(choices, kept, places)), tuple(notes))
 
     def left(self, site: Site) -> str:
@@ -208,12 +221,30 @@ class MCDropout(Method):
         return [
             choice
             for choice in choices
-            if isinstance(choice.method, MCDropout)
-            and self.rate
-            and choice.method.rate
+            if _rate(choice)
             and not kept.keys() & set(choice.site.names)
             and (choice.picked or (wanted and isinstance(choice.site.module, INSERT_BEFORE)))
         ]
+
+
+def _rate(choice: Choice) -> float:
+    """The rate that is asked for at a layer; 0 where it is left."""
+    return choice.method.rate if isinstance(choice.method, MCDropout) else 0.0
+
+
+def _with_rate(choice: Choice, found: Found) -> Found:
+    """Gives a layer's own dropout the rate that `overrides` asks for."""
+    layer, rate = choice.site.module, _rate(choice)
+    if isinstance(layer, nn.modules.dropout._DropoutNd):
+        layer.p = rate
+    elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
+        layer.dropout = rate
+    else:
+        raise ConversionError(
+            f"overrides may change the rate of dropout layers, however: {choice.site} calls dropout in its "
+            f"own code ({found.source}). Change it there."
+        )
+    return replace(found, rates=(rate,))
 
 
 def _unless_idle(choice: Choice, used: set[str]) -> Choice:
@@ -229,7 +260,7 @@ def _rows(
         site = choice.site
         own = next((kept[name] for name in site.names if name in kept), None)
         if own:
-            yield Row(site.names, site.kind, f"dropout {own.rate:g} kept on ({own.source})")
+            yield Row(site.names, site.kind, str(own))
         elif site in places:
             yield Row(site.names, site.kind, f"dropout {places[site].rate:g} before it")
         else:
@@ -237,4 +268,4 @@ def _rows(
     names = {name for choice in choices for name in choice.site.names}
     for owner, found in kept.items():
         if owner not in names:
-            yield Row((owner,), "functional", f"dropout {found.rate:g} kept on ({found.source})")
+            yield Row((owner,), "functional", str(found))

@@ -20,7 +20,6 @@ class Single(Method):
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), Single())
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([1, 7, 2])
-
     """
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:

@@ -42,7 +42,7 @@ def _candidates(module: nn.Module) -> Iterator[Inputs]:
             tokens = torch.arange(BATCH * TOKENS, device=weight.device) % layer.num_embeddings
             yield Inputs((tokens.view(BATCH, TOKENS),), {})
         for shape in shapes:
-            yield Inputs((torch.randn(shape, device=weight.device, dtype=weight.dtype),), {})
+            yield Inputs((_normal(shape, weight),), {})
         if shapes:
             return
 
@@ -54,10 +54,14 @@ def _from_config(module: nn.Module, config: object, weight: torch.Tensor) -> Ite
         size = getattr(config, "image_size", None)
         for side in (size,) if isinstance(size, int) else IMAGE_SIZES:
             shape = (BATCH, getattr(config, "num_channels", 3), side, side)
-            yield Inputs((), {name: torch.randn(shape, device=weight.device, dtype=weight.dtype)})
+            yield Inputs((), {name: _normal(shape, weight)})
     elif name == "input_ids":
         tokens = torch.arange(BATCH * TOKENS, device=weight.device) % getattr(config, "vocab_size", TOKENS)
         yield Inputs((), {name: tokens.view(BATCH, TOKENS)})
+
+
+def _normal(shape: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(weight)
 
 
 def _shapes(layer: nn.Module) -> Iterator[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from pluribus.errors import UnreadableError
 from pluribus.network.inputs import Inputs
 from pluribus.network.rehearsal import rehearsal
 
-TORCH = os.path.dirname(torch.__file__)
+TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,17 @@ class Operation:
 
 @dataclass(frozen=True)
 class Graph:
-    """The operations of one mode, train or eval, in the order in which they run."""
+    """The data flow of one mode, train or eval.
+
+    Attributes:
+        program: What `torch.export` made of the network.
+        training: The mode.
+        first_names: Of every name of a parameter, the first name of the same parameter.
+    """
 
     program: torch.export.ExportedProgram
     training: bool
+    first_names: dict[str, str]
 
     def operations(self) -> Iterator[Operation]:
         """All operators, those inside of nested graphs (`torch.no_grad` regions, branches) last."""
@@ -55,7 +62,7 @@ class Graph:
         """The names of the parameters that the data flow reads."""
         names = self.program.graph_signature.inputs_to_parameters
         return {
-            names[node.name].removeprefix("network.")
+            self.first_names[names[node.name].removeprefix("network.")]
             for node in self.program.graph.nodes
             if node.name in names and node.users
         }
@@ -66,7 +73,6 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
 
     Raises:
         UnreadableError: the network cannot be exported; the message carries torch's reason.
-
     """
     batch = example.batch
 
@@ -89,7 +95,9 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
             f"the data flow of {type(module).__name__} cannot be read by torch.export in "
             f"{'train' if training else 'eval'} mode: {type(error).__name__}: {reason[0] if reason else ''}"
         ) from error
-    return Graph(program, training)
+    first = {parameter: name for name, parameter in module.named_parameters()}
+    names = {name: first[p] for name, p in module.named_parameters(remove_duplicate=False)}
+    return Graph(program, training, names)
 
 
 class _Root(nn.Module):
@@ -120,7 +128,7 @@ def _layer(node: Node) -> str:
 
 
 def _source(node: Node) -> str:
-    """`file:line` of the innermost frame of the user's code, torch's own frames left out."""
+    """`file:line` of the innermost frame of the user's code; empty where all frames are torch's."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not frame[0].startswith(TORCH)] or frames
-    return ":".join(own[-1]) if own else "unknown line"
+    own = [frame for frame in frames if not frame[0].startswith(TORCH) and frame[0] != __file__]
+    return ":".join(own[-1]) if own else ""

@@ -25,21 +25,24 @@ def reinitialise(module: nn.Module, seed: int) -> list[str]:
 
     Returns:
         The names of the parameters that were redrawn in that last way.
-
     """
     parameters = dict(module.named_parameters())
-    versions = {name: parameter._version for name, parameter in parameters.items()}
-    frozen = {name: p.detach().clone() for name, p in parameters.items() if not p.requires_grad}
+    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    drawn = {
+        name for name, p in parameters.items() if p.requires_grad and p.is_floating_point() and p.numel()
+    }
     redrawn = []
     with seeded(seed, parameters.values()), torch.no_grad():
+        for name in drawn:
+            parameters[name].fill_(torch.nan)  # what is still NaN afterwards, no initialiser touched
         for layer in reversed(list(module.modules())):  # children before the parent that may overrule them
             _initialise(layer)
         for name, parameter in parameters.items():
-            if name in frozen:
-                parameter.copy_(frozen[name])
-            elif parameter._version == versions[name] and parameter.is_floating_point():
-                _redraw(parameter)
-                redrawn.append(name)
+            if name not in drawn:
+                parameter.copy_(before[name])
+            elif parameter.isnan().any():
+                parameter.copy_(before[name])
+                redrawn += [name] * _redraw(parameter)
     return redrawn
 
 
@@ -48,22 +51,23 @@ def _initialise(layer: nn.Module) -> None:
     if own and not any(parameter.requires_grad for parameter in own):
         return
     for name in INITIALISERS:
-        method = getattr(type(layer), name, None)
-        if not callable(method):
+        method = getattr(layer, name, None)
+        if not callable(method) or isinstance(method, nn.Module):
             continue
         required = [
             parameter
-            for parameter in list(inspect.signature(method).parameters.values())[1:]
+            for parameter in inspect.signature(method).parameters.values()
             if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
         if not required:
-            getattr(layer, name)()
-        elif len(required) == 1 and name == "_init_weights":
-            layer.apply(getattr(layer, name))
+            method()
+        elif len(required) == 1 and name.endswith("init_weights"):
+            layer.apply(method)
             return  # the no-argument initialisers of such a model call this one
 
 
-def _redraw(parameter: nn.Parameter) -> None:
+def _redraw(parameter: nn.Parameter) -> bool:
     deviation, mean = torch.std_mean(parameter, correction=0)
     if deviation > 0:  # a constant has no randomness to redraw
         parameter.normal_(mean.item(), deviation.item())
+    return bool(deviation > 0)

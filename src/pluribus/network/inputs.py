@@ -60,14 +60,15 @@ class Inputs:
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
         """The same call with every tensor that has the batch axis changed."""
         batch = self.batch
+        return self._each(lambda t: change(t) if t.ndim > 0 and t.shape[0] == batch else t)
 
-        def each(value: Any) -> Any:
-            has_batch = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
-            return change(value) if has_batch else value
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        def changed(value: Any) -> Any:
+            return change(value) if isinstance(value, Tensor) else value
 
         return Inputs(
-            tuple(each(value) for value in self.args),
-            {name: each(value) for name, value in self.keywords.items()},
+            tuple(changed(value) for value in self.args),
+            {name: changed(value) for name, value in self.keywords.items()},
         )
 
     def take(self, samples: Tensor | slice) -> "Inputs":
@@ -76,7 +77,19 @@ class Inputs:
 
     def to(self, device: torch.device) -> "Inputs":
         """The same call on another device."""
-        return self.map(lambda tensor: tensor.to(device))
+        return self._each(lambda tensor: tensor.to(device))
+
+    def copy(self) -> "Inputs":
+        """The same call with tensors of its own, for code that writes into its inputs."""
+        return self._each(torch.clone)
+
+    def doubled(self) -> "Inputs":
+        """The same call with every sample twice."""
+        return self.map(lambda tensor: torch.cat([tensor, tensor]))
+
+    def versions(self) -> list[int]:
+        """How often each tensor was written into."""
+        return [tensor._version for tensor in self.tensors()]
 
     def chunks(self, size: int | None) -> Iterator["Inputs"]:
         """The same call in pieces of at most `size` samples; None is one piece."""

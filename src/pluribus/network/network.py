@@ -6,12 +6,14 @@ from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from pluribus.errors import ConversionError
 from pluribus.network.example import make_example
 from pluribus.network.graph import Graph, read_graph
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output
+from pluribus.network.rehearsal import seeded
 
 
 class Network:
@@ -21,14 +23,23 @@ class Network:
         model: A module, which is copied and not touched, or a factory of one.
         example: One input as the module takes it; made from the module where it is needed.
         output: What of the returned values is the prediction.
-
+        seed: Of what a factory draws.
     """
 
     def __init__(
-        self, model: nn.Module | Callable[[], nn.Module], example: Any = None, output: Output = None
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        example: Any = None,
+        output: Output = None,
+        seed: int = 0,
     ) -> None:
         self.factory = None if isinstance(model, nn.Module) else model
-        self.module = copy_module(model) if isinstance(model, nn.Module) else built(model)
+        if isinstance(model, nn.Module):
+            self.module = copy_module(model)
+        else:
+            with seeded(seed):
+                self.module = built(model)
+            copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
         self.output = output
         self._given = None if example is None else Inputs.of(example)
         self._graphs: dict[bool, Graph] = {}
@@ -41,7 +52,8 @@ class Network:
     @cached_property
     def example(self) -> Inputs:
         """The example that was given, or one made from the module."""
-        return self._given or make_example(self.module)
+        example = self._given or make_example(self.module)
+        return example.doubled() if example.batch == 1 else example  # BatchNorm learns from two at least
 
     def graph(self, training: bool) -> Graph:
         """The data flow in train or in eval mode, read once."""
@@ -60,13 +72,30 @@ class Network:
 
 def copy_module(module: nn.Module) -> nn.Module:
     """A deep copy; what cannot be copied is refused with a remedy."""
+    for name, layer in module.named_modules():
+        if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
+            raise ConversionError(
+                f"{name or 'the network itself'} must have weights, however: it is a {type(layer).__name__} "
+                "that has not run yet. Run the network once before."
+            )
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(module, computed(module))
     except Exception as error:
         raise ConversionError(
-            f"{type(module).__name__} must be copied and cannot be: {error}. "
-            "Pass a factory instead: convert(lambda: build_my_model(), ...)."
+            f"{type(module).__name__} must be copied and cannot be: {error}. Take out what cannot be "
+            "copied, or give its class a __deepcopy__ (a factory does not help: members are copies too)."
         ) from error
+
+
+def computed(module: nn.Module) -> dict[int, Any]:
+    """A memo for `deepcopy`: plain copies of tensors that were computed and kept, which torch refuses to copy."""
+    found = {}
+    for layer in module.modules():
+        for value in vars(layer).values():
+            for tensor in value if isinstance(value, list) else [value]:
+                if isinstance(tensor, Tensor) and not tensor.is_leaf:
+                    found[id(tensor)] = tensor.detach().clone()
+    return found
 
 
 def built(factory: Callable[[], nn.Module]) -> nn.Module:

@@ -17,7 +17,6 @@ def select_output(returned: Any, output: Output = None) -> Tensor:
         returned: A tensor, a sequence, a mapping or an object with attributes.
         output: A key, a position or a function that picks it. None finds it: the tensor itself, the
             entry called `logits`, or the only tensor there is.
-
     """
     chosen = _find(returned) if output is None else _pick(returned, output)
     if not isinstance(chosen, Tensor):
@@ -31,8 +30,9 @@ def select_output(returned: Any, output: Output = None) -> Tensor:
 def _find(returned: Any) -> Any:
     if isinstance(returned, Tensor):
         return returned
-    if isinstance(returned, Mapping) and isinstance(returned.get("logits"), Tensor):
-        return returned["logits"]
+    logits = returned.get("logits") if isinstance(returned, Mapping) else getattr(returned, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
     if isinstance(returned, Mapping | list | tuple):
         values = list(returned.values()) if isinstance(returned, Mapping) else returned
         tensors = [value for value in values if isinstance(value, Tensor)]
@@ -45,17 +45,21 @@ def _find(returned: Any) -> Any:
 
 
 def _pick(returned: Any, output: str | int | Callable[[Any], Tensor]) -> Any:
-    if callable(output):
-        return output(returned)
     try:
+        if callable(output):
+            return output(returned)
         if isinstance(output, str) and not isinstance(returned, Mapping):
             return getattr(returned, output)
-        return returned[output]
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise InputError(
-            f"output must name something the network returns, however: output={output!r} "
-            f"and it returned {_describe(returned)}."
-        ) from None
+        if not isinstance(returned, Tensor):  # a position in a tensor would be a sample
+            return returned[output]
+    except Exception as error:  # whatever a user's function raises
+        problem = f" ({type(error).__name__}: {error})"
+    else:
+        problem = ""
+    raise InputError(
+        f"output must name something the network returns, however: output={output!r} "
+        f"and it returned {_describe(returned)}{problem}."
+    )
 
 
 def _describe(returned: Any) -> str:

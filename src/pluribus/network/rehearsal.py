@@ -8,13 +8,18 @@ import torch
 from torch import Tensor, nn
 
 
+def derived_seed(seed: int, index: int) -> int:
+    """A seed of torch's that follows from a seed of any size and an index."""
+    return (seed * 1_000_003 + index) % (1 << 63)
+
+
 @contextmanager
 def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
     """Starts torch's random numbers from `seed`, on the CPU and the tensors' devices, and restores them."""
     devices = {tensor.device for tensor in tensors if tensor.device.type not in ("cpu", "meta")}
     kind = next((device.type for device in devices), "cuda")
     with torch.random.fork_rng([device.index for device in devices], device_type=kind):
-        torch.manual_seed(seed)
+        torch.manual_seed(derived_seed(seed, 0))
         yield
 
 
@@ -24,7 +29,8 @@ def rehearsal(module: nn.Module, training: bool) -> Iterator[None]:
     numbers are afterwards as they were. What it warns of, it warns of again in a real run.
     """
     modes = {layer: layer.training for layer in module.modules()}
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    buffers = {layer: dict(layer._buffers) for layer in module.modules()}
+    values = {id(buffer): buffer.clone() for buffer in module.buffers()}
     try:
         with seeded(0, module.parameters()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -34,5 +40,9 @@ def rehearsal(module: nn.Module, training: bool) -> Iterator[None]:
         for layer, mode in modes.items():
             layer.training = mode
         with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                buffer.copy_(buffers[name])
+            for layer, held in buffers.items():
+                layer._buffers.clear()  # the run may have registered others, or assigned them anew
+                layer._buffers.update(held)
+                for buffer in held.values():
+                    if buffer is not None:
+                        buffer.copy_(values[id(buffer)])

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from pluribus.errors import ConversionError
+from pluribus.errors import ConversionError, InputError
 from pluribus.network.inputs import Inputs
 from pluribus.network.rehearsal import rehearsal
 from pluribus.surgery.sites import Site
@@ -28,18 +29,20 @@ class Inserted:
         self.calls = 0
 
     def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        self.calls += 1
         done: dict[int, Tensor] = {}
         reach = 3 if isinstance(layer, nn.MultiheadAttention) else 1  # not an RNN's state, nor a mask
 
         def each(value: Any) -> Any:
             nonlocal reach
-            if reach and isinstance(value, Tensor) and value.is_floating_point():
-                reach -= 1
-                if id(value) not in done:
-                    done[id(value)] = self.function(value)
-                return done[id(value)]
-            return value
+            if reach and isinstance(value, PackedSequence):
+                return value._replace(data=each(value.data))
+            if not reach or not isinstance(value, Tensor) or not value.is_floating_point():
+                return value
+            reach -= 1
+            if id(value) not in done:
+                self.calls += 1
+                done[id(value)] = self.function(value)
+            return done[id(value)]
 
         return tuple(map(each, args)), {name: each(value) for name, value in kwargs.items()}
 
@@ -57,14 +60,21 @@ def prove(module: nn.Module, inserted: Mapping[Site, Inserted], example: Inputs)
 
     Counting happens in the inserted function itself: a hook that only looked would change the path.
     """
+    example = example.doubled() if example.batch == 1 else example
     for training in (True, False):
         for hook in inserted.values():
             hook.calls = 0
-        with rehearsal(module, training), torch.no_grad():
-            module(*example.args, **example.keywords)
+        try:
+            with rehearsal(module, training), torch.no_grad():
+                module(*example.args, **example.keywords)
+        except Exception as error:  # whatever the user's code raises
+            raise InputError(
+                f"example must be an input of the network, however: on {example} it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
         for site, hook in inserted.items():
             if not hook.calls:
                 raise ConversionError(
-                    f"every converted layer must run, however: {site} is not called in "
+                    f"every converted layer must run on numbers, however: {site} is not called in "
                     f"{'train' if training else 'eval'} mode. Leave it out with exclude={site.name!r}."
                 )

@@ -19,9 +19,8 @@ def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]
         selector: A layer type; an `fnmatch` pattern on the qualified name, where `*` crosses dots; a
             predicate of name and layer; or several of these.
         option: What the user calls this selection, for errors: a selector that picks nothing is one.
-
     """
-    if not isinstance(selector, str | type) and isinstance(selector, Iterable):
+    if not isinstance(selector, str | type | nn.Module) and isinstance(selector, Iterable):
         chosen = {site for one in selector for site in select(sites, one, option)}
         return [site for site in sites if site in chosen]
     chosen = {site for site in sites if _matches(site, selector, option)}
@@ -46,7 +45,7 @@ def _matches(site: Site, selector: Selector, option: str) -> bool:
         return any(fnmatchcase(name, selector) for name in site.names)
     if isinstance(selector, type) and issubclass(selector, nn.Module):
         return isinstance(site.module, selector)
-    if callable(selector) and not isinstance(selector, type):
+    if callable(selector) and not isinstance(selector, type | nn.Module):
         return any(selector(name, site.module) for name in site.names)
     raise ConversionError(
         f"{option} must be layer types, name patterns or predicates, however: {_show(selector)}."

@@ -19,7 +19,6 @@ class Site:
         trained: Those of its parameters that are not frozen.
         tied: Those of its parameters that another layer holds too.
         statistics: Names of its buffers that training changes, such as running means.
-
     """
 
     names: tuple[str, ...]
@@ -65,8 +64,9 @@ def find_sites(module: nn.Module) -> list[Site]:
         if _is_whole(child):
             inside |= set(child.modules()) - {child}
     for parent in module.modules():
-        for key, child in parent.named_children():
-            parents[child].append((parent, key))
+        for key, held_child in parent._modules.items():
+            if held_child is not None:
+                parents[held_child].append((parent, key))
     parameter_names = {parameter: name for name, parameter in module.named_parameters()}
     buffer_names = {id(buffer): name for name, buffer in module.named_buffers()}
     layers = [child for child in names if child not in inside and (_is_whole(child) or _is_layer(child))]

@@ -1,0 +1,91 @@
+"""Fully connected networks, plain and residual.
+
+The residual one is that of Ferianc, Fan and Rodrigues, "SAE: Single Architecture Ensemble Neural
+Networks", BMVC 2024: a linear layer, then blocks x + ReLU(BatchNorm(Linear(x))) of one width, so
+that an exit can be attached after each block.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from pluribus.backbones.parts import Residual, counts, drop, wholes
+from pluribus.settings import number, one_of
+
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
+
+
+def mlp(
+    inputs: int,
+    outputs: int,
+    hidden: Sequence[int] = (50, 50),
+    activation: str = "relu",
+    batch_norm: bool = False,
+    dropout: float = 0.0,
+) -> nn.Sequential:
+    """Hidden layers of Linear, BatchNorm if asked, activation, dropout; then a Linear to the outputs.
+
+    Args:
+        inputs: Numbers per sample, at least 1; the input is flattened, `[batch, ...]` to `[batch, inputs]`.
+        outputs: Numbers predicted per sample, `[batch, outputs]`, at least 1.
+        hidden: Width of each hidden layer, each at least 1; none gives a linear model.
+        activation: `relu`, `gelu`, `silu` or `tanh`.
+        batch_norm: Whether each hidden layer is normalised before its activation.
+        dropout: Rate after each hidden layer, in [0, 1).
+
+    Example:
+        >>> mlp(4, 2, hidden=(8,))(torch.zeros(3, 4)).shape
+        torch.Size([3, 2])
+    """
+    counts(inputs=inputs, outputs=outputs)
+    wholes("hidden", hidden)
+    one_of("activation", activation, ACTIVATIONS)
+    one_of("batch_norm", batch_norm, (False, True))
+    number("dropout", dropout, 0, 1)
+
+    def layer(before: int, width: int) -> nn.Sequential:
+        norm = {"norm": nn.BatchNorm1d(width)} if batch_norm else {}
+        rest = {"activation": ACTIVATIONS[activation](), "dropout": drop(dropout)}
+        return nn.Sequential(OrderedDict({"linear": nn.Linear(before, width), **norm, **rest}))
+
+    widths = (inputs, *hidden)
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden=nn.Sequential(*(layer(*pair) for pair in pairwise(widths))),
+            output=nn.Linear(widths[-1], outputs),
+        )
+    )
+
+
+def residual_mlp(inputs: int, outputs: int, width: int = 128, depth: int = 5) -> nn.Sequential:
+    """Linear, ReLU, `depth` blocks x + ReLU(BatchNorm(Linear(x))), and a Linear to the outputs.
+
+    Args:
+        inputs: Numbers per sample, at least 1; the input is flattened, `[batch, ...]` to `[batch, inputs]`.
+        outputs: Numbers predicted per sample, `[batch, outputs]`, at least 1.
+        width: Width of all hidden layers, at least 1.
+        depth: Number of residual blocks, `blocks.0` and on, at least 1.
+
+    Example:
+        >>> residual_mlp(784, 2)(torch.zeros(3, 1, 28, 28)).shape
+        torch.Size([3, 2])
+    """
+    counts(inputs=inputs, outputs=outputs, width=width, depth=depth)
+
+    def block() -> Residual:
+        return Residual(
+            OrderedDict(linear=nn.Linear(width, width), norm=nn.BatchNorm1d(width), relu=nn.ReLU())
+        )
+
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            input=nn.Linear(inputs, width),
+            relu=nn.ReLU(),
+            blocks=nn.Sequential(*(block() for _ in range(depth))),
+            output=nn.Linear(width, outputs),
+        )
+    )

@@ -1,0 +1,187 @@
+"""compare: train and measure several methods on one task, and go on where a killed run stopped."""
+
+import contextlib
+import os
+import pickle
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pluribus import record
+from pluribus.convert import convert
+from pluribus.data.task import Task
+from pluribus.errors import SettingError
+from pluribus.evaluation import evaluate, versions
+from pluribus.method import Method
+from pluribus.methods.single import Single
+from pluribus.network.rehearsal import seeded
+from pluribus.record import Record, key_of
+from pluribus.settings import whole
+from pluribus.training import Training, train
+from pluribus.training.progress import Show
+
+Build = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a method with a seed, and where it lives on disk."""
+
+    build: Build
+    task: Task
+    method: Method
+    seed: int
+    training: Training
+    network: str
+    out: Path
+
+    @property
+    def key(self) -> str:
+        """The same for the same settings, and only for these."""
+        return key_of(
+            {
+                "method": self.method.to_dict(),
+                "task": repr(self.task),
+                "network": self.network,
+                "seed": self.seed,
+                "training": self.training.to_dict(),
+            }
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Of its checkpoint and its trained ensemble."""
+        return self.out / "runs" / f"{self.method.kind()}-{self.seed}-{self.key}"
+
+
+def compare(
+    build: Build,
+    task: Task,
+    methods: Sequence[Method],
+    *,
+    seeds: int = 3,
+    training: Training | None = None,
+    out: str | Path = "pluribus_runs/compare",
+    network: str | None = None,
+    workers: int = 1,
+    show: bool = True,
+) -> list[Record]:
+    """Trains and measures every method with every seed; finished runs are not repeated.
+
+    Args:
+        build: Makes the network; called once for each run, with torch's seed set.
+        task: The data.
+        methods: What to compare; `Single()` is the yardstick of costs whether it is among them or not.
+        seeds: How many runs of each method, at least 1.
+        training: How; its own seed is replaced by that of the run.
+        out: A folder for `records.jsonl` and the runs.
+        network: What records call the network; the name of `build`.
+        workers: How many processes, each with one thread; 1 runs in this process.
+        show: Whether to show progress.
+
+    Returns:
+        One record for each run, in the order of methods and seeds; a failed one says why in `error`.
+    """
+    whole("seeds", seeds)
+    whole("workers", workers)
+    if not methods:
+        raise SettingError("methods must name at least one, however: there is none.")
+    name = network or str(getattr(build, "__name__", type(build).__name__))
+    training = training or Training()
+    jobs = [
+        Job(build, task, method, seed, replace(training, seed=seed), name, Path(out))
+        for method in methods
+        for seed in range(seeds)
+    ]
+    finished = _finished(Path(out))
+    waiting = [job for job in jobs if job.key not in finished]
+    with Show("comparing", len(jobs), show, len(jobs) - len(waiting)) as bar:
+        for done in _run_all(waiting, workers):
+            bar.advance()
+            bar.say(f"{done.method['kind']} seed {done.seed}: {done.error or 'done'}")
+    records = {one.key: one for one in record.read([Path(out)])}
+    return [records[job.key] for job in jobs]
+
+
+def run(job: Job) -> Record:
+    """Trains and measures one method with one seed, unless another process has done so meanwhile."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with _locked(job.folder / "lock"):
+        done = _finished(job.out).get(job.key)
+        if done is not None:
+            return done
+        try:
+            result = _measure(job)
+        except Exception as error:  # one failing method must not end the comparison
+            (job.folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            result = replace(_blank(job), error=f"{type(error).__name__}: {error}")
+        record.append(job.out, result)
+    return result
+
+
+def _measure(job: Job) -> Record:
+    start = time.perf_counter()
+    with seeded(job.seed):
+        network = job.build()
+    example = job.task.train.x[:2]
+    options = {"likelihood": job.task.likelihood, "example": example, "seed": job.seed}
+    ensemble = convert(network, job.method, **options)  # type: ignore[arg-type]
+    train(ensemble, job.task, job.training, out=job.folder, show=False)
+    trained = time.perf_counter()
+    ensemble.save(job.folder / "ensemble")
+    single = convert(network, Single(), **options)  # type: ignore[arg-type]
+    sections = evaluate(ensemble, job.task, single=single.to(ensemble.device))
+    seconds = {"training": trained - start, "evaluation": time.perf_counter() - trained}
+    return replace(_blank(job), **sections, versions=versions(), seconds=seconds)  # type: ignore[arg-type]
+
+
+def _blank(job: Job) -> Record:
+    settings = (job.method.to_dict(), repr(job.task), job.network, job.seed, job.training.to_dict())
+    return Record(job.key, *settings)
+
+
+def _finished(out: Path) -> dict[str, Record]:
+    if not (out / record.FILE).exists():
+        return {}
+    return {one.key: one for one in record.read([out]) if not one.error}
+
+
+def _run_all(jobs: Sequence[Job], workers: int) -> Iterator[Record]:
+    if workers == 1 or len(jobs) < 2:
+        yield from map(run, jobs)
+        return
+    try:
+        pickle.dumps(jobs[0])
+    except Exception as error:
+        raise SettingError(
+            f"several workers need a network and a task that can be pickled, however: {error}. "
+            "Define them at the top of a module, or use workers=1."
+        ) from error
+    with ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        for future in as_completed([pool.submit(run, job) for job in jobs]):
+            yield future.result()
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps other processes out of a run, among them workers that outlived a killed command."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system: two commands on one folder are then the user's risk
+        yield
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,95 @@
+"""Tasks: data to train and to measure on, embedded, from a data folder, or from files of one's own."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pluribus.data.corruptions import EXTRA_KINDS, KINDS, corrupt
+from pluribus.data.csv_file import csv_file
+from pluribus.data.digits import digits
+from pluribus.data.images import MEDICAL_CLASSES, OOD, image_set, medmnist
+from pluribus.data.npz_file import npz_file
+from pluribus.data.pictures import image_folder
+from pluribus.data.scaling import Scaling
+from pluribus.data.shifted import SEVERITIES, Shifted
+from pluribus.data.splits import Sizes
+from pluribus.data.tabular import UCI, diabetes, uci
+from pluribus.data.task import Split, Task
+from pluribus.data.toy import sign_network, two_moons, two_sinusoids
+from pluribus.errors import SettingError
+from pluribus.settings import nearest
+
+TASKS: dict[str, Callable[..., Task]] = {
+    "digits": digits,
+    "diabetes": diabetes,
+    "two_moons": two_moons,
+    "two_sinusoids": two_sinusoids,
+    "sign_network": sign_network,
+    **{name: partial(image_set, name) for name in OOD},
+    **{f"{name}_mnist": partial(medmnist, name) for name in MEDICAL_CLASSES},
+    **{name: partial(uci, name) for name in UCI},
+    "csv": csv_file,
+    "npz": npz_file,
+    "folder": image_folder,
+}
+"""What loads each task, by its name."""
+
+
+def load_task(name: str, data_dir: str | Path | None = None, **options: Any) -> Task:
+    """A task by its name.
+
+    Args:
+        name: One of `TASKS`.
+        data_dir: The data folder, for tasks that are read from one; by default what PLURIBUS_DATA names.
+        **options: What the function behind the task takes.
+
+    Example:
+        >>> load_task("two_moons", train=200).train
+        Split(200 × [2])
+    """
+    if name not in TASKS:
+        raise SettingError(f"tasks are {', '.join(TASKS)}, however: {name!r}.{nearest(str(name), TASKS)}")
+    parameters = inspect.signature(TASKS[name]).parameters
+    known = [*(p for p in parameters if p not in ("sizes", "data_dir")), *Sizes.__annotations__]
+    for option in options:
+        if option not in known:
+            raise SettingError(
+                f"options of the task {name} are {', '.join(known)}, however: {option!r}."
+                + nearest(option, known)
+            )
+    required = [p.name for p in parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    lacking = [option for option in required if option not in options]
+    if lacking:
+        raise SettingError(
+            f"the task {name} needs {', '.join(required)}, however: no {lacking[0]} was given."
+        )
+    folder = {"data_dir": data_dir} if "data_dir" in parameters else {}
+    return TASKS[name](**folder, **options)
+
+
+__all__ = [
+    "EXTRA_KINDS",
+    "KINDS",
+    "SEVERITIES",
+    "TASKS",
+    "Scaling",
+    "Shifted",
+    "Sizes",
+    "Split",
+    "Task",
+    "corrupt",
+    "csv_file",
+    "diabetes",
+    "digits",
+    "image_folder",
+    "image_set",
+    "load_task",
+    "medmnist",
+    "npz_file",
+    "sign_network",
+    "two_moons",
+    "two_sinusoids",
+    "uci",
+]

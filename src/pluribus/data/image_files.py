@@ -1,0 +1,113 @@
+"""The files that image sets are published in, read as bytes `[count, channels, height, width]` and labels."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pluribus.data.sources import npz_archive, optional
+from pluribus.data.task import Split
+from pluribus.errors import InputError
+
+Array = np.ndarray[Any, Any]
+CIFAR_PIXELS = 3 * 32 * 32
+
+
+def channels_first(images: Array) -> Tensor:
+    """Images `[count, channels, height, width]` of grey ones without channels, or of channels first or last.
+
+    Channels are 1 or 3; they are taken to be last where both readings are possible.
+    """
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[3] in (1, 3):
+        images = images.transpose(0, 3, 1, 2)
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise InputError(
+            "images must be [count, height, width], or have 1 or 3 channels first or last, "
+            f"however: shape {list(images.shape)}."
+        )
+    return torch.from_numpy(np.ascontiguousarray(images))
+
+
+def labels(values: Array) -> Tensor:
+    """Class numbers, int64 `[count]`."""
+    return torch.from_numpy(np.ascontiguousarray(values).reshape(-1).astype(np.int64))
+
+
+def idx(path: Path) -> Array:
+    """The bytes of an idx file, plain or compressed by gzip.
+
+    The file starts with two zeros, the type (8 is bytes), the number of axes, and their sizes, big-endian.
+    """
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    start = 4 + 4 * content[3] if len(content) > 3 else 0
+    if content[:3] != b"\0\0\x08" or len(content) < start:
+        raise InputError(f"{path} must be an idx file of bytes, however: it starts with {content[:4]!r}.")
+    shape = np.frombuffer(content, ">u4", content[3], 4).astype(np.int64)
+    if len(content) != start + shape.prod():
+        raise InputError(
+            f"{path} must hold {shape.prod()} bytes after its head, however: {len(content) - start}. "
+            "Get it again."
+        )
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()  # may be written to
+
+
+def idx_pair(path: Path) -> Split:
+    """Images of an idx file and the labels beside it, under the names that MNIST gave them."""
+    beside = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+    return Split(channels_first(idx(path)), labels(idx(beside)))
+
+
+def cifar_binary(marks: int, *names: str) -> Callable[[Path], Split]:
+    """Reads the binary form of CIFAR: records of `marks` label bytes, the last of which counts, and pixels.
+
+    `names` are the files, all of which lie where the first one does.
+    """
+
+    def read(path: Path) -> Split:
+        parts = []
+        for name in names:
+            content = np.frombuffer(path.with_name(name).read_bytes(), np.uint8)
+            size = marks + CIFAR_PIXELS
+            if not len(content) or len(content) % size:
+                raise InputError(
+                    f"{path.with_name(name)} must hold records of {size} bytes, "
+                    f"however: {len(content)} bytes. Get it again."
+                )
+            parts.append(content.reshape(-1, size))
+        records = np.concatenate(parts)
+        images = records[:, marks:].reshape(-1, 3, 32, 32)
+        return Split(channels_first(images), labels(records[:, marks - 1]))
+
+    return read
+
+
+def undifferenced(differences: Array) -> Array:
+    """The images of which these are the differences modulo 256 along channel, row and column."""
+    for axis in (1, 2, 3):
+        differences = differences.cumsum(axis, dtype=np.uint8)
+    return differences
+
+
+def npz_part(part: str) -> Callable[[Path], Split]:
+    """Reads `x_train` and `y_train` (or those of `part`), or `x` or its differences `d`, and `y`."""
+
+    def read(path: Path) -> Split:
+        with npz_archive(path) as archive:
+            if "d" in archive:
+                return Split(channels_first(undifferenced(archive["d"])), labels(archive["y"]))
+            end = "" if "x" in archive else f"_{part}"
+            return Split(channels_first(archive[f"x{end}"]), labels(archive[f"y{end}"]))
+
+    return read
+
+
+def svhn_mat(path: Path) -> Split:
+    """The published form of SVHN, where the digit 0 has the label 10."""
+    content = optional("scipy.io", "scipy").loadmat(path)
+    return Split(channels_first(content["X"].transpose(3, 2, 0, 1)), labels(content["y"]) % 10)

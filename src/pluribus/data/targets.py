@@ -1,0 +1,60 @@
+"""Targets as a likelihood wants them, of numbers or words as they lie in a file."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pluribus.errors import InputError
+from pluribus.likelihood import MISSING, Categorical, Likelihood, check_finite
+
+Array = np.ndarray[Any, Any]
+
+
+def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
+    """Class numbers `[count]` for `Categorical`, else numbers `[count, targets]` in float64.
+
+    Values are `[count]` or `[count, targets]`, where classes have one target.
+    """
+    if values.dtype.kind not in "biuf":
+        raise InputError(
+            f"{name} must hold numbers, however: {values.dtype}. Number the classes from 0, without gaps."
+        )
+    if values.ndim not in (1, 2):
+        raise InputError(f"{name} must be [count] or [count, targets], however: shape {list(values.shape)}.")
+    if values.dtype.kind == "f":
+        check_finite(name, torch.from_numpy(values), MISSING)
+    if not isinstance(likelihood, Categorical):
+        return torch.from_numpy(values.astype(np.float64)).reshape(len(values), -1)
+    if values.size != len(values):
+        raise InputError(
+            f"{name} must hold one class per sample, however: shape {list(values.shape)}. "
+            "Use Bernoulli for several labels, or argmax on one-hot rows."
+        )
+    values = values.reshape(-1)
+    whole = values.astype(np.int64)
+    broken = np.flatnonzero(whole != values)
+    if len(broken):
+        raise InputError(
+            f"{name} must hold whole class numbers, however: {values[broken[0]]:g} at sample {broken[0]}. "
+            "Use the likelihood gaussian for numbers to predict."
+        )
+    return torch.from_numpy(whole)
+
+
+def number_words(words: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
+    """The distinct words in order, numbers by their size, and the place of each word in it, `[count]`."""
+
+    def size(word: str) -> tuple[float, str]:
+        try:
+            number = float(word)
+        except ValueError:
+            number = math.nan
+        return (math.inf if math.isnan(number) else number), word
+
+    names = tuple(sorted(set(words), key=size))
+    places = {name: i for i, name in enumerate(names)}
+    return names, torch.tensor([places[word] for word in words])

@@ -1,0 +1,205 @@
+"""A task: what to learn from, what to be measured on, and what the numbers mean."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Generator, Tensor
+
+from pluribus.data.scaling import UNSCALED, Scaling
+from pluribus.errors import InputError
+from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
+from pluribus.prediction import ContinuousPrediction, GaussianPrediction, Prediction
+from pluribus.settings import refuse, whole
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples: inputs `x` and targets `y`, both `[count, ...]`.
+
+    Targets are class numbers (int64, `[count]`) or numbers (floats, `[count, targets]`). A split is a
+    dataset for `torch.utils.data.DataLoader`: `split[i]` is the pair of sample i.
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise InputError(
+                f"x and y must have a row per sample, however: {len(self.x)} and {len(self.y)} rows. "
+                "Give each input its target."
+            )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.x[index], self.y[index]
+
+    def __repr__(self) -> str:
+        return f"Split({len(self)} × {list(self.x.shape[1:])})"
+
+    def take(self, index: Tensor) -> "Split":
+        """Some of the samples, by their numbers, `[count]`."""
+        return Split(self.x[index], self.y[index])
+
+    def batches(self, size: int, generator: Generator | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples, up to `size` at a time, in an order drawn from `generator` or else as they lie."""
+        whole("size", size)
+        count = len(self)
+        order = torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
+        for start in range(0, count, size):
+            index = order[start : start + size]
+            yield self.x[index], self.y[index]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Data for training and measuring, checked when it is made. All inputs are what the network takes.
+
+    Args:
+        name: What records call it.
+        train: To learn from.
+        validation: To choose by; may be empty.
+        test: To measure on.
+        likelihood: What the network's outputs mean.
+        classes: How many classes; None where numbers or labels are predicted.
+        class_names: Their names in order, or none.
+        shifted: Test data that changed, by kind and severity (1 to 5); images are corrupted when asked for.
+        ood: Inputs `[count, ...]` of another kind than those learnt from, by name.
+        missing: Sets that `ood` lacks, by name, and what to do about it.
+        scaling: What `prepare` does to raw inputs.
+        target_scaling: What was done to the targets.
+    """
+
+    name: str
+    train: Split
+    validation: Split
+    test: Split
+    likelihood: Likelihood = field(default_factory=Categorical)
+    classes: int | None = None
+    class_names: tuple[str, ...] = ()
+    shifted: Mapping[tuple[str, int], Split] = field(default_factory=dict)
+    ood: Mapping[str, Tensor] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    scaling: Scaling = UNSCALED
+    target_scaling: Scaling = UNSCALED
+
+    def __post_init__(self) -> None:
+        if not len(self.train) or not len(self.test):
+            raise InputError(
+                f"{self.name} must have training and test samples, "
+                f"however: {len(self.train)} and {len(self.test)}."
+            )
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        for part, split in parts.items():
+            check_inputs(f"{part} inputs", split.x, self.input_shape)
+            check_targets(part, split.y, self.likelihood, self.classes)
+        if self.classes is not None:
+            check_all_present(self.train.y, self.classes, self.class_names)
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.train)} train, {len(self.validation)} validation, {len(self.test)} test"
+        sets = f"{len(self.shifted)} shifted, out of distribution: {', '.join(self.ood) or 'none'}"
+        kind = f"{self.classes} classes" if self.classes else type(self.likelihood).__name__
+        return f"Task({self.name}: {parts}; inputs {list(self.input_shape)}; {kind}; {sets})"
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.train.x.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a network gives for a sample: a logit per class or label, a mean per target,
+        and as many raw variances where the likelihood is `Gaussian()`.
+        """
+        if self.classes is not None:
+            return self.classes
+        targets = self.train.y[0].numel()
+        return 2 * targets if self.likelihood == Gaussian() else targets
+
+    @property
+    def target_mean(self) -> Tensor:
+        """What was taken from the targets, in the units of the data, before they were divided."""
+        return self.target_scaling.mean
+
+    @property
+    def target_std(self) -> Tensor:
+        """What the targets were divided by, in the units of the data."""
+        return self.target_scaling.std
+
+    def prepare(self, raw: Tensor) -> Tensor:
+        """Inputs as they lie in the files, `[count, ...]`, in the form the network takes."""
+        return self.scaling.apply(raw)
+
+    def in_units(self, prediction: Prediction) -> Prediction:
+        """Means and variances of scaled targets in the units of the data; classes as they are."""
+        if not isinstance(prediction, ContinuousPrediction):
+            return prediction
+        if isinstance(prediction, GaussianPrediction):
+            variances = prediction.variances * self.target_std.to(prediction.variances).square()
+            prediction = replace(prediction, variances=variances)
+        return replace(prediction, means=self.target_scaling.invert(prediction.means))
+
+
+def check_inputs(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuses inputs of another shape than those of training, NaN and infinity."""
+    if tuple(x.shape[1:]) != shape:
+        raise InputError(
+            f"{name} must have the shape {list(shape)} of the training inputs, "
+            f"however: {list(x.shape[1:])}. Resize them, or choose the same features."
+        )
+    if x.is_floating_point():
+        check_finite(name, x, MISSING)
+
+
+def check_targets(part: str, y: Tensor, likelihood: Likelihood, classes: int | None) -> None:
+    """Refuses targets that do not fit the likelihood; only `Categorical` has classes."""
+    if not isinstance(likelihood, Categorical):
+        if classes is not None:
+            raise refuse("classes", f"None for {type(likelihood).__name__}", classes)
+        check_numbers(part, y, likelihood)
+    elif type(classes) is not int or classes < 2:
+        raise refuse("classes", "a whole number, at least 2, for Categorical", classes)
+    else:
+        check_classes(part, y, classes)
+
+
+def check_classes(part: str, y: Tensor, classes: int) -> None:
+    """Refuses what is no class number from 0 to `classes - 1`; dense targets may leave out positions."""
+    if y.dtype != torch.int64:
+        raise InputError(f"{part} labels must be int64, however: {y.dtype}. Use y.long().")
+    foreign = ((y < 0) | (y >= classes)) & ~((y == IGNORED) & (y.ndim > 1))
+    if foreign.any():
+        first = foreign.nonzero()[0]
+        raise InputError(
+            f"{part} labels must lie in 0 to {classes - 1}, however: {y[tuple(first)].item()} "
+            f"at sample {first[0].item()}. Number the classes from 0, or raise the number of classes."
+        )
+
+
+def check_all_present(y: Tensor, classes: int, names: tuple[str, ...]) -> None:
+    """Refuses a class without training samples, and names that are not one per class."""
+    if names and len(names) != classes:
+        raise refuse("class_names", f"{classes} names or none", names)
+    counts = torch.bincount(y[y >= 0], minlength=classes)
+    empty = [names[i] if names else str(i) for i in (counts == 0).nonzero().flatten().tolist()]
+    if empty:
+        raise InputError(
+            f"each of {classes} classes must have training samples, however: class {', '.join(empty)} "
+            "has none. Add samples, or number the classes without gaps."
+        )
+
+
+def check_numbers(part: str, y: Tensor, likelihood: Likelihood) -> None:
+    """Refuses targets that are no finite floats, or not in [0, 1] for `Bernoulli`."""
+    if not y.is_floating_point():
+        raise InputError(f"{part} targets must be floats, however: {y.dtype}. Use y.float().")
+    check_finite(f"{part} targets", y, MISSING)
+    if isinstance(likelihood, Bernoulli) and len(y) and not 0 <= y.min() <= y.max() <= 1:
+        raise InputError(
+            f"{part} targets must lie in 0 to 1 for Bernoulli, "
+            f"however: they range from {y.min():g} to {y.max():g}. Use Categorical for classes."
+        )

@@ -1,0 +1,128 @@
+"""evaluate: how good an ensemble is, how far its uncertainty can be trusted, and what it costs."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import pluribus
+from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
+from pluribus.execution.cost import cost
+from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
+from pluribus.posthoc import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+
+CHUNK = 512
+SHIFT_METRICS = ("accuracy", "nll", "ece", "brier", "rmse", "gaussian_nll")
+TIMINGS = 7
+LATENCY_BATCH = 32
+
+
+def evaluate(
+    ensemble: Ensemble, task: Task, *, single: Ensemble | None = None, shifted: bool = True
+) -> dict[str, dict[str, object]]:
+    """The measured sections of a `Record`: metrics, shifted, ood, posthoc, cost.
+
+    Args:
+        ensemble: Trained; it is put into eval mode.
+        task: What to measure on. Regression is measured in the units of the data.
+        single: The same network as an ensemble of one, for the ratio of times.
+        shifted: Whether to measure on shifted data, which takes longest.
+    """
+    ensemble.eval()
+    prediction = _predict(ensemble, task, task.test.x)
+    target = _in_units(task, task.test.y).to(prediction.members.device)
+    sections: dict[str, dict[str, object]] = {
+        "metrics": dict(evaluate_all(prediction, target)),
+        "shifted": {},
+        "ood": {},
+        "posthoc": dict(_posthoc(ensemble, task, prediction, target)),
+        "cost": dict(_costs(ensemble, task, single)),
+    }
+    for (kind, severity), split in task.shifted.items() if shifted else ():
+        sections["shifted"][f"{kind}/{severity}"] = _some(_predict(ensemble, task, split.x), target)
+    for name, x in task.ood.items():
+        sections["ood"][name] = evaluate_ood(prediction, _predict(ensemble, task, x))
+    return sections
+
+
+def versions() -> dict[str, str]:
+    """Of what computes."""
+    return {"pluribus": pluribus.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
+    """Time of `module` on `x` over that of `single`: the median of ratios measured in turn."""
+
+    def seconds(run: Callable[[Tensor], object]) -> float:
+        start = time.perf_counter()
+        run(x)
+        if x.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    seconds(module), seconds(single)
+    return statistics.median(seconds(module) / seconds(single) for _ in range(TIMINGS))
+
+
+def _predict(ensemble: Ensemble, task: Task, x: Tensor) -> Prediction:
+    return task.in_units(ensemble.predict(x.to(ensemble.device), chunk=CHUNK))
+
+
+def _in_units(task: Task, y: Tensor) -> Tensor:
+    return task.target_scaling.invert(y) if y.is_floating_point() else y
+
+
+def _some(prediction: Prediction, target: Tensor) -> dict[str, float]:
+    metrics = (METRICS[name] for name in SHIFT_METRICS)
+    return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
+
+
+def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -> dict[str, float]:
+    """The test data again, corrected by what the validation data call for."""
+    if not len(task.validation):
+        return {}
+    fitted = _predict(ensemble, task, task.validation.x)
+    truth = _in_units(task, task.validation.y).to(target.device)
+    if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
+        temperature = fit_temperature(fitted, truth)
+        scaled, sets = with_temperature(test, temperature), ConformalSets.fit(fitted, truth)
+        return {
+            "temperature": temperature,
+            **{f"scaled_{name}": METRICS[name](scaled, target) for name in ("nll", "ece", "brier")},
+            "conformal_level": sets.level,
+            "conformal_coverage": sets.coverage(test, target),
+            "conformal_size": sets.size(test),
+        }
+    if isinstance(test, GaussianPrediction) and isinstance(fitted, GaussianPrediction):
+        intervals = ConformalIntervals.fit(fitted, truth)
+        return {
+            "conformal_level": intervals.level,
+            "conformal_coverage": intervals.coverage(test, target),
+            "conformal_width": intervals.width(test),
+        }
+    return {}
+
+
+def _costs(ensemble: Ensemble, task: Task, single: Ensemble | None) -> dict[str, float]:
+    x = task.test.x.to(ensemble.device)
+    counted = cost(ensemble, x[:1])
+    found: dict[str, float] = {
+        "parameters": counted.parameters,
+        "multiply_adds": counted.multiply_adds,
+        "weight_bytes": counted.weight_bytes,
+        "peak_activation_bytes": counted.peak_activation_bytes,
+    }
+    if single is not None:
+        base = cost(single.eval(), x[:1])
+        batch = x[:LATENCY_BATCH]
+        found |= {
+            "parameters_ratio": counted.parameters / base.parameters,
+            "multiply_adds_ratio": counted.multiply_adds / base.multiply_adds,
+            "latency_ratio": latency_ratio(ensemble.freeze(), single.freeze(), batch),
+        }
+    return found

@@ -1,0 +1,83 @@
+"""A metric: a pure function, and the row that tells people and programs how to read its values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pluribus.errors import InputError
+from pluribus.prediction import DiscretePrediction, Prediction
+
+Direction = Literal["higher", "lower"]
+Against = Literal["target", "out", "vanilla"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good predictions are, with all that a report or a search must know of it.
+
+    Values are Python floats; NaN says that the data leave the number undefined.
+
+    Args:
+        name: What records, tables and the command line call it.
+        function: Takes the prediction and what it is held `against`.
+        direction: Which values are better.
+        range: The least and the greatest value, both possible.
+        title: A few words for the head of a column.
+        explanation: One plain sentence.
+        paper: Where it is defined; empty where everybody knows.
+        kinds: Classes of predictions that have it; none for a metric of other numbers.
+        against: The `target`; the prediction on data `out` of distribution; or the errors of a `vanilla`
+            network.
+        members: Least number of members.
+        outcomes: Least number of outcomes of a discrete prediction.
+
+    """
+
+    name: str
+    function: Callable[..., float]
+    direction: Direction
+    range: tuple[float, float]
+    title: str
+    explanation: str
+    paper: str = ""
+    kinds: tuple[type[Prediction], ...] = ()
+    against: Against = "target"
+    members: int = 1
+    outcomes: int = 1
+
+    def __call__(self, prediction: Any, other: Any) -> float:
+        """The value; a prediction that the metric does not suit is refused by name."""
+        if self.kinds and not self.suits(prediction):
+            came = [type(prediction).__name__, *(f"{name}={n}" for name, n in sizes(prediction).items())]
+            raise InputError(
+                f"{self.name} needs {self._needs()}, however: {', '.join(came)}. "
+                "Use metrics_for(prediction) for those that suit."
+            )
+        if self.against == "out" and type(other) is not type(prediction):
+            raise InputError(
+                f"{self.name} compares two predictions of one kind, "
+                f"however: {type(prediction).__name__} and {type(other).__name__}. Use one ensemble for both."
+            )
+        return self.function(prediction, other)
+
+    def suits(self, prediction: object) -> bool:
+        """Whether the metric is defined for such a prediction."""
+        came = sizes(prediction)
+        return isinstance(prediction, self.kinds) and all(came.get(name, n) >= n for name, n in self._least())
+
+    def _needs(self) -> str:
+        kinds = " or ".join(kind.__name__ for kind in self.kinds)
+        return ", ".join([kinds, *(f"at least {n} {name}" for name, n in self._least() if n > 1)])
+
+    def _least(self) -> list[tuple[str, int]]:
+        return [("members", self.members), ("outcomes", self.outcomes)]
+
+
+def sizes(prediction: object) -> dict[str, int]:
+    """How many members a prediction has, and how many outcomes if it is discrete; nothing of all else."""
+    found = {}
+    if isinstance(prediction, Prediction):
+        found["members"] = len(prediction.weights)
+    if isinstance(prediction, DiscretePrediction):
+        found["outcomes"] = prediction.member_log_probabilities.shape[2]
+    return found

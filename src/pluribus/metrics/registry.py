@@ -1,0 +1,34 @@
+"""All metrics by name, and those that suit a prediction."""
+
+from torch import Tensor
+
+from pluribus.metrics import calibration, diversity, ood, regression, scoring, selective, shift
+from pluribus.metrics.metric import Against, Metric
+from pluribus.metrics.samples import flat, samples
+from pluribus.prediction import Prediction
+
+FILES = (scoring, calibration, selective, diversity, regression, ood, shift)
+
+METRICS: dict[str, Metric] = {metric.name: metric for file in FILES for metric in file.ROWS}
+"""All metrics by name, in the order of reports."""
+
+
+def metrics_for(prediction: Prediction, against: Against = "target") -> list[Metric]:
+    """The metrics that a prediction has, against its target or against one out of distribution."""
+    return [one for one in METRICS.values() if one.against == against and one.suits(prediction)]
+
+
+def evaluate_all(prediction: Prediction, target: Tensor) -> dict[str, float]:
+    """All metrics of a prediction against its target, by name.
+
+    >>> evaluate_all(pluribus.Point().prediction(torch.tensor([[1.0, 4.0]])), torch.tensor([2.0, 4.0]))
+    {'ambiguity': 0.0, 'rmse': 0.7071067811865476, 'mae': 0.5}
+    """
+    prediction, target = samples(prediction, target)
+    return {metric.name: metric(prediction, target) for metric in metrics_for(prediction)}
+
+
+def evaluate_ood(prediction: Prediction, out: Prediction) -> dict[str, float]:
+    """All metrics of a prediction against the same ensemble's on data out of distribution, by name."""
+    prediction, out = flat(prediction), flat(out)
+    return {metric.name: metric(prediction, out) for metric in metrics_for(prediction, "out")}

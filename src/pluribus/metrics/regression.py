@@ -1,0 +1,166 @@
+"""Regression: how near the numbers are, and how well their distribution fits.
+
+    LPD = 1/n Σ_i log Σ_m w_m N(y_i; μ_m, σ_m²)                                   (1)
+    NLL = -1/n Σ_i log N(y_i; μ, σ²)                                              (2)
+    CRPS = E|Y - y| - 1/2 E|Y - Y'|,    Y, Y' drawn from the mixture              (3)
+         = Σ_m w_m A(y - μ_m, σ_m²) - 1/2 Σ_mk w_m w_k A(μ_m - μ_k, σ_m² + σ_k²)
+    A(μ, σ²) = 2 σ φ(μ/σ) + μ (2 Φ(μ/σ) - 1), the mean of |X| for X ~ N(μ, σ²)    (4)
+
+    symbol         here
+    n              samples times targets: all are averaged
+    w, μ_m, σ_m²   prediction.weights, means, variances
+    μ, σ²          prediction.mean, variance: those of the mixture
+
+(1) is the log predictive density of Hernández-Lobato & Adams, "Probabilistic backpropagation", ICML 2015,
+and of Chang et al., "Ensemble model patching", 2019, App. D.7; with a fixed precision τ it cannot exceed
+1/2 log(τ / 2π), -2.0702 at τ = 0.1. (2) takes the mixture for one Gaussian: Lakshminarayanan et al.,
+NeurIPS 2017. (3): Grimit et al., "The continuous ranked probability score for circular variables",
+QJRMS 132, 2006, Eq. (5); it takes members² evaluations per sample. Interval coverage and width: Khosravi et
+al., "Comprehensive review of neural network-based prediction intervals", IEEE TNN 22, 2011.
+"""
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pluribus.members import fork
+from pluribus.metrics.metric import Metric
+from pluribus.metrics.samples import average, samples
+from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussian_log_density
+
+
+def rmse(prediction: ContinuousPrediction, target: Tensor) -> float:
+    """Root of the mean squared error of the mean, in [0, ∞]."""
+    prediction, target = samples(prediction, target)
+    return math.sqrt(average((prediction.mean - target).square()))
+
+
+def mae(prediction: ContinuousPrediction, target: Tensor) -> float:
+    """Mean absolute error of the mean, in [0, ∞]."""
+    prediction, target = samples(prediction, target)
+    return average((prediction.mean - target).abs())
+
+
+def gaussian_nll(prediction: GaussianPrediction, target: Tensor) -> float:
+    """Eq. (2), in nats."""
+    prediction, target = samples(prediction, target)
+    return -average(gaussian_log_density(target, fork(prediction.mean, 1), fork(prediction.variance, 1)))
+
+
+def log_predictive_density(prediction: GaussianPrediction, target: Tensor) -> float:
+    """Eq. (1), in nats: the logarithm of the members' mean density."""
+    prediction, target = samples(prediction, target)
+    return average(prediction.log_prob(target))
+
+
+def interval_coverage(prediction: GaussianPrediction, target: Tensor, level: float = 0.95) -> float:
+    """Share of targets in their central interval, ends included, in [0, 1]; `level` if calibrated."""
+    prediction, target = samples(prediction, target)
+    low, high = prediction.interval(level)
+    return average((low <= target) & (target <= high))
+
+
+def coverage_gap(prediction: GaussianPrediction, target: Tensor, level: float = 0.95) -> float:
+    """Distance of the interval coverage from the level, in [0, 1]."""
+    return abs(interval_coverage(prediction, target, level) - level)
+
+
+def interval_width(prediction: GaussianPrediction, target: Tensor, level: float = 0.95) -> float:
+    """Mean width of the central intervals, in [0, ∞]."""
+    prediction, _ = samples(prediction, target)
+    low, high = prediction.interval(level)
+    return average(high - low)
+
+
+def crps(prediction: GaussianPrediction, target: Tensor) -> float:
+    """Continuous ranked probability score, Eq. (3), in [0, ∞], in the unit of the target."""
+    prediction, target = samples(prediction, target)
+    components = zip(prediction.weights, prediction.means, prediction.variances, strict=True)
+    spread = torch.zeros_like(target)
+    for weight, mean, variance in components:
+        spread += weight * _distance(prediction, mean, variance)
+    return average(_distance(prediction, target, torch.zeros_like(target)) - spread / 2)
+
+
+def absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:
+    """Eq. (4), elementwise; the variance is above 0."""
+    std = variance.sqrt()
+    ratio = mean / std
+    density = (-ratio.square() / 2).exp() / math.sqrt(2 * math.pi)
+    return 2 * std * density + mean * torch.erf(ratio / math.sqrt(2))
+
+
+def _distance(prediction: GaussianPrediction, mean: Tensor, variance: Tensor) -> Tensor:
+    """Mean of |Y - X|, `[batch, ...]`, for a draw Y of the mixture and X ~ N(mean, variance)."""
+    return prediction._average(absolute_moment(prediction.means - mean, prediction.variances + variance))
+
+
+KHOSRAVI = "Khosravi et al., Comprehensive review of neural network-based prediction intervals, 2011"
+
+_numbers = partial(Metric, direction="lower", range=(0, math.inf), kinds=(ContinuousPrediction,))
+_gaussian = partial(Metric, direction="lower", range=(0, math.inf), kinds=(GaussianPrediction,))
+
+ROWS = (
+    _numbers(
+        name="rmse",
+        function=rmse,
+        title="RMSE",
+        explanation="Typical distance of the mean from the target, large errors counting most.",
+    ),
+    _numbers(
+        name="mae",
+        function=mae,
+        title="MAE",
+        explanation="Average distance of the mean from the target.",
+    ),
+    _gaussian(
+        name="gaussian_nll",
+        function=gaussian_nll,
+        range=(-math.inf, math.inf),
+        title="Gaussian NLL",
+        explanation="Average surprise, in nats, at the target, all members taken together as one Gaussian.",
+        paper="Lakshminarayanan et al., Simple and scalable predictive uncertainty estimation, NeurIPS 2017",
+    ),
+    _gaussian(
+        name="log_predictive_density",
+        function=log_predictive_density,
+        direction="higher",
+        range=(-math.inf, math.inf),
+        title="LPD",
+        explanation="Average logarithm of the density that the members together give the target.",
+        paper="Hernández-Lobato & Adams, Probabilistic backpropagation, ICML 2015",
+    ),
+    _gaussian(
+        name="coverage_95",
+        function=interval_coverage,
+        direction="higher",
+        range=(0, 1),
+        title="Coverage of 95 % intervals",
+        explanation="Share of targets within their 95 % interval: below 0.95 is overconfident, above timid.",
+        paper=KHOSRAVI,
+    ),
+    _gaussian(
+        name="coverage_gap_95",
+        function=coverage_gap,
+        range=(0, 1),
+        title="Coverage gap of 95 % intervals",
+        explanation="How far the share of targets within their 95 % interval is from 0.95.",
+        paper=KHOSRAVI,
+    ),
+    _gaussian(
+        name="width_95",
+        function=interval_width,
+        title="Width of 95 % intervals",
+        explanation="Average width of the 95 % intervals: narrower says more, if the coverage is right.",
+        paper=KHOSRAVI,
+    ),
+    _gaussian(
+        name="crps",
+        function=crps,
+        title="CRPS",
+        explanation="Distance of the predicted distribution from the target, in the target's own unit.",
+        paper="Grimit et al., The continuous ranked probability score for circular variables, QJRMS 2006",
+    ),
+)

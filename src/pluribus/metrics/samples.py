@@ -1,0 +1,95 @@
+"""Every position of a prediction as a sample of its own: the one place that flattens what metrics read."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from pluribus.errors import InputError
+from pluribus.likelihood import IGNORED, MISSING, check_finite, class_indices
+from pluribus.prediction import (
+    BernoulliPrediction,
+    CategoricalPrediction,
+    ContinuousPrediction,
+    DiscretePrediction,
+    Prediction,
+    align,
+)
+
+P = TypeVar("P", bound=Prediction)
+
+
+def flat(prediction: P) -> P:
+    """Read each pixel, token or label of a discrete prediction as a sample of its own.
+
+    Its member log-probabilities become `[members, samples, outcomes]`, its summaries `[samples]`.
+    Numbers, which have no axis of outcomes to move, stay as they are; so does what is flat already.
+    """
+    if not isinstance(prediction, DiscretePrediction) or prediction.member_log_probabilities.ndim == 3:
+        return prediction
+    logs = _outcomes_last(prediction.member_log_probabilities)
+    classes = isinstance(prediction, CategoricalPrediction)
+    members = _outcomes_last(prediction.members) if classes else prediction.members.flatten(1)
+    return replace(prediction, members=members, member_log_probabilities=logs)
+
+
+def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
+    """What a metric compares: a prediction and its target, checked, position by position.
+
+    Args:
+        prediction: Of any kind.
+        target: Class indices `[batch, ...]`, where -100 leaves out a position of a dense target; no and
+            yes as 0 and 1 for a Bernoulli prediction; finite numbers for a continuous one.
+
+    Returns:
+        The prediction after `flat`, and its target of `[samples]`; numbers keep `[batch, ...]`. Both are
+        returned as they came if there is nothing to change, with the summaries computed so far.
+
+    """
+    target = target.to(prediction.members.device)
+    if isinstance(prediction, DiscretePrediction):
+        _check_whole(prediction, target)
+        target = class_indices(target, prediction.member_log_probabilities).flatten()
+        prediction, counted = flat(prediction), target != IGNORED
+        if not counted.all():
+            prediction, target = prediction[counted], target[counted]
+    elif isinstance(prediction, ContinuousPrediction):
+        target = align(target, prediction.means.shape[1:]).to(prediction.means.dtype)
+        check_finite("targets", target, MISSING)
+    if not target.numel():
+        raise InputError(
+            "metrics need at least 1 sample with a target, however: there is none. "
+            "Predict on some data, and leave some of its positions to count."
+        )
+    return prediction, target
+
+
+def exact(values: Tensor) -> Tensor:
+    """The values in double precision, off the graph and on the CPU: some devices have no such floats."""
+    return values.detach().to("cpu", torch.float64)
+
+
+def average(values: Tensor) -> float:
+    """Mean of all values, summed in double precision."""
+    return exact(values).mean().item()
+
+
+def _outcomes_last(values: Tensor) -> Tensor:
+    return values.movedim(2, -1).flatten(1, -2)
+
+
+def _check_whole(prediction: DiscretePrediction, target: Tensor) -> None:
+    if not target.is_floating_point():
+        return
+    if not isinstance(prediction, BernoulliPrediction):
+        raise InputError(
+            f"metrics compare with class indices, however: {target.dtype} of shape {tuple(target.shape)}. "
+            "Use target.argmax(1) on probabilities, target.long() on indices."
+        )
+    parts = target != target.round()
+    if parts.any():
+        raise InputError(
+            f"metrics compare with no and yes, 0 and 1, however: {target[parts][0].item():g}. "
+            "Use target.round() for the likelier answer."
+        )

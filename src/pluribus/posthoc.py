@@ -1,0 +1,134 @@
+"""Corrections fitted on validation data after training: a temperature, and conformal sets and intervals.
+
+Guo et al., "On calibration of modern neural networks", ICML 2017: probabilities sharpened or softened by
+one number, fitted by the negative log-likelihood,
+
+    p_T(c) ∝ p(c)^(1/T).                                                          (1)
+
+Here p is the ensemble's mean probability. Split conformal prediction (Vovk et al., 2005; Sadinle et al.,
+2019; Romano et al., 2019): with the quantile q of n validation scores at the level
+
+    ⌈(n + 1)(1 − α)⌉ / n                                                          (2)
+
+sets {c : 1 − p(c) ≤ q} and intervals [low − q, high + q] hold the truth with probability at least 1 − α
+where validation and test data are exchangeable.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pluribus.errors import InputError
+from pluribus.likelihood import Categorical
+from pluribus.prediction import CategoricalPrediction, GaussianPrediction, align
+from pluribus.settings import refuse
+
+TEMPERATURES = (1 / 64, 64.0)
+STEPS = 60  # of golden section: the bracket shrinks to 1e-12 of its width
+
+
+def with_temperature(prediction: CategoricalPrediction, temperature: float) -> CategoricalPrediction:
+    """Eq. (1): the ensemble's probabilities at a temperature, as a prediction of one member."""
+    return Categorical().prediction((prediction.log_probabilities / temperature).unsqueeze(0))
+
+
+def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
+    """The temperature in [1/64, 64] with the least negative log-likelihood; 1 changes nothing."""
+    logs = prediction.log_probabilities.double().clamp(min=-1e4)
+
+    def loss(exponent: float) -> float:
+        return torch.nn.functional.cross_entropy(logs / math.exp(exponent), target).item()
+
+    low, high = (math.log(end) for end in TEMPERATURES)
+    golden = (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = loss(left), loss(right)
+    for _ in range(STEPS):  # the loss is convex in 1/T, so unimodal in log T
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = loss(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = loss(right)
+    return math.exp((low + high) / 2)
+
+
+def conformal_quantile(scores: Tensor, level: float) -> float:
+    """Eq. (2): what at least `level`, in (0, 1), of exchangeable new scores do not exceed; may be inf."""
+    if not 0 < level < 1:
+        raise refuse("level", "above 0 and below 1", level)
+    if not scores.numel():
+        raise InputError("conformal prediction needs validation samples, however: there are none.")
+    rank = math.ceil((scores.numel() + 1) * level)
+    return math.inf if rank > scores.numel() else scores.flatten().sort().values[rank - 1].item()
+
+
+@dataclass(frozen=True)
+class ConformalSets:
+    """Sets of classes that hold the true one with probability at least `level`.
+
+    Attributes:
+        level: The probability asked for, in (0, 1).
+        quantile: Of the validation scores 1 − p(true class).
+    """
+
+    level: float
+    quantile: float
+
+    @classmethod
+    def fit(cls, prediction: CategoricalPrediction, target: Tensor, level: float = 0.9) -> "ConformalSets":
+        """The sets that validation data call for."""
+        scores = 1 - prediction.probabilities.gather(1, target.unsqueeze(1)).squeeze(1)
+        return cls(level, conformal_quantile(scores, level))
+
+    def sets(self, prediction: CategoricalPrediction) -> Tensor:
+        """Whether each class is in the set, `[batch, classes, ...]`."""
+        return 1 - prediction.probabilities <= self.quantile
+
+    def coverage(self, prediction: CategoricalPrediction, target: Tensor) -> float:
+        """Share of samples whose class is in their set."""
+        return self.sets(prediction).gather(1, target.unsqueeze(1)).double().mean().item()
+
+    def size(self, prediction: CategoricalPrediction) -> float:
+        """Mean number of classes in a set."""
+        return self.sets(prediction).sum(1).double().mean().item()
+
+
+@dataclass(frozen=True)
+class ConformalIntervals:
+    """Intervals that hold the true value with probability at least `level`.
+
+    Attributes:
+        level: The probability asked for, in (0, 1).
+        quantile: How much wider, or narrower, the mixture's own intervals must be.
+    """
+
+    level: float
+    quantile: float
+
+    @classmethod
+    def fit(cls, prediction: GaussianPrediction, target: Tensor, level: float = 0.9) -> "ConformalIntervals":
+        """The intervals that validation data call for."""
+        low, high = prediction.interval(level)
+        target = align(target, low.shape)
+        return cls(level, conformal_quantile(torch.maximum(low - target, target - high), level))
+
+    def interval(self, prediction: GaussianPrediction) -> tuple[Tensor, Tensor]:
+        """Both ends, `[batch, ...]`."""
+        low, high = prediction.interval(self.level)
+        return low - self.quantile, high + self.quantile
+
+    def coverage(self, prediction: GaussianPrediction, target: Tensor) -> float:
+        """Share of values inside their interval."""
+        low, high = self.interval(prediction)
+        target = align(target, low.shape)
+        return ((low <= target) & (target <= high)).double().mean().item()
+
+    def width(self, prediction: GaussianPrediction) -> float:
+        """Mean width."""
+        low, high = self.interval(prediction)
+        return (high - low).clamp(min=0).double().mean().item()

@@ -1,0 +1,109 @@
+"""Record: one run as one line of JSON; what tables, figures and searches read."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pluribus.errors import CheckpointError
+
+FILE = "records.jsonl"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One method, trained and measured once on one task.
+
+    Attributes:
+        key: Of the settings: the same settings have the same key.
+        method: Its settings.
+        task: Its name and sizes.
+        network: What was made into an ensemble.
+        seed: Of initial weights and training.
+        training: Its settings.
+        metrics: On the test data, by name; regression in the units of the data.
+        shifted: By `kind/severity`, some metrics on shifted test data.
+        ood: By set, how well it is told from the test data.
+        posthoc: After corrections fitted on validation data.
+        cost: Parameters, multiply-adds of one sample, bytes, and time relative to the single network.
+        versions: Of what computed it.
+        seconds: How long training and measuring took.
+        error: Why the run failed; empty where it did not.
+    """
+
+    key: str
+    method: dict[str, Any]
+    task: str
+    network: str
+    seed: int
+    training: dict[str, Any]
+    metrics: dict[str, float] = field(default_factory=dict)
+    shifted: dict[str, dict[str, float]] = field(default_factory=dict)
+    ood: dict[str, dict[str, float]] = field(default_factory=dict)
+    posthoc: dict[str, float] = field(default_factory=dict)
+    cost: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    error: str = ""
+
+    def to_json(self) -> str:
+        """One line; numbers that are not finite are null."""
+        return json.dumps(_finite(asdict(self)), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> "Record":
+        """The record in a line."""
+        return cls(**_unfinite(json.loads(line)))
+
+
+def key_of(settings: Mapping[str, Any]) -> str:
+    """A short name that follows from settings alone."""
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def append(folder: Path, record: Record) -> None:
+    """Adds a line in one write, after making good a line that a killed process left unfinished."""
+    folder.mkdir(parents=True, exist_ok=True)
+    line = (record.to_json() + "\n").encode()
+    descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        os.write(descriptor, line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(paths: Iterable[Path]) -> list[Record]:
+    """The records of some folders or files, the last one of each key; unfinished lines are left out."""
+    found: dict[str, Record] = {}
+    for path in paths:
+        file = path / FILE if path.is_dir() else path
+        if not file.is_file():
+            raise CheckpointError(f"{path} must hold {FILE}, however: it does not. Give a folder of a run.")
+        for line in file.read_text(encoding="utf-8").splitlines():
+            try:
+                record = Record.from_json(line)
+            except (ValueError, TypeError):
+                continue
+            found[record.key] = record
+    return list(found.values())
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unfinite(value: dict[str, Any]) -> dict[str, Any]:
+    for section in ("metrics", "posthoc", "cost", "seconds"):
+        value[section] = {n: math.nan if v is None else v for n, v in value.get(section, {}).items()}
+    return value

@@ -1,0 +1,188 @@
+"""The training loop, on Lightning Fabric: any device, precision and number of processes.
+
+    for each epoch: for each batch: loss, backward, step; then validate, log, write a checkpoint
+
+Run again with the same arguments, it goes on from its last epoch and ends at the same weights.
+"""
+
+import copy
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
+from pluribus.errors import PluribusError
+from pluribus.metrics import METRICS
+from pluribus.training import checkpoint
+from pluribus.training.checkpoint import Progress
+from pluribus.training.progress import Show
+from pluribus.training.settings import Training
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+SCORES = ("nll", "gaussian_nll", "rmse")
+"""What the validation set is scored by: the first that suits."""
+
+
+def train(
+    ensemble: Ensemble,
+    task: Task,
+    training: Training | None = None,
+    *,
+    out: str | Path | None = None,
+    fabric: "Fabric | None" = None,
+    tensorboard: bool = False,
+    show: bool = True,
+) -> list[dict[str, float]]:
+    """Trains an ensemble in place, by its own objective.
+
+    Args:
+        ensemble: What to train; it ends in eval mode, on the device it was trained on.
+        task: The data.
+        training: How; `Training()`.
+        out: A folder for the checkpoint and `log.csv`; with it an interrupted training goes on.
+        fabric: A `lightning_fabric.Fabric` with devices, precision and strategy; one CPU or GPU.
+        tensorboard: Whether to write TensorBoard logs into `out` too.
+        show: Whether to show progress with the time left.
+
+    Returns:
+        One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
+    """
+    training = training or Training()
+    fabric = fabric or make_fabric()
+    folder = None if out is None else Path(out)
+    torch.manual_seed(training.seed)
+    optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
+    model, optimizer = fabric.setup(ensemble, optimizer)
+    model.mark_forward_method("loss")
+    now = _resume(folder, ensemble, optimizer, task, training)
+    steps = -(-len(task.train) // training.batch)
+    title, total = f"{ensemble.method.kind()} on {task.name}", training.epochs * steps
+    with Show(title, total, show, now.epoch * steps) as bar:
+        while now.epoch < training.epochs and not _out_of_patience(now, training):
+            model.train()
+            losses = []
+            for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric)):
+                progress = (now.epoch * steps + step) / total
+                for group in optimizer.param_groups:
+                    group["lr"] = training.rate(progress)
+                loss = model.loss(x, y, progress=progress, samples=len(task.train))
+                optimizer.zero_grad()
+                fabric.backward(loss)
+                if training.clip is not None:
+                    fabric.clip_gradients(model, optimizer, max_norm=training.clip, error_if_nonfinite=False)
+                optimizer.step()
+                losses.append(loss.detach())
+                bar.advance()
+            now.epoch += 1
+            row = {"epoch": now.epoch, "lr": training.rate(progress), "loss": _finite_mean(losses, now.epoch)}
+            _validate(ensemble, task, training, now, row)
+            if folder is not None and fabric.is_global_zero:
+                checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
+                _write_log(folder, now.history, tensorboard)
+            bar.tell(row)
+    if now.best_weights:
+        ensemble.load_state_dict(now.best_weights)
+    ensemble.eval()
+    return now.history
+
+
+def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric":
+    """A Fabric for one or several devices; its import takes seconds and so waits until here."""
+    try:
+        from lightning_fabric import Fabric
+    except ImportError as error:
+        raise PluribusError("training needs lightning-fabric: pip install 'pluribus[train]'.") from error
+    fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
+    fabric.launch()
+    return fabric
+
+
+def _batches(task: Task, training: Training, epoch: int, fabric: "Fabric") -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of one epoch, in an order that follows from the seed and the epoch alone.
+
+    Each of several processes takes its share of every batch.
+    """
+    generator = torch.Generator().manual_seed(training.seed * 1_000_003 + epoch)
+    for x, y in task.train.batches(training.batch, generator):
+        mine = slice(fabric.global_rank, None, fabric.world_size)
+        yield x[mine].to(fabric.device), y[mine].to(fabric.device)
+
+
+def _resume(
+    folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
+) -> Progress:
+    """The state to begin with: fresh, or that of an interrupted training, with all weights put back."""
+    settings = {
+        "method": ensemble.method.to_dict(),
+        "likelihood": ensemble.likelihood.to_dict(),
+        "training": training.to_dict(),
+        "task": repr(task),
+    }
+    if folder is None:
+        return Progress(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = checkpoint.read(folder, settings)
+    if state is None:
+        return Progress(settings)
+    ensemble.load_state_dict(state["weights"])
+    optimizer.load_state_dict(state["optimizer"])
+    checkpoint.restore_random(state)
+    return Progress(**state["progress"])
+
+
+def _validate(
+    ensemble: Ensemble, task: Task, training: Training, now: Progress, row: dict[str, float]
+) -> None:
+    """Scores the validation set, keeps the best weights, and adds the epoch to the history."""
+    if len(task.validation):
+        row["validation_nll"] = negative_log_likelihood(ensemble, task)
+        if row["validation_nll"] < now.best:
+            now.best, now.best_epoch = row["validation_nll"], now.epoch
+            if training.keep == "best":
+                now.best_weights = copy.deepcopy(ensemble.state_dict())
+    now.history.append(row)
+
+
+def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
+    """Of the validation set under the members' mixture, in nats; the error itself for point predictions."""
+    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
+    metric = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
+    return metric(prediction, task.validation.y.to(ensemble.device))
+
+
+def _out_of_patience(now: Progress, training: Training) -> bool:
+    return training.patience is not None and now.epoch - now.best_epoch >= training.patience
+
+
+def _finite_mean(losses: list[Tensor], epoch: int) -> float:
+    value = torch.stack(losses).mean().item()
+    if value != value or abs(value) == float("inf"):
+        raise PluribusError(
+            f"the loss must stay finite, however: it is {value} in epoch {epoch}. "
+            "Lower lr, set clip, or normalise the inputs."
+        )
+    return value
+
+
+def _write_log(folder: Path, history: list[dict[str, float]], tensorboard: bool) -> None:
+    unfinished = folder / ".log.csv"
+    with unfinished.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(history[0]))
+        writer.writeheader()
+        writer.writerows(history)
+    os.replace(unfinished, folder / "log.csv")
+    if tensorboard:
+        from torch.utils.tensorboard import SummaryWriter
+
+        row = history[-1]
+        with SummaryWriter(str(folder / "tensorboard")) as writer_:
+            for name, value in row.items():
+                writer_.add_scalar(name, value, int(row["epoch"]))

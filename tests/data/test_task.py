@@ -1,0 +1,178 @@
+"""Tasks: batches, outputs, units, and data that is refused before training."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils.data import DataLoader
+
+from pluribus.data.scaling import Scaling
+from pluribus.data.task import Split, Task
+from pluribus.errors import InputError, SettingError
+from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
+
+
+def classified(count=12, classes=3):
+    return Split(torch.randn(count, 4), torch.arange(count) % classes)
+
+
+def measured(count=12, targets=2):
+    return Split(torch.randn(count, 4), torch.rand(count, targets))
+
+
+def task(make=classified, **changes):
+    likelihood = Categorical() if make is classified else Gaussian()
+    facts = {"name": "toy", "train": make(), "validation": make(6), "test": make(6), "likelihood": likelihood}
+    return Task(**facts | {"classes": 3 if make is classified else None} | changes)
+
+
+def test_batches_cover_the_samples_in_order():
+    split = Split(torch.arange(7)[:, None], torch.arange(7))
+    sizes = [len(y) for _, y in split.batches(3)]
+    assert sizes == [3, 3, 1]
+    assert_close(torch.cat([y for _, y in split.batches(3)]), torch.arange(7), rtol=0, atol=0)
+    assert list(split.take(torch.arange(0)).batches(3)) == []
+
+
+def test_shuffled_batches_keep_pairs_and_follow_the_generator():
+    split = Split(torch.arange(50)[:, None], torch.arange(50))
+    orders = []
+    for seed in (0, 0, 1):
+        pairs = list(split.batches(8, torch.Generator().manual_seed(seed)))
+        assert all(torch.equal(x.flatten(), y) for x, y in pairs)
+        orders.append(torch.cat([y for _, y in pairs]).tolist())
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[2]) == list(range(50))
+
+
+def test_a_split_is_a_dataset():
+    split = classified(10)
+    x, y = next(iter(DataLoader(split, batch_size=4)))
+    assert_close(x, split.x[:4])
+    assert_close(y, split.y[:4])
+
+
+def test_batches_of_nothing_are_refused():
+    with pytest.raises(SettingError, match="size must be a whole number, at least 1, however: size=0"):
+        next(classified().batches(0))
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "outputs"),
+    [
+        (classified, {}, 3),
+        (measured, {}, 4),
+        (measured, {"likelihood": Gaussian(precision=2.0)}, 2),
+        (measured, {"likelihood": Point()}, 2),
+        (measured, {"likelihood": Bernoulli()}, 2),
+    ],
+)
+def test_outputs_fit_the_likelihood(make, changes, outputs):
+    one = task(make, **changes)
+    assert one.outputs == outputs
+    assert one.input_shape == (4,)
+    loss = one.likelihood.losses(torch.zeros(5, len(one.test), outputs), one.test.y)
+    assert loss.shape == (5, len(one.test))
+
+
+def test_a_task_prints_its_facts():
+    parts, sets = "12 train, 6 validation, 6 test", "0 shifted, out of distribution: none"
+    assert repr(task()) == f"Task(toy: {parts}; inputs [4]; 3 classes; {sets})"
+
+
+def test_predictions_are_told_in_units():
+    one = task(measured, target_scaling=Scaling(torch.tensor([10.0, 0.0]), torch.tensor([2.0, 0.5])))
+    outputs = torch.randn(3, 6, 4, dtype=torch.float64)
+    prediction = one.likelihood.prediction(outputs)
+    told = one.in_units(prediction)
+    assert_close(told.mean, prediction.mean * torch.tensor([2.0, 0.5]) + torch.tensor([10.0, 0.0]))
+    assert_close(told.variance, prediction.variance * torch.tensor([4.0, 0.25]))
+    density = told.log_prob(one.target_scaling.invert(one.test.y.double()))
+    assert_close(density, prediction.log_prob(one.test.y) - torch.tensor([2.0, 0.5]).double().log())
+    points = Point().prediction(outputs[:, :, :2])
+    assert_close(one.in_units(points).epistemic, points.epistemic * torch.tensor([4.0, 0.25]))
+
+
+def test_classes_have_no_units():
+    prediction = Categorical().prediction(torch.randn(2, 6, 3))
+    assert task().in_units(prediction) is prediction
+
+
+def spoilt(split, **changes):
+    """A split with one value of `x` or `y` replaced."""
+    parts = {"x": split.x.clone(), "y": split.y.clone()}
+    for name, (place, value) in changes.items():
+        parts[name][place] = value
+    return Split(**parts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"train": spoilt(classified(), x=((2, 1), torch.nan))},
+            "train inputs must be finite, however: 1 of 48 are NaN or infinite. Drop these samples",
+        ),
+        (
+            {"test": spoilt(classified(), y=(4, 3))},
+            "test labels must lie in 0 to 2, however: 3 at sample 4. Number the classes from 0",
+        ),
+        ({"validation": spoilt(classified(), y=(0, -100))}, "validation labels must lie in 0 to 2"),
+        (
+            {"train": Split(torch.zeros(4, 4), torch.tensor([0, 0, 2, 2]))},
+            "each of 3 classes must have training samples, however: class 1 has none",
+        ),
+        (
+            {"train": Split(torch.zeros(2, 4), torch.tensor([0, 2])), "class_names": ("ant", "bee", "cat")},
+            "however: class bee has none",
+        ),
+        ({"train": Split(torch.zeros(3, 4), torch.arange(3.0))}, "train labels must be int64, however: "),
+        (
+            {"test": Split(torch.zeros(3, 5), torch.arange(3))},
+            r"test inputs must have the shape \[4\] of the training inputs, however: \[5\]",
+        ),
+        ({"test": classified(0)}, "toy must have training and test samples, however: 12 and 0"),
+        ({"classes": None}, "classes must be a whole number, at least 2, for Categorical"),
+        ({"class_names": ("ant", "bee")}, "class_names must be 3 names or none"),
+        ({"likelihood": Gaussian()}, "classes must be None for Gaussian, however: classes=3"),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused(changes, message):
+    with pytest.raises((InputError, SettingError), match=message):
+        task(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"train": spoilt(measured(), y=((2, 1), torch.inf))},
+            "train targets must be finite, however: 1 of 24",
+        ),
+        ({"test": classified()}, "test targets must be floats, however: torch.int64"),
+        (
+            {"test": spoilt(measured(), y=((0, 0), 2.0)), "likelihood": Bernoulli()},
+            r"test targets must lie in 0 to 1 for Bernoulli, however: they range from \S+ to 2",
+        ),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        task(measured, **changes)
+
+
+def test_unequal_lengths_are_refused():
+    with pytest.raises(InputError, match="a row per sample, however: 3 and 2 rows"):
+        Split(torch.zeros(3, 1), torch.zeros(2))
+
+
+def test_dense_targets_may_leave_out_positions():
+    y = torch.arange(12).reshape(3, 2, 2) % 3
+    y[0, 0, 0] = -100
+    split = Split(torch.zeros(3, 1, 2, 2), y)
+    assert task(train=split, validation=split, test=split).outputs == 3
+
+
+def test_a_likelihood_can_be_exchanged():
+    assert replace(task(measured), likelihood=Point()).outputs == 2

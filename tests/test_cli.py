@@ -1,0 +1,146 @@
+"""The command line: what it prints, what it writes, what it refuses."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pluribus as pl
+from pluribus import cli
+from pluribus.methods import DeepEnsembles, MCDropout, Single
+
+QUICK = ["--task", "two_moons", "--option", "train=60", "--epochs", "2"]
+
+
+def invoke(*arguments: object):
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_methods_are_read_with_their_settings():
+    assert cli.parse_methods("single,deep_ensembles(members=5, start=copy), mc_dropout") == [
+        Single(),
+        DeepEnsembles(members=5, start="copy"),
+        MCDropout(),
+    ]
+    assert {method.kind() for method in cli.parse_methods("all")} == set(pl.Method.known())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("masksembels_typo,single", "methods are .*, however: 'masksembels_typo'"),
+        ("deep_ensemble", "Did you mean 'deep_ensembles'"),
+        ("deep_ensembles(member=5)", "Did you mean 'members'"),
+        ("deep_ensembles(members=0)", "members must be a whole number, at least 1"),
+        ("deep_ensembles(members)", "written name=value"),
+    ],
+)
+def test_wrong_methods_are_refused_with_the_nearest(text, message):
+    with pytest.raises(pl.SettingError, match=message):
+        cli.parse_methods(text)
+
+
+def test_compare_prints_a_table_and_keeps_records(tmp_path):
+    printed = invoke(
+        "compare",
+        *QUICK,
+        "--methods",
+        "single,mc_dropout(draws=2)",
+        "--seeds",
+        2,
+        "--workers",
+        1,
+        "--out",
+        tmp_path,
+    )
+    assert "mc_dropout" in printed
+    assert "±" in printed
+    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_trained_run_is_measured_and_predicts(tmp_path):
+    invoke(
+        "train",
+        *QUICK,
+        "--method",
+        "deep_ensembles(members=2)",
+        "--out",
+        tmp_path / "run",
+        "--accelerator",
+        "cpu",
+    )
+    printed = invoke("evaluate", tmp_path / "run")
+    assert "accuracy" in printed
+    assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["metrics"]["nll"] > 0
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32))
+    invoke("predict", tmp_path / "run", tmp_path / "x.npy", "--out", tmp_path / "predictions.csv")
+    with (tmp_path / "predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 7
+    assert float(rows[0]["p0"]) + float(rows[0]["p1"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_methods_lists_every_method_with_its_settings():
+    printed = invoke("methods")
+    for name in pl.Method.known():
+        assert name in printed
+
+
+OWN = """
+import torch
+import pluribus as pl
+from pluribus.data import Split, Task
+
+
+def build():
+    return torch.nn.Linear(3, 2)
+
+
+def task():
+    x = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
+    y = (x.sum(1) > 0).long()
+    parts = [Split(x[i::3], y[i::3]) for i in range(3)]
+    return Task("mine", *parts, likelihood=pl.Categorical(), classes=2)
+
+
+def nonsense():
+    return 3
+"""
+
+
+def test_a_users_own_module_and_task_are_compared(tmp_path, monkeypatch):
+    (tmp_path / "my_own_code.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    options = [
+        "--model",
+        "my_own_code:build",
+        "--task",
+        "my_own_code:task",
+        "--methods",
+        "single,deep_ensembles",
+    ]
+    printed = invoke("compare", *options, "--epochs", 2, "--seeds", 1, "--workers", 1)
+    assert "my_own_code:build on mine" in printed
+    assert (tmp_path / "pluribus_runs" / "compare" / "records.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "digit"], "Did you mean 'digits'"),
+        (["--model", "resnet19"], "Did you mean 'resnet1"),
+        (["--model", "nowhere.to.be:found"], "nowhere.to.be:found must name a function"),
+        (["--task", "math:pi"], "must name a function, however: it is a float"),
+        (["--option", "trian=3"], "Did you mean 'train'"),
+    ],
+)
+def test_wrong_names_are_errors_before_any_training(arguments, message, tmp_path):
+    with pytest.raises(pl.PluribusError, match=message):
+        invoke("compare", *arguments, "--out", tmp_path)
+    assert not (tmp_path / "runs").exists()

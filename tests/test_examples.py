@@ -1,0 +1,27 @@
+"""The examples run and learn."""
+
+import importlib.util
+import logging
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def example(name: str):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_plain_loop_trains_an_ensemble():
+    assert example("plain_loop").main(steps=150) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning advises on workers and devices
+def test_lightnings_trainer_trains_an_ensemble():
+    pytest.importorskip("lightning")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    assert example("lightning_trainer").main(epochs=15) > 0.9

@@ -1,0 +1,46 @@
+"""Records: one line each, never torn, the last of each key counts."""
+
+import math
+
+import pytest
+
+from pluribus import CheckpointError
+from pluribus.record import FILE, Record, append, key_of, read
+
+
+def one(key: str = "a", **changes) -> Record:
+    return Record(key, {"kind": "single"}, "digits", "cnn", 0, {}, **changes)
+
+
+def test_a_record_comes_back_equal(tmp_path):
+    append(tmp_path, one(metrics={"nll": 0.25}, ood={"svhn": {"auroc_entropy": 0.9}}))
+    assert read([tmp_path]) == [one(metrics={"nll": 0.25}, ood={"svhn": {"auroc_entropy": 0.9}})]
+
+
+def test_numbers_that_are_not_finite_are_null_and_come_back_as_nan(tmp_path):
+    append(tmp_path, one(metrics={"nll": math.inf}))
+    assert "null" in (tmp_path / FILE).read_text()
+    assert math.isnan(read([tmp_path])[0].metrics["nll"])
+
+
+def test_a_torn_line_is_left_out_and_does_not_spoil_the_next(tmp_path):
+    append(tmp_path, one("a"))
+    with (tmp_path / FILE).open("a") as file:
+        file.write(one("b").to_json()[:40])  # killed in the middle of a line
+    append(tmp_path, one("c"))
+    assert [record.key for record in read([tmp_path])] == ["a", "c"]
+
+
+def test_the_last_record_of_a_key_counts(tmp_path):
+    append(tmp_path, one(error="failed"))
+    append(tmp_path, one(metrics={"nll": 1.0}))
+    assert [record.error for record in read([tmp_path])] == [""]
+
+
+def test_keys_follow_from_settings_alone():
+    assert key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1}) != key_of({"a": 1, "b": 3})
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=FILE):
+        read([tmp_path])

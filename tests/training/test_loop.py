@@ -1,0 +1,190 @@
+"""The training loop: it learns, it stops, it goes on to the same weights, on several processes too."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.data import two_moons
+from pluribus.data.task import Split, Task
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.training import Training, checkpoint, loop, train
+
+METHODS = [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2), MCDropout(rate=0.1, draws=2)]
+QUICK = Training(epochs=3, batch=32, lr=1e-2)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return two_moons(train=120)
+
+
+def ensemble(method=DeepEnsembles(members=2)) -> pl.Ensemble:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.BatchNorm1d(16), nn.Linear(16, 2))
+    return pl.convert(network, method, example=torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_training_lowers_the_loss(task, method):
+    history = train(ensemble(method), task, replace(QUICK, epochs=10), show=False)
+    assert history[-1]["loss"] < 0.8 * history[0]["loss"]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_an_interrupted_training_ends_at_the_same_weights(task, method, tmp_path, monkeypatch):
+    whole = ensemble(method)
+    train(whole, task, replace(QUICK, keep="last"), show=False)
+    calls = 0
+    original = pl.Ensemble.loss
+
+    def interrupted(self, *args, **kwargs):
+        nonlocal calls
+        calls += 1
+        if calls == 7:  # in the middle of the second epoch
+            raise KeyboardInterrupt
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(pl.Ensemble, "loss", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(ensemble(method), task, replace(QUICK, keep="last"), out=tmp_path, show=False)
+    monkeypatch.setattr(pl.Ensemble, "loss", original)
+    resumed = ensemble(method)
+    torch.rand(5)  # what happened to torch's random numbers meanwhile does not matter
+    train(resumed, task, replace(QUICK, keep="last"), out=tmp_path, show=False)
+    assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_a_finished_training_is_not_repeated(task, tmp_path, monkeypatch):
+    first, again = ensemble(), ensemble()
+    train(first, task, QUICK, out=tmp_path, show=False)
+
+    def refuse(self, *args, **kwargs):
+        pytest.fail("a step was taken")
+
+    monkeypatch.setattr(pl.Ensemble, "loss", refuse)
+    train(again, task, QUICK, out=tmp_path, show=False)
+    assert_close(again.state_dict(), first.state_dict(), rtol=0, atol=0)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(task, tmp_path):
+    train(ensemble(), task, QUICK, out=tmp_path, show=False)
+    with pytest.raises(pl.CheckpointError, match="training differs"):
+        train(ensemble(), task, replace(QUICK, lr=1e-4), out=tmp_path, show=False)
+
+
+def test_a_damaged_checkpoint_is_refused(task, tmp_path):
+    train(ensemble(), task, QUICK, out=tmp_path, show=False)
+    path = tmp_path / checkpoint.FILE
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(pl.CheckpointError, match="Delete it to start anew"):
+        train(ensemble(), task, QUICK, out=tmp_path, show=False)
+
+
+def test_the_best_weights_on_validation_are_kept(task):
+    trained = ensemble()
+    history = train(trained, task, replace(QUICK, epochs=8, lr=0.3), show=False)
+    best = min(row["validation_nll"] for row in history)
+    assert loop.negative_log_likelihood(trained, task) == pytest.approx(best, rel=1e-6)
+
+
+def test_patience_ends_training_early(task):
+    history = train(ensemble(), task, replace(QUICK, epochs=200, lr=0.5, patience=2), show=False)
+    scores = [row["validation_nll"] for row in history]
+    assert len(history) < 200
+    assert len(history) - 1 - scores.index(min(scores)) == 2
+
+
+def test_clipping_bounds_the_gradient(task, monkeypatch):
+    norms = []
+    original = torch.optim.Adam.step
+
+    def step(self, *args, **kwargs):
+        grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        norms.append(torch.stack([g.norm() for g in grads]).norm().item())
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    train(ensemble(), task, replace(QUICK, epochs=1, clip=0.01), show=False)
+    assert max(norms) <= 0.01 * (1 + 1e-4)
+
+
+def test_a_loss_that_is_not_finite_is_refused():
+    x, y = torch.randn(64, 2), torch.randn(64, 1)
+    task = Task("wild", Split(x, y), Split(x[:0], y[:0]), Split(x, y), likelihood=pl.Point())
+    wild = pl.convert(nn.Linear(2, 1), Single(), "point")
+    with pytest.raises(pl.PluribusError, match="Lower lr"):
+        train(
+            wild, task, Training(epochs=40, batch=8, lr=1e6, optimizer="sgd", schedule="constant"), show=False
+        )
+
+
+def test_logs_hold_one_row_for_each_epoch(task, tmp_path):
+    history = train(ensemble(), task, QUICK, out=tmp_path, tensorboard=True, show=False)
+    with (tmp_path / "log.csv").open() as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    assert rows == history
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_progress_and_samples_reach_the_objective(task, monkeypatch):
+    seen = []
+    original = pl.Ensemble.loss
+
+    def loss(self, x, y, *, progress, samples):
+        seen.append((progress, samples))
+        return original(self, x, y, progress=progress, samples=samples)
+
+    monkeypatch.setattr(pl.Ensemble, "loss", loss)
+    train(ensemble(), task, replace(QUICK, epochs=2), show=False)
+    steps = -(-len(task.train) // 32)
+    assert seen == [(step / (2 * steps), len(task.train)) for step in range(2 * steps)]
+
+
+def test_regression_trains_by_its_likelihood():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 3, generator=generator)
+    y = x.sum(1, keepdim=True) + 0.1 * torch.randn(200, 1, generator=generator)
+    task = Task(
+        "sums", Split(x[:100], y[:100]), Split(x[100:150], y[100:150]), Split(x[150:], y[150:]), pl.Gaussian()
+    )
+    torch.manual_seed(0)
+    regressor = pl.convert(nn.Linear(3, 2), DeepEnsembles(members=2), "gaussian")
+    history = train(regressor, task, Training(epochs=60, batch=20, lr=0.05), show=False)
+    assert history[-1]["validation_nll"] < 0
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path):
+    """Each takes its half of every batch, and gradients are averaged."""
+    import subprocess
+    import sys
+
+    code = """
+import sys, torch
+from torch import nn
+import pluribus as pl
+from lightning_fabric import Fabric
+from pluribus.data import two_moons
+from pluribus.methods import DeepEnsembles
+from pluribus.training import Training, train
+
+if __name__ == "__main__":
+    fabric = Fabric(accelerator="cpu", devices=int(sys.argv[1]), strategy="ddp" if sys.argv[1] == "2" else "auto")
+    fabric.launch()
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+    ensemble = pl.convert(network, DeepEnsembles(members=2))
+    train(ensemble, two_moons(train=128), Training(epochs=2, batch=32, keep="last"), fabric=fabric, show=False)
+    if fabric.is_global_zero:
+        torch.save(ensemble.state_dict(), sys.argv[2])
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    for devices in ("1", "2"):
+        subprocess.run([sys.executable, script, devices, tmp_path / f"{devices}.pt"], check=True, timeout=300)
+    assert_close(torch.load(tmp_path / "2.pt"), torch.load(tmp_path / "1.pt"), rtol=1e-4, atol=1e-5)

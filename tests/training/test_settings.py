@@ -1,0 +1,43 @@
+"""Training settings and schedules."""
+
+import pytest
+
+from pluribus import SettingError
+from pluribus.training import Training
+from pluribus.training.schedules import SCHEDULES
+
+
+def test_settings_come_back_equal():
+    training = Training(epochs=7, optimizer="sgd", clip=1.0, patience=3)
+    assert Training.from_dict(training.to_dict()) == training
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs must be a whole number, at least 1, however: epochs=0"),
+        ({"lr": 0.0}, "lr must be a number above 0, however: lr=0.0"),
+        ({"optimizer": "adamm"}, "optimizer must be one of 'adam', 'adamw', 'sgd', however"),
+        ({"schedule": "cos"}, "schedule must be one of"),
+        ({"keep": "all"}, "keep must be one of 'best', 'last'"),
+        ({"warmup": 1.0}, "warmup must be a number, at least 0 and below 1"),
+        ({"clip": -1.0}, "clip must be a number above 0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(SettingError, match=message):
+        Training(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "middle", "end"),
+    [("constant", 1, 1, 1), ("linear", 1, 0.5, 0), ("cosine", 1, 0.5, 0), ("steps", 1, 0.1, 0.01)],
+)
+def test_schedules_have_their_end_points(name, start, middle, end):
+    values = [SCHEDULES[name](progress) for progress in (0.0, 0.5, 1.0)]
+    assert values == pytest.approx([start, middle, end])
+
+
+def test_warmup_rises_from_zero():
+    training = Training(lr=1.0, schedule="constant", warmup=0.5)
+    assert [training.rate(p) for p in (0.0, 0.25, 0.5, 1.0)] == [0.0, 0.5, 1.0, 1.0]
