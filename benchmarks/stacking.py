@@ -8,6 +8,7 @@ process with two threads; above 1 stacking is faster.
 
 import argparse
 import copy
+import itertools
 import json
 import platform
 import statistics
@@ -27,7 +28,7 @@ NETWORKS = {"13-50-2": (13, 50, 2, 1), "64-128x2-10": (64, 128, 10, 2), "784-512
 
 def network(inputs: int, width: int, outputs: int, depth: int) -> nn.Module:
     sizes = [inputs, *[width] * depth]
-    layers = [layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+    layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(width, outputs))
 
 

@@ -1,4 +1,4 @@
-"""An ensemble in Lightning's Trainer: a small LightningModule around `loss`, `predict` and `parameter_groups`."""
+"""An ensemble in Lightning's Trainer: a small LightningModule around `loss` and `parameter_groups`."""
 
 import lightning
 import torch

@@ -66,7 +66,6 @@ FAILURES = {
     "of the settings": (json, "dumps", TypeError, 0),
     "by an interrupt": (json, "dumps", KeyboardInterrupt, 0),
     "of the first move": (os, "replace", OSError, 0),
-    # BUG: the earlier ensemble was moved aside, and stays there under a hidden name.
     "of the second move": (os, "replace", OSError, 1),
 }
 
@@ -122,7 +121,6 @@ def test_what_is_not_ours_is_never_overwritten(tmp_path):
 
 @pytest.mark.parametrize("saved", [True, False], ids=["of ours", "of another program"])
 def test_files_of_the_user_in_the_folder_survive_a_save(saved, tmp_path):
-    # BUG: a folder with a file called ensemble.json is taken for ours and deleted with all that is in it.
     run = tmp_path / "run"
     if saved:
         write_folder(run, {}, OLD)
@@ -139,7 +137,6 @@ def test_files_of_the_user_in_the_folder_survive_a_save(saved, tmp_path):
 
 
 def test_a_save_through_a_link_leaves_no_rest(tmp_path):
-    # BUG: the link itself is moved aside, and rmtree refuses links: OSError after the save.
     write_folder(tmp_path / "run", {"seed": 1}, OLD)
     (tmp_path / "best").symlink_to(tmp_path / "run", target_is_directory=True)
     write_folder(tmp_path / "best", {"seed": 2}, NEW)
@@ -148,7 +145,6 @@ def test_a_save_through_a_link_leaves_no_rest(tmp_path):
 
 
 def test_a_parent_that_is_a_file_is_refused_by_name(tmp_path):
-    # BUG: FileExistsError.
     (tmp_path / "file").write_text("mine")
     with pytest.raises(CheckpointError, match="file"):
         write_folder(tmp_path / "file" / "run", {}, OLD)
@@ -197,7 +193,6 @@ def test_damaged_files_are_refused_by_name(name, tmp_path):
 
 
 def test_the_reason_of_a_damaged_file_is_told_in_plain_words(tmp_path):
-    # BUG: `!r` holds for the whole of `{a if b else c!r}`: the reason comes in quotes, with escape codes.
     torch.save(nn.Linear(2, 2), tmp_path / "module.pt")
     with pytest.raises(CheckpointError) as caught:
         read_tensors(tmp_path / "module.pt")

@@ -89,7 +89,6 @@ def test_the_likelihood_is_loaded(likelihood, tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("build", [mlp, CustomMatmul])
 def test_the_dtype_is_that_of_the_file(build, dtype, tmp_path):
-    # BUG: buffers that are not saved (CustomMatmul has one) keep the dtype of the model that was given.
     one = pl.convert(build().to(dtype), DeepEnsembles(members=2)).eval()
     one.save(tmp_path / "run")
     loaded = pl.load(tmp_path / "run", build()).eval()
@@ -186,14 +185,11 @@ FILES = {
     "data parallelism": (mlp, functools.partial(torch_file, prefix="module."), "pt"),
     "compilation": (mlp, functools.partial(torch_file, prefix="_orig_mod."), "pt"),
     "compilation in data parallelism": (mlp, functools.partial(torch_file, prefix="module._orig_mod."), "pt"),
-    # BUG: the prefixes are taken off in one order only.
     "data parallelism, compiled": (mlp, functools.partial(torch_file, prefix="_orig_mod.module."), "pt"),
-    # BUG: `module.` is taken off where it is the network's own name.
     "a child called module": (Wrapped, torch_file, "pt"),
     "tied weights": (tied_linears, torch_file, "pt"),
     "tied weights in safetensors": (tied_linears, safetensors_file, "safetensors"),
     "tied weights once": (tied_linears, save_model, "safetensors"),
-    # BUG: the one name that was saved is the second one, and only the first is looked for.
     "tied weights once, by the other name": (TiedBackwards, save_model, "safetensors"),
 }
 
@@ -219,7 +215,6 @@ def written(models, tmp_path) -> list:
 
 
 def test_the_files_of_a_glob_become_an_ensemble(tmp_path):
-    # BUG: a generator has no length: TypeError.
     written([mlp(), mlp()], tmp_path)
     assert len(pl.from_checkpoints(mlp(), tmp_path.glob("*.pt")).weights) == 2
 
@@ -245,7 +240,6 @@ def test_frozen_tensors_must_be_the_same_in_all_files(tmp_path):
 
 
 def test_a_tied_model_refuses_weights_that_differ(tmp_path):
-    # BUG: of the two weights in the file the second is dropped in silence.
     model = tied_linears()
     state = model.state_dict()
     torch.save({**state, "3.weight": torch.zeros_like(state["3.weight"])}, tmp_path / "untied.pt")
@@ -275,7 +269,8 @@ def test_files_that_do_not_fit_are_refused_by_name(name, tmp_path):
         pl.from_checkpoints(mlp(), paths)
 
 
-@pytest.mark.parametrize("paths", ["weights.pt", []])
+@pytest.mark.parametrize("paths", ["weights.pt", [], None, 3])
 def test_paths_must_be_a_list(paths):
+    # BUG: None and numbers are no iterables: TypeError.
     with pytest.raises(CheckpointError, match="a list of at least one file, however: "):
         pl.from_checkpoints(mlp(), paths)

@@ -38,7 +38,6 @@ def test_fold_undoes_unfold(shape, members):
 
 @pytest.mark.parametrize("shape", [(2, 0), (2, 0, 3), (2, 3, 0)])
 def test_unfold_undoes_fold_of_nothing(shape):
-    # BUG: reshape(members, -1, ...) cannot infer the batch where another axis is empty, [2, 3, 0].
     assert unfold(fold(torch.zeros(shape)), 2).shape == shape
 
 

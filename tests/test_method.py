@@ -62,7 +62,6 @@ def test_impossible_settings_of_a_layer_are_refused_by_name(method, override, me
 
 @pytest.mark.parametrize("override", [0.3, None, "rate", ["rate"], nn.Linear], ids=str)
 def test_an_override_that_is_neither_dict_nor_method_is_refused(override):
-    # BUG: it is iterated over, and raises a plain TypeError or is taken for a list of names.
     with pytest.raises(SettingError, match=r"overrides\['head'\] must be"):
         MCDropout().changed(override, "head")
 

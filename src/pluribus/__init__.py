@@ -17,8 +17,9 @@ from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Po
 from pluribus.loading import from_checkpoints, load
 from pluribus.method import Method
 from pluribus.prediction import Prediction
+from pluribus.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Bernoulli",

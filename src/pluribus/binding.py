@@ -122,6 +122,12 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
         tree.register_buffer(last, tensor, persistent)
 
 
+def uproot(tree: nn.Module, name: str) -> None:
+    """Takes a parameter out again."""
+    path, _, last = name.rpartition(".")
+    del tree.get_submodule(path)._parameters[last]
+
+
 def tensors(tree: nn.Module) -> dict[str, Tensor]:
     """All parameters and buffers of a module by name."""
     return {**dict(tree.named_parameters()), **dict(tree.named_buffers())}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +23,9 @@ WEIGHTS, SETTINGS = "weights.safetensors", "ensemble.json"
 
 def write_folder(path: str | Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Writes beside the target first and then puts it in place; an earlier ensemble there is replaced."""
-    target = Path(path)
+    target = Path(path).resolve()  # a link is followed, not replaced
+    if any(parent.is_file() for parent in target.parents):
+        raise CheckpointError(f"{target} must be a folder, however: a parent of it is a file.")
     if target.exists() and not _is_ours(target):
         raise CheckpointError(
             f"{target} must be new, empty or a saved ensemble, however: it holds something else. "
@@ -87,9 +90,10 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         kind = (
             "truncated or foreign" if isinstance(error, SafetensorError | EOFError) else type(error).__name__
         )
+        reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split("\n")[0]
         raise CheckpointError(
-            f"{path} must hold the tensors of a network, however: it cannot be read ({kind}): "
-            f"{str(error).splitlines()[0] if str(error) else error!r}. Save it again."
+            f"{path} must hold the tensors of a network, however: it cannot be read ({kind}): {reason}. "
+            "Save it again."
         ) from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
@@ -100,4 +104,10 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 
 def _is_ours(folder: Path) -> bool:
-    return folder.is_dir() and ((folder / SETTINGS).is_file() or not any(folder.iterdir()))
+    """Whether replacing the folder loses nothing but an ensemble."""
+    if not folder.is_dir():
+        return False
+    names = {entry.name for entry in folder.iterdir()}
+    if not names <= {WEIGHTS, SETTINGS}:
+        return False
+    return SETTINGS not in names or FORMAT in (folder / SETTINGS).read_text(encoding="utf-8", errors="ignore")

@@ -19,13 +19,15 @@ import typer
 from rich.console import Console
 from torch import Tensor, nn
 
-import pluribus
 from pluribus.backbones import BACKBONES
 from pluribus.comparison import compare as run_comparison
+from pluribus.convert import convert
 from pluribus.data import load_task
 from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
 from pluribus.errors import InputError, PluribusError, SettingError
 from pluribus.evaluation import evaluate as run_evaluation
+from pluribus.loading import load
 from pluribus.method import Method
 from pluribus.network.rehearsal import seeded
 from pluribus.report.tables import make_table, print_table
@@ -116,7 +118,7 @@ def train(
     training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
     with seeded(seed):
         network = Build(name, data)()
-    ensemble = pluribus.convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
+    ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
     fabric = make_fabric(accelerator, devices, precision)
     history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
@@ -260,13 +262,13 @@ class Build:
         return module
 
 
-def load_run(run: Path, data_dir: Path | None) -> tuple[pluribus.Ensemble, Task]:
+def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
     """The ensemble that `pluribus train` wrote, and its task."""
     if not (run / RUN_FILE).is_file():
         raise SettingError(f"{run} must be a folder of `pluribus train`, however: it has no {RUN_FILE}.")
     line = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
     task = resolve_task(line["task"], data_dir, line["options"])
-    ensemble = pluribus.load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
+    ensemble = load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
     return ensemble.eval(), task
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from pluribus.errors import InputError
@@ -272,7 +273,9 @@ class Draw:
         try:
             for layer in layers:
                 layer.training = True
-            with KeptMasks(self.seed, batch, self.axes) as masks:
+            # Checkpointing would run dropout again during backward, when these masks are gone.
+            message = "kept dropout masks exclude gradient checkpointing; use torch.no_grad()"
+            with disable_saved_tensors_hooks(message), KeptMasks(self.seed, batch, self.axes) as masks:
                 yield masks
         finally:
             for layer, training in zip(layers, before, strict=True):

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-import pluribus
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.execution.cost import cost
 from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
 from pluribus.posthoc import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+from pluribus.version import VERSION
 
 CHUNK = 512
 SHIFT_METRICS = ("accuracy", "nll", "ece", "brier", "rmse", "gaussian_nll")
@@ -52,7 +52,7 @@ def evaluate(
 
 def versions() -> dict[str, str]:
     """Of what computes."""
-    return {"pluribus": pluribus.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {"pluribus": VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:

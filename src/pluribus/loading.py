@@ -1,6 +1,6 @@
 """load and from_checkpoints: ensembles from files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     )
     _check_fit(ensemble.state_dict(), saved, path)
     device = ensemble.device
+    dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
+    if len(dtypes) == 1:
+        ensemble.to(dtypes.pop())  # buffers that are not saved follow
     # Assigned, not copied: the dtypes are those that were saved.
     ensemble.load_state_dict({name: tensor.to(device) for name, tensor in saved.items()}, assign=True)
     return ensemble
@@ -55,7 +58,7 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
 
 def from_checkpoints(
     model: Model,
-    paths: Sequence[str | Path],
+    paths: Iterable[str | Path],
     likelihood: str | Likelihood = "categorical",
     *,
     example: Any = None,
@@ -70,21 +73,41 @@ def from_checkpoints(
         example: As for `convert`.
         output: As for `convert`.
     """
-    if isinstance(paths, str | Path) or not paths:
+    files = [] if isinstance(paths, str | Path) else list(paths)
+    if not files:
         raise CheckpointError(f"paths must be a list of at least one file, however: {paths!r}.")
     network = Network(model)
-    method = DeepEnsembles(members=len(paths), start="copy")
+    method = DeepEnsembles(members=len(files), start="copy")
     ensemble = convert(network.module, method, likelihood, example=example, output=output)
     expected = {name: tensor for name, tensor in network.tensors().items() if name in network.persistent()}
-    states = []
-    for path in paths:
-        state = {_plain(name): tensor for name, tensor in read_tensors(path).items()}
-        aliases = network.persistent() - expected.keys()  # second names of tied parameters
-        state = {name: tensor for name, tensor in state.items() if name not in aliases}
+    states = [_first_names(_plain(read_tensors(path), network), network, path) for path in files]
+    for state, path in zip(states, files, strict=True):
         _check_fit(expected, state, path)
-        states.append(state)
     _fill(ensemble, states)
     return ensemble
+
+
+def _plain(state: dict[str, Tensor], network: Network) -> dict[str, Tensor]:
+    """A state_dict without what other tools put before its names, unless the network calls itself so."""
+    for prefix in PREFIXES * 2:
+        if not state.keys() & network.persistent() and all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    return state
+
+
+def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path) -> dict[str, Tensor]:
+    """A state_dict with tied tensors once, under their first names."""
+    first = {id(tensor): name for name, tensor in network.tensors().items()}
+    held = network.module.state_dict(keep_vars=True)
+    found: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        own = first.get(id(held.get(name)), name)
+        if own in found and not torch.equal(found[own], tensor):
+            raise CheckpointError(
+                f"{own} and {name} are tied in the network, however: they differ in {path}."
+            )
+        found[own] = tensor
+    return found
 
 
 def _fill(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> None:
@@ -154,9 +177,3 @@ def _check_fit(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor], path
             f"{path} must fit the network, however: {len(odd)} tensors differ, expected and saved: {shown}. "
             "Give the network that was saved."
         )
-
-
-def _plain(name: str) -> str:
-    for prefix in PREFIXES:
-        name = name.removeprefix(prefix)
-    return name

@@ -73,6 +73,9 @@ METHODS = [
 ]
 
 
+STEPS = [once, twice, looking_between, row_by_row, in_eval_mode]
+
+
 def gradients(method, reentrant, step):
     rate = 0.3 if isinstance(method, MCDropout) else 0.0
     ensemble = pl.convert(Checkpointed(reentrant, rate), method, example=x).train()
@@ -82,15 +85,25 @@ def gradients(method, reentrant, step):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # runs without gradients
-@pytest.mark.parametrize("step", [once, twice, looking_between, row_by_row, in_eval_mode])
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("reentrant", [False, True], ids=["new", "reentrant"])
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("method", METHODS[:-1], ids=str)
 def test_checkpointed_networks_have_the_gradients_of_plain_ones(method, reentrant, step):
-    # BUG: skeletons are filled by position and filled again by the next call, with or without
-    # gradients, so that backward runs other rows again (row_by_row, looking_between, BatchEnsemble(8)
-    # twice). BUG: backward runs kept dropout again without its masks (MCDropout, in_eval_mode,
-    # row_by_row). BUG: rows of BatchEnsemble share one product, which reentrant backward frees.
+    # BUG: rows of BatchEnsemble share one product W ∘ s rᵀ, which reentrant backward frees too early.
     assert_close(gradients(method, reentrant, step), gradients(method, None, step))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("reentrant", [False, True], ids=["new", "reentrant"])
+def test_kept_draws_of_checkpointed_networks_have_right_gradients_or_say_so(reentrant, step):
+    # BUG: backward runs the blocks again without the masks: wrong gradients, or a strange error of torch.
+    method = METHODS[-1]
+    try:
+        came = gradients(method, reentrant, step)
+    except InputError:
+        return
+    assert_close(came, gradients(method, None, step))
 
 
 @pytest.mark.parametrize("method", [DeepEnsembles(members=8), BatchEnsemble(members=9, repeat=True)], ids=str)
@@ -160,10 +173,31 @@ KINDS = [nn.Dropout(0.5, inplace=True), nn.Hardswish(inplace=True), zoo.Apply(la
     "method", [DeepEnsembles(members=3), BatchEnsemble(members=3), MCDropout(draws=3)], ids=str
 )
 def test_a_row_does_not_see_what_another_wrote_into_the_input(method, kind):
-    # BUG: all rows get the same tensor; the second one starts from what the first one left.
     ensemble = pl.convert(InPlace(kind).double(), method, example=x.clone()).eval()
     rows = ensemble(x.clone())
     assert_close(rows, torch.stack([ensemble.member(i)(x.clone()) for i in range(3)]))
+
+
+def test_code_that_writes_into_its_input_only_sometimes_is_kept_apart_too():
+    # BUG: whether code writes is asked once per mode; here it does so without gradients alone.
+    def change(x):
+        return x if torch.is_grad_enabled() else x.mul_(2)
+
+    ensemble = pl.convert(InPlace(zoo.Apply(change)).double(), DeepEnsembles(members=3)).eval()
+    ensemble(x.clone())
+    with torch.no_grad():
+        rows = ensemble(x.clone())
+        assert_close(rows, torch.stack([ensemble.member(i)(x.clone()) for i in range(3)]))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_inference_mode_computes_the_same_and_leaves_training_alone(method):
+    # BUG: tensors that inference mode makes have no version to ask for.
+    ensemble = pl.convert(Checkpointed(None, 0.3), method, example=x).eval()
+    expected = ensemble(x)
+    with torch.inference_mode():
+        assert_close(ensemble(x.clone()), expected)
+    ensemble.train().loss(x, y).backward()
 
 
 @pytest.mark.parametrize("members", [2, 9])
@@ -178,7 +212,6 @@ def test_an_error_names_the_layer_and_what_it_got(members):
 
 @pytest.mark.parametrize("members", [2, 9])
 def test_wrong_arguments_and_values_are_input_errors(members):
-    # BUG: rows that run at once let TypeError and ValueError through.
     class Fussy(zoo.SharedModule):
         def forward(self, x):
             if x.shape[1] != 6:
@@ -194,7 +227,6 @@ def test_wrong_arguments_and_values_are_input_errors(members):
 
 @pytest.mark.parametrize("members", [2, 9])
 def test_one_row_per_sample_is_required(members):
-    # BUG: rows that run at once are not looked at.
     class Mean(zoo.SharedModule):
         def forward(self, x):
             return super().forward(x).mean(0)
@@ -209,10 +241,10 @@ def test_modes_reach_all_copies_of_the_code_and_come_back():
     ensemble = pl.convert(model, DeepEnsembles(members=2))
     ensemble(x)
     ensemble.predict(x)
-    modes = [[layer.training for layer in s.module] for s in ensemble._runner._skeletons]
-    assert modes == [[True, False, True, True]] * 2
+    modes = [[layer.training for layer in module] for module in ensemble._runner._modules()]
+    assert modes == [[True, False, True, True]] * 3
     ensemble.eval()
-    assert not any(layer.training for s in ensemble._runner._skeletons for layer in s.module.modules())
+    assert not any(layer.training for code in ensemble._runner._modules() for layer in code.modules())
 
 
 def test_priors_are_rows_of_fixed_networks_in_eval_mode():

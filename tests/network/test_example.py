@@ -113,7 +113,6 @@ def test_making_an_example_leaves_the_network_as_it_was():
 
 
 def test_making_an_example_leaves_random_numbers_as_they_were():
-    # BUG: the numbers are drawn before the rehearsal begins, from torch's global random numbers.
     before = torch.get_rng_state()
     first = make_example(zoo.mlp()).args[0]
     torch.set_rng_state(before)

@@ -109,13 +109,11 @@ def test_operations_know_their_source_line():
 
 
 def test_no_source_line_is_one_of_ours():
-    # BUG: where all frames are torch's, as in nn.Sequential, the line of `_Root.forward` is given.
     sources = {operation.source for operation in graph_of("dropout_layers").operations()}
     assert not [source for source in sources if source.startswith(graph_module.__file__)]
 
 
 def test_libraries_whose_names_begin_with_torch_are_not_torch():
-    # BUG: `startswith(".../torch")` is true of ".../torchvision" as well.
     packages = os.path.dirname(os.path.dirname(torch.__file__))
     node = torch.fx.Graph().placeholder("x")
     node.meta["stack_trace"] = "\n".join(
@@ -156,7 +154,6 @@ def test_reading_leaves_no_trace(case, training):
 @recurrent
 @each(AWKWARD)
 def test_all_parameters_of_the_data_flow_are_used(case):
-    # BUG: of a tied parameter torch.export gives the last name, everything else here the first.
     names = {name for name, _ in case.model().named_parameters()}
     assert graph_of(case.name).used() == names - set(case.unused)
 

@@ -90,7 +90,6 @@ def test_chunks_are_the_batch_in_pieces(batch, size):
 
 
 def test_every_tensor_moves_to_another_device():
-    # BUG: `to` goes through `map`, which leaves tensors without the batch axis where they are.
     moved = Inputs((x, torch.zeros(3, 3)), {"y": y, "scale": torch.tensor(1.0)}).to(torch.device("meta"))
     assert [tensor.device.type for tensor in moved.tensors()] == ["meta"] * 4
 

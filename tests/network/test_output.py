@@ -46,7 +46,6 @@ def test_the_only_tensor_or_the_logits_are_found(returned):
     ids=["tuple", "class", "any"],
 )
 def test_logits_are_found_as_attributes_too(returned):
-    # BUG: only mappings are searched for `logits`, although the message asks for "logits among others".
     assert select_output(returned) is one
 
 

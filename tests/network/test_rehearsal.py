@@ -91,7 +91,6 @@ class Lazy(nn.Module):
 
 
 def test_a_buffer_that_the_run_registers_is_gone_afterwards():
-    # BUG: restoring looks up the new buffer among the old ones, a KeyError.
     model = Lazy()
     with rehearsal(model, training=True):
         model(torch.zeros(4, 3))
@@ -99,7 +98,6 @@ def test_a_buffer_that_the_run_registers_is_gone_afterwards():
 
 
 def test_a_network_that_registers_buffers_late_can_be_converted():
-    # BUG: the same, and a buffer made by torch.export is a fake tensor that later runs stumble over.
     ensemble = pl.convert(Lazy(), MCDropout(rate=0.5, draws=2), example=torch.zeros(4, 3)).eval()
     assert ensemble(torch.ones(4, 3)).shape == (2, 4, 2)
 

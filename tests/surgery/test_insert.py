@@ -124,14 +124,12 @@ def test_a_layer_that_runs_in_one_mode_only_is_refused_with_the_mode():
 
 
 def test_a_function_that_meets_no_floating_point_input_did_not_run():
-    # BUG: the call of the layer is counted, not that of the function, which words never reach.
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3))
     with pytest.raises(ConversionError, match="Embedding"):
         prove(model, inserted(model, "0"), Inputs.of(torch.zeros(4, 2, dtype=torch.long)))
 
 
 def test_a_function_reaches_packed_sequences_or_is_refused():
-    # BUG: a packed sequence is no Tensor, so that the function does nothing, or changes the state.
     layer = nn.GRU(3, 2, batch_first=True)
     called: list[Tensor] = []
     inserted(layer, "", function=lambda x: called.append(x) or x)
@@ -152,6 +150,5 @@ def test_proving_leaves_no_trace():
 
 
 def test_one_sample_is_enough_to_prove_a_network_with_batch_norm():
-    # BUG: torch's own error about a single value per channel comes out of train mode.
     model = zoo.batch_norm_mlp()
     prove(model, inserted(model, "0"), Inputs.of(torch.randn(1, 6)))

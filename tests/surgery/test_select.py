@@ -73,7 +73,6 @@ def test_no_selector_selects_nothing(selector):
 
 @pytest.mark.parametrize("selector", [3, int, None, [3.0], nn.Linear(2, 2)], ids=str)
 def test_what_is_no_selector_is_refused(selector):
-    # BUG: a layer itself is called as a predicate, because it is callable.
     with pytest.raises(
         ConversionError, match="include must be layer types, name patterns or predicates, however"
     ):

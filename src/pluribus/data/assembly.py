@@ -41,13 +41,7 @@ def assemble(
         missing: Sets that `ood` lacks, and what to do about it.
     """
     ood = ood or {}
-    shape = tuple(parts[0].x.shape[1:])
-    for part, split in zip(("train", "validation", "test"), parts, strict=True):
-        if split is not None:
-            check_inputs(f"{part} inputs", split.x, shape)
-            check_targets(part, split.y, likelihood, classes)
-    for other, x in ood.items():
-        check_inputs(f"{other} inputs", x, shape)
+    _check(parts, ood, likelihood, classes)
     train, validation, test = divide(parts, sizes)
     scaling = (Scaling.of_channels if train.x.ndim == 4 else Scaling.of_columns)(train.x)
     if isinstance(likelihood, Categorical | Bernoulli):
@@ -73,6 +67,21 @@ def assemble(
         scaling=scaling,
         target_scaling=target_scaling,
     )
+
+
+def _check(
+    parts: tuple[Split, Split | None, Split | None],
+    ood: Mapping[str, Tensor],
+    likelihood: Likelihood,
+    classes: int | None,
+) -> None:
+    shape = tuple(parts[0].x.shape[1:])
+    for part, split in zip(("train", "validation", "test"), parts, strict=True):
+        if split is not None:
+            check_inputs(f"{part} inputs", split.x, shape)
+            check_targets(part, split.y, likelihood, classes)
+    for other, x in ood.items():
+        check_inputs(f"{other} inputs", x, shape)
 
 
 def corruptible(x: Tensor) -> bool:

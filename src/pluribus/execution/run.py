@@ -133,8 +133,10 @@ class Runner:
         return join(self._looped(binding, rows, [inputs] * len(rows)))
 
     def _looped(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
-        outputs = []
+        outputs: list[Tensor] = []
         for row, values, tensors in zip(rows, inputs, binding.bind(rows), strict=True):
+            if outputs and values is inputs[0]:  # all rows see one batch: shared statistics count it once
+                tensors |= {name: buffer.clone() for name, buffer in binding.shared.named_buffers()}
             skeleton, token = self._free_skeleton()
             module, surrounding = skeleton.fill(tensors), binding.surrounding(row)
             with surrounding(module, values.batch) if surrounding else nullcontext():
@@ -164,12 +166,9 @@ class Runner:
         return self._skeletons[-1]
 
     def _stacks(self, binding: Binding, rows: Sequence[Any], batch: int) -> bool:
-        if (
-            self.reason
-            or self._mode in self.refused
-            or len(rows) < STACKED_ROWS
-            or rows != binding.stacked_rows()
-        ):
+        if self.reason or self._mode in self.refused or len(rows) < STACKED_ROWS:
+            return False
+        if rows != binding.stacked_rows():
             return False
         own = binding.own_tensors()
         work = batch * sum(tensor[0].numel() for tensor in own.values())
@@ -257,13 +256,14 @@ class Member(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The row's prediction, `[batch, ...]`."""
-        batch = Inputs(args, kwargs).batch
-        with self.surrounding(self.network, batch) if self.surrounding else nullcontext():
+        inputs = Inputs(args, kwargs)
+        copied = inputs.copy()  # the network may write into what it is given
+        with self.surrounding(self.network, inputs.batch) if self.surrounding else nullcontext():
             outputs: Tensor = self.network(*args, **kwargs)
         if self.prior is None:
             return outputs
         with torch.no_grad():
-            prior: Tensor = self.prior(*args, **kwargs)
+            prior: Tensor = self.prior(*copied.args, **copied.keywords)
         return outputs + self.prior_scale * prior
 
 

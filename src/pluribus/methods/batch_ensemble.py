@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from pluribus.binding import Binding, plant, tensors
+from pluribus.binding import Binding, plant, tensors, uproot
 from pluribus.conversion import Row
 from pluribus.errors import ConversionError
 from pluribus.method import Built, Choice, Method
@@ -99,6 +99,17 @@ class RankOne(Binding):
         }
         return super().own_tensors(rows) | weights
 
+    @torch.no_grad()
+    def freeze(self) -> Binding:
+        frozen = super().freeze()
+        assert isinstance(frozen, RankOne)
+        products = {name: self.own_tensors()[name] for name in tensors(self.first)}  # Eq. (1), once
+        for name, product in products.items():
+            uproot(frozen.shared, name)
+            plant(frozen.own, name, nn.Parameter(product.clone(), requires_grad=False))
+        frozen.first, frozen.second = nn.Module(), nn.Module()
+        return frozen
+
 
 @dataclass(frozen=True)
 class BatchEnsemble(Method):
@@ -140,6 +151,7 @@ class BatchEnsemble(Method):
             for choice in choices
             for name in _own_names(choice, matrices[choice.site], held)
         }
+        changed = network.allow_other_weights(name for names in matrices.values() for name in names)
         binding = RankOne(network, own, self.members)
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         for choice in choices:
@@ -150,7 +162,8 @@ class BatchEnsemble(Method):
                     binding.add(name, groups, choice.method.std, generator)  # type: ignore[union-attr]
         factors = {f"{axis}.{name}" for axis in ("first", "second") for name in tensors(binding.first)}
         rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
-        return Built(binding, rows, no_decay=frozenset(factors))
+        notes = tuple(f"gradients of {name} are dense" for name in changed)
+        return Built(binding, rows, notes, no_decay=frozenset(factors))
 
     def parts(self, batch: int, rows: int) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, rows)
@@ -160,16 +173,25 @@ def _matrices(choice: Choice, held: dict[str, Tensor]) -> list[str]:
     """The trained matrices of a chosen layer; a bare parameter such as a class token `[1, 1, n]` is none."""
     known = isinstance(choice.site.module, MATRIX_LAYERS)
 
-    def is_matrix(tensor: Tensor) -> bool:
-        return tensor.ndim >= 2 and (known or min(tensor.shape[:2]) > 1)
+    def is_matrix(name: str) -> bool:
+        shape = held[name].shape
+        return len(shape) >= 2 and not _is_bias(name) and (known or min(shape[:2]) > 1)
 
-    return [name for name in choice.site.trained if choice.method and is_matrix(held[name])]
+    return [name for name in choice.site.trained if choice.method and is_matrix(name)]
+
+
+def _is_bias(name: str) -> bool:
+    """Attention has biases `bias_k` and `bias_v` of shape `[1, 1, n]`."""
+    return name.rsplit(".", 1)[-1].startswith("bias")
 
 
 def _own_names(choice: Choice, matrices: list[str], held: dict[str, Tensor]) -> list[str]:
     """Biases of layers with factors (Eq. 2), and running statistics."""
-    biases = [name for name in choice.site.trained if matrices and held[name].ndim == 1]
-    return biases + (list(choice.site.statistics) if choice.method else [])
+    site = choice.site
+    biases = [
+        n for n in site.trained if matrices and (held[n].ndim == 1 or _is_bias(n)) and n not in matrices
+    ]
+    return biases + (list(site.statistics) if choice.method else [])
 
 
 def _row(choice: Choice, matrices: list[str], members: int) -> Row:

@@ -79,6 +79,7 @@ class DeepEnsembles(Method):
             notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
         if self.members > 1 and own and all(_alike(network, name, value) for name, value in own.items()):
             notes.append("members start alike, and only other randomness in training tells them apart")
+        notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]
         binding = Binding(network, own, self.members)
         if self.prior_scale:
             binding.add_prior(self._prior(network, seed), self.prior_scale)
@@ -107,14 +108,15 @@ def _fresh(network: Network, members: int, seed: int) -> tuple[list[nn.Module], 
 
 def _check_same(first: nn.Module, other: nn.Module) -> None:
     def described(module: nn.Module) -> dict[str, object]:
-        layers: dict[str, object] = {name: type(layer).__name__ for name, layer in module.named_modules()}
+        layers = {name: type(layer).__name__ for name, layer in module.named_modules()}
         return layers | {name: tuple(tensor.shape) for name, tensor in tensors(module).items()}
 
     expected, came = described(first), described(other)
-    for name in expected.keys() | came.keys():
+    for name in sorted(expected.keys() | came.keys()):
         if expected.get(name) != came.get(name):
+            says = "is a" if isinstance(expected.get(name), str) else "has shape"
             raise ConversionError(
-                f"the factory must build one architecture, however: {name or 'the network itself'} is "
+                f"the factory must build one architecture, however: {name or 'the network itself'} {says} "
                 f"{expected.get(name)} and then {came.get(name)}."
             )
 

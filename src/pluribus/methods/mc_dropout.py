@@ -50,6 +50,10 @@ RATES = {
     "rnn_relu": "dropout",
 }
 """Operators that drop units, and the argument that holds their rate."""
+TRAINING_ONLY = {
+    *("batch_norm", "bernoulli", "normal", "rand", "rand_like", "randint", "randn", "randn_like", "uniform"),
+}
+"""Operators that must not run in prediction though their code runs as in training."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,11 @@ def find_dropouts(graph: Graph) -> list[Found]:
             known = found.get(operation.layer, Found(operation.layer, (), operation.source))
             found[operation.layer] = replace(known, rates=(*known.rates, rate))
     for operation in graph.operations():
-        if operation.operator == "batch_norm" and operation.layer in found:
+        if operation.operator in TRAINING_ONLY and operation.layer in found:
             raise ConversionError(
-                f"the dropout of {operation.layer or 'the network itself'} cannot be kept on without its "
-                f"batch normalisation, which the same code calls ({operation.source}). "
-                "Make one of them a layer (nn.Dropout, nn.BatchNorm2d)."
+                f"the dropout of {operation.layer or 'the network itself'} cannot be kept on alone: the same "
+                f"code calls {operation.operator} in training ({operation.source}). "
+                "Make the dropout a layer (nn.Dropout)."
             )
     return list(found.values())
 
@@ -193,10 +197,12 @@ class MCDropout(Method):
             notes.append(f"only layers were searched for dropout, not functions: {error}")
         off = {name for choice in choices if not _rate(choice) for name in choice.site.names}
         named = {name for choice in choices for name in choice.site.names}
+        # Code that calls dropout between layers is no layer, and not among those that `include` picks.
+        chooses_functions = self.rate and not any(choice.picked for choice in choices)
         kept = {
             one.owner: one
             for one in found
-            if one.owner not in off and (one.owner in named or self.rate)  # containers are no sites
+            if one.owner not in off and (one.owner in named or chooses_functions)
         }
         places = {choice.site: AlwaysDropout(_rate(choice)) for choice in self._places(choices, kept)}
         if places:

@@ -4,6 +4,7 @@ import inspect
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.network.rehearsal import seeded
 
@@ -48,6 +49,8 @@ def reinitialise(module: nn.Module, seed: int) -> list[str]:
 
 def _initialise(layer: nn.Module) -> None:
     own = list(layer.parameters(recurse=False))
+    if is_parametrized(layer):
+        return  # its weights are computed, and writing into them is lost
     if own and not any(parameter.requires_grad for parameter in own):
         return
     for name in INITIALISERS:

@@ -1,7 +1,7 @@
 """Network: a copy of the user's module with what Pluribus knows of it."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -65,6 +65,28 @@ class Network:
         """All parameters and buffers under their first name; tied ones once."""
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
+    def allow_other_weights(self, names: Iterable[str]) -> list[str]:
+        """Prepares embeddings whose weights will be computed or stacked: their gradients become dense.
+
+        Returns:
+            The names of the layers that were changed; a limit on norms, which is written into the
+            weights, is refused.
+        """
+        chosen, changed = set(names), []
+        for name, layer in self.module.named_modules():
+            weight = f"{name}.weight".lstrip(".")
+            if not isinstance(layer, nn.Embedding | nn.EmbeddingBag) or weight not in chosen:
+                continue
+            if layer.max_norm is not None:
+                raise ConversionError(
+                    f"{name or 'the network itself'} must not write into its weights, however: it is an "
+                    f"{type(layer).__name__} with max_norm={layer.max_norm}. Leave it out: exclude={name!r}."
+                )
+            if layer.sparse:
+                layer.sparse = False
+                changed.append(name)
+        return changed
+
     def persistent(self) -> set[str]:
         """The names that the user's own `state_dict` keeps."""
         return set(self.module.state_dict())
@@ -88,7 +110,7 @@ def copy_module(module: nn.Module) -> nn.Module:
 
 
 def computed(module: nn.Module) -> dict[int, Any]:
-    """A memo for `deepcopy`: plain copies of tensors that were computed and kept, which torch refuses to copy."""
+    """A memo for `deepcopy`: plain copies of computed tensors that layers keep; torch refuses to copy them."""
     found = {}
     for layer in module.modules():
         for value in vars(layer).values():

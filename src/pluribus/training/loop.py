@@ -64,13 +64,13 @@ def train(
     model.mark_forward_method("loss")
     now = _resume(folder, ensemble, optimizer, task, training)
     steps = -(-len(task.train) // training.batch)
-    title, total = f"{ensemble.method.kind()} on {task.name}", training.epochs * steps
-    with Show(title, total, show, now.epoch * steps) as bar:
+    title = f"{ensemble.method.kind()} on {task.name}"
+    with Show(title, training.epochs * steps, show, now.epoch * steps) as bar:
         while now.epoch < training.epochs and not _out_of_patience(now, training):
             model.train()
             losses = []
             for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric)):
-                progress = (now.epoch * steps + step) / total
+                progress = (now.epoch + step / steps) / training.epochs
                 for group in optimizer.param_groups:
                     group["lr"] = training.rate(progress)
                 loss = model.loss(x, y, progress=progress, samples=len(task.train))
@@ -82,12 +82,11 @@ def train(
                 losses.append(loss.detach())
                 bar.advance()
             now.epoch += 1
-            row = {"epoch": now.epoch, "lr": training.rate(progress), "loss": _finite_mean(losses, now.epoch)}
-            _validate(ensemble, task, training, now, row)
+            _validate(ensemble, task, training, now, _finite_mean(losses, now.epoch))
+            bar.tell(now.history[-1])
             if folder is not None and fabric.is_global_zero:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
-            bar.tell(row)
     if now.best_weights:
         ensemble.load_state_dict(now.best_weights)
     ensemble.eval()
@@ -138,10 +137,9 @@ def _resume(
     return Progress(**state["progress"])
 
 
-def _validate(
-    ensemble: Ensemble, task: Task, training: Training, now: Progress, row: dict[str, float]
-) -> None:
+def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
     """Scores the validation set, keeps the best weights, and adds the epoch to the history."""
+    row = {"epoch": now.epoch, "lr": training.rate(now.epoch / training.epochs), "loss": loss}
     if len(task.validation):
         row["validation_nll"] = negative_log_likelihood(ensemble, task)
         if row["validation_nll"] < now.best:

@@ -1,0 +1,3 @@
+"""The version, read by the package, its build and its records."""
+
+VERSION = "0.1.0"
