@@ -129,9 +129,3 @@ def test_functions_are_short(file):
 @each_file
 def test_no_name_is_a_drawer_for_everything(file):
     assert not set(module(file).split(".")) & DRAWERS
-
-
-@each_file
-def test_user_errors_are_never_assertions(file):
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]

@@ -396,12 +396,3 @@ def test_kept_masks_reach_every_dropout_function_of_torch(function):
 
 def test_an_ensemble_prints_its_method_likelihood_and_network():
     assert repr(ensemble(Single())) == "Ensemble(Single(), Categorical(), network=Sequential)"
-
-
-def test_drawing_afresh_takes_torchs_random_numbers():
-    one = ensemble(MCDropout(rate=0.5, draws=2)).eval()
-    torch.manual_seed(1)
-    first = one(X, draws=4)
-    torch.manual_seed(1)
-    assert_close(one(X, draws=4), first, rtol=0, atol=0)
-    assert not torch.equal(one(X, draws=4), first)

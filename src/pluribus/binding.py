@@ -84,16 +84,18 @@ class Binding(nn.Module):
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         """The complete tensors of one row after the other."""
-        shared = self.shared_tensors()
-        if torch.is_grad_enabled():
-            # One unbind, whose backward stacks once; slices would each add a zero of the full size.
-            columns = {name: _columns(tensor) for name, tensor in self.own_tensors().items()}
-            for row in rows:
-                yield {**shared, **{name: column[row] for name, column in columns.items()}}
-        else:
-            for row in rows:
-                own = self.own_tensors(slice(row, row + 1))
-                yield {**shared, **{name: tensor[0] for name, tensor in own.items()}}
+        if not torch.is_grad_enabled():
+            yield from self._bind_apart(rows)
+            return
+        # One unbind, whose backward stacks once; slices would each add a zero of the full size.
+        columns = {name: _columns(tensor) for name, tensor in self.own_tensors().items()}
+        for row in rows:
+            yield {**self.shared_tensors(), **{name: column[row] for name, column in columns.items()}}
+
+    def _bind_apart(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
+        for row in rows:
+            own = self.own_tensors(slice(row, row + 1))
+            yield {**self.shared_tensors(), **{name: tensor[0] for name, tensor in own.items()}}
 
     def stacked_rows(self) -> Sequence[Any] | None:
         """The rows that `own_tensors` gives all at once; None where rows are no set of tensors."""
@@ -182,9 +184,10 @@ class Skeleton:
     def collect(self, values: Mapping[str, Tensor]) -> None:
         """Writes buffers that the code assigned anew back into the tensors it was filled with."""
         for container, key, name in self._slots:
-            if container[key] is not values[name] and not isinstance(container[key], nn.Parameter):
+            new, old = container[key], values[name]
+            if new is not old and not isinstance(new, nn.Parameter) and new.shape == old.shape:
                 with torch.no_grad():
-                    values[name].copy_(container[key])
+                    old.copy_(new)
 
 
 def materialise(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:

@@ -19,10 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from pluribus.errors import InputError
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import rehearsal
-
-Axis = tuple[int, int]
-"""An axis of a tensor, and how many of its entries belong to each sample."""
+from pluribus.network.rehearsal import derived_seed, rehearsal
 
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
 
@@ -42,11 +39,11 @@ class KeptMasks(TorchFunctionMode):
     Args:
         seed: From which the masks follow.
         batch: The number of samples.
-        axes: Of each call, the axis of the samples and how many entries each has there, or None where
-            there is no such axis; beyond these calls it is the first axis of the batch's size.
+        axes: Of each call, the axis of the samples, or None where there is none; beyond these calls it
+            is the first axis of the batch's size. A sample may have several entries on its axis.
     """
 
-    def __init__(self, seed: int, batch: int, axes: Sequence[Axis | None] = ()) -> None:
+    def __init__(self, seed: int, batch: int, axes: Sequence[int | None] = ()) -> None:
         super().__init__()
         self.seed, self.batch, self.axes = seed, batch, axes
         self.shapes: list[torch.Size] = []
@@ -61,15 +58,16 @@ class KeptMasks(TorchFunctionMode):
         """The next mask, broadcast to `values`; with `features`, one for each entry of the first axes."""
         call, shape = len(self.shapes), list(values.shape)
         self.shapes.append(values.shape)
-        guess = (shape.index(self.batch), 1) if self.batch in shape else None
-        axis, entries = (self.axes[call] if call < len(self.axes) else guess) or (0, shape[0])
-        repeats = shape[axis] // entries
-        shape[axis] = entries
+        guess = shape.index(self.batch) if self.batch in shape else None
+        axis = self.axes[call] if call < len(self.axes) else guess
+        repeats = [1] * len(shape)
+        if axis is not None and shape[axis] % self.batch == 0:
+            shape[axis] //= self.batch
+            if shape[axis] > 1:
+                repeats[axis] = self.batch  # [batch * entries] is taken to be sample-major
         if features is not None:
             shape[features:] = [1] * (len(shape) - features)
-        mask = keep_mask(shape, rate, (self.seed * 1_000_003 + call) % (1 << 63)).to(values)
-        # An axis [batch * entries] is taken to be sample-major.
-        return mask if entries == 1 else mask.repeat([repeats if i == axis else 1 for i in range(mask.ndim)])
+        return keep_mask(shape, rate, derived_seed(self.seed, call)).repeat(repeats).to(values)
 
     def drop(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
         """Eq. (1): `values` with dropped units, the others scaled."""
@@ -258,12 +256,12 @@ class Draw:
         seed: From which the masks follow.
         owners: Names of the modules whose own code calls dropout; they run with `training` set, and
             nothing else does.
-        axes: Of each call of dropout, the axis of the samples and how many entries each has there.
+        axes: Of each call of dropout, the axis of the samples.
     """
 
     seed: int
     owners: tuple[str, ...]
-    axes: tuple[Axis | None, ...] = ()
+    axes: tuple[int | None, ...] = ()
 
     @contextmanager
     def __call__(self, module: nn.Module, batch: int) -> Iterator[KeptMasks]:
@@ -282,30 +280,33 @@ class Draw:
                 layer.training = training
 
 
-def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> tuple[Axis | None, ...]:
-    """Of each call of dropout in a forward pass, the axis that grows with one sample more, and by how much.
+def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> tuple[int | None, ...]:
+    """Of each call of dropout in a forward pass, the axis that grows with one sample more.
 
     For a network that takes no other batch size, the first axis of the example's.
     """
     more = example.map(lambda tensor: torch.cat([tensor, tensor[:1]]))
-    few = _dropped_shapes(module, owners, example)
+    try:
+        few = _dropped_shapes(module, owners, example)
+    except Exception as error:  # whatever the user's code raises
+        raise InputError(
+            f"example must be an input of the network, however: on {example} it raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
     try:
         many = _dropped_shapes(module, owners, more)
-    except Exception:  # whatever the user's code raises for a batch size it does not like
+    except Exception:  # a batch size that the user's code does not take
         many = []
     if len(few) != len(many):
-        return tuple((shape.index(example.batch), 1) if example.batch in shape else None for shape in few)
-    return tuple(_grown(a, b) for a, b in zip(few, many, strict=True))
+        return tuple(shape.index(example.batch) if example.batch in shape else None for shape in few)
+    return tuple(
+        next((axis for axis, sizes in enumerate(zip(a, b, strict=True)) if sizes[0] < sizes[1]), None)
+        for a, b in zip(few, many, strict=True)
+    )
 
 
 def _dropped_shapes(module: nn.Module, owners: tuple[str, ...], inputs: Inputs) -> list[torch.Size]:
+    inputs = inputs.copy()
     with rehearsal(module, training=False), torch.no_grad(), Draw(0, owners)(module, inputs.batch) as masks:
-        module(*inputs.copy().args, **inputs.copy().keywords)
+        module(*inputs.args, **inputs.keywords)
     return masks.shapes
-
-
-def _grown(few: torch.Size, many: torch.Size) -> Axis | None:
-    for axis, (before, after) in enumerate(zip(few, many, strict=True)):
-        if after > before:
-            return axis, after - before
-    return None

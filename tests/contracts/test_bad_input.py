@@ -83,7 +83,8 @@ INPUTS = {
         ("integers", lambda m: cnn(m)(IMAGES.long()), "layer 0 (Conv2d)", "int64[10, 2, 8, 8]", "/ 255"),
         ("channels", lambda m: cnn(m)(IMAGES[:, :1]), "layer 0 (Conv2d)", "[10, 1, 8, 8]", "channels"),
         ("float64", lambda m: ensemble(m)(X.double()), "layer 0", "float64[10, 6]", "dtype"),
-        ("features", lambda m: ensemble(m)(X[:, :5]), "layer 0", "float32[10, 5]", "check shapes"),
+        # BUG: `!r` holds for the whole of `{a if b else c!r}`, and torch's reason comes in quotes.
+        ("features", lambda m: ensemble(m)(X[:, :5]), "layer 0", "float32[10, 5]): mat1", "check shapes"),
         ("empty batch", lambda m: ensemble(m)(X[:0]), "at least one sample", "(0, 6)", "Skip empty batches"),
         ("nothing", lambda m: ensemble(m)(), "tensor with a batch axis", "none", "Pass tensors"),
         ("array", lambda m: ensemble(m)(X.numpy()), "tensor with a batch axis", "none", "Pass tensors"),

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 from torch.testing import assert_close
 
 import pluribus as pl
@@ -54,6 +55,26 @@ class Functional(nn.Module):
         return self.function(x, RATE, training=self.training)
 
 
+class Checked(nn.Module):
+    """Looks at its values, so that the data flow of the network cannot be read."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.isfinite().all():
+            raise ValueError("x must be finite")
+        return x
+
+
+class Bare(nn.Module):
+    """Parameters without a layer: a vector and a matrix."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale, self.matrix = nn.Parameter(torch.rand(1)), nn.Parameter(torch.randn(width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.matrix * (1 + self.scale)).tanh()
+
+
 class Listed(nn.Module):
     """Layers in a `ModuleList`, one of them called twice; what they give is concatenated."""
 
@@ -66,13 +87,15 @@ class Listed(nn.Module):
 
 
 class Attend(nn.Module):
-    def __init__(self, width: int, dropout: float, weights: bool) -> None:
+    def __init__(self, width: int, dropout: float, weights: bool, batch_first: bool) -> None:
         super().__init__()
-        self.attention = nn.MultiheadAttention(width, 1, dropout=dropout, batch_first=True)
-        self.weights = weights
+        self.attention = nn.MultiheadAttention(width, 1, dropout=dropout, batch_first=batch_first)
+        self.weights, self.batch_first = weights, batch_first
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.attention(x, x, x, need_weights=self.weights)[0]
+        y = x if self.batch_first else x.transpose(0, 1)
+        y = self.attention(y, y, y, need_weights=self.weights)[0]
+        return x + (y if self.batch_first else y.transpose(0, 1))
 
 
 class TwoTowers(nn.Module):
@@ -98,7 +121,7 @@ class Blocks:
         return self.draw(st.sampled_from(options))
 
     def block(self, depth: int = 0) -> list[nn.Module]:
-        kinds = [self.layer, self.layer, self.norm, self.dropout]
+        kinds = [self.layer, self.layer, self.norm, self.dropout, self.odd]
         kinds += [self.residual, self.branches, self.repeated] if depth < 2 else []
         kinds += [self.recurrent, self.attention] if self.sequence else []
         kind = self.pick(*kinds)
@@ -108,13 +131,17 @@ class Blocks:
         """A layer with weights and an activation; it keeps the sides."""
         before, self.width = self.width, to or self.draw(WIDTHS)
         bias = self.draw(st.booleans())
+        activation = self.pick(nn.Tanh(), nn.GELU(), nn.ELU(inplace=True), nn.PReLU())
+        norm = self.pick(
+            *[lambda layer: layer] * 4, parametrizations.weight_norm, parametrizations.spectral_norm
+        )
         if not self.axes:
-            return [nn.Linear(before, self.width, bias=bias), nn.Tanh()]
+            return [norm(nn.Linear(before, self.width, bias=bias)), activation]
         groups = self.pick(1, math.gcd(before, self.width))
         dilation, transposed = self.pick(1, 2), self.draw(st.booleans())
         kind = getattr(nn, f"Conv{'Transpose' * transposed}{self.axes}d")
         options = {"padding": dilation, "dilation": dilation, "groups": groups, "bias": bias}
-        return [kind(before, self.width, 3, **options), nn.GELU()]
+        return [norm(kind(before, self.width, 3, **options)), activation]
 
     def norm(self) -> list[nn.Module]:
         affine = self.draw(st.booleans())
@@ -127,6 +154,10 @@ class Blocks:
             norms = [batch(self.width, affine=affine), nn.GroupNorm(groups, self.width, affine=affine)]
             norms += [instance(self.width, affine=affine, track_running_stats=tracked)]
         return [self.pick(*norms), nn.SiLU()]
+
+    def odd(self) -> list[nn.Module]:
+        """What is no usual layer."""
+        return [self.pick(*[Checked(), nn.Identity()], *([] if self.axes else [Bare(self.width)]))]
 
     def dropout(self) -> list[nn.Module]:
         layers = [nn.Dropout(RATE), nn.AlphaDropout(RATE), Functional(F.dropout)]
@@ -165,7 +196,7 @@ class Blocks:
     def attention(self) -> list[nn.Module]:
         dropout = self.pick(0.0, RATE)
         if self.draw(st.booleans()):
-            return [Attend(self.width, dropout, weights=self.draw(st.booleans()))]
+            return [Attend(self.width, dropout, self.draw(st.booleans()), self.draw(st.booleans()))]
         return [nn.TransformerEncoderLayer(self.width, 1, 6, dropout=dropout, batch_first=True)]
 
 
@@ -210,14 +241,15 @@ def networks(draw: st.DrawFn):
 
 
 def drops(network: nn.Module) -> bool:
-    """Whether the network has dropout of its own."""
-    network = copy.deepcopy(network).eval()
-    for layer in network.modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd | Functional):
-            return True
-        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout:
-            return True
-    return False
+    """Whether the network has dropout of its own; functions are found in a data flow that can be read."""
+    layers = list(network.modules())
+    unread = any(isinstance(layer, Checked) for layer in layers)
+    return any(
+        isinstance(layer, nn.modules.dropout._DropoutNd)
+        or (isinstance(layer, Functional) and not unread)
+        or (isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout > 0)
+        for layer in layers
+    )
 
 
 def must_differ(method: pl.Method) -> bool:

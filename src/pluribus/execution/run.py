@@ -69,7 +69,7 @@ class Runner:
         self.reason = _why_looped(module)
         self.refused: dict[tuple[bool, bool], str] = {}
         self._skeletons: list[tuple[Skeleton, Token]] = []
-        self._writes_inputs: dict[bool, bool] = {}
+        self._writes_inputs: dict[tuple[bool, bool], bool] = {}
         self._prior: Runner | None = None
 
     def train(self, mode: bool) -> None:
@@ -141,6 +141,11 @@ class Runner:
             module, surrounding = skeleton.fill(tensors), binding.surrounding(row)
             with surrounding(module, values.batch) if surrounding else nullcontext():
                 output = self._call(module, values)
+            if surrounding and _is_run_again(output):
+                raise InputError(
+                    "a kept random row cannot be run again during backward, however: the network uses "
+                    "gradient checkpointing. Use torch.no_grad(), or switch checkpointing off."
+                )
             skeleton.collect(tensors)
             token.live_with(output)
             outputs.append(output)
@@ -180,16 +185,17 @@ class Runner:
 
     def _call(self, module: nn.Module, inputs: Inputs) -> Tensor:
         """One run; code that writes into its inputs gets copies of them, so that all rows see the same."""
-        training = self.module.training
-        given = inputs.copy() if self._writes_inputs.get(training, True) else inputs
-        before = given.versions()
+        watched = not torch.is_inference_mode_enabled()  # there tensors do not count what is written
+        given = inputs.copy() if not watched or self._writes_inputs.get(self._mode, True) else inputs
+        before = given.versions() if watched else []
         try:
             returned = module(*given.args, **given.keywords)
         except (PluribusError, torch.OutOfMemoryError):
             raise
         except CAUGHT as error:
             raise InputError(_explain(module, inputs, error)) from error
-        self._writes_inputs.setdefault(training, given.versions() != before)
+        if watched:
+            self._writes_inputs.setdefault(self._mode, given.versions() != before)
         return self._checked(select_output(returned, self.output), inputs)
 
     def _checked(self, outputs: Tensor, inputs: Inputs) -> Tensor:
@@ -265,6 +271,20 @@ class Member(nn.Module):
         with torch.no_grad():
             prior: Tensor = self.prior(*copied.args, **copied.keywords)
         return outputs + self.prior_scale * prior
+
+
+def _is_run_again(output: Tensor) -> bool:
+    """Whether backward will run a part of the network again, by the old form of checkpointing."""
+    waiting, seen = [output.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if node.name() == "CheckpointFunctionBackward":
+            return True
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+    return False
 
 
 def _why_looped(module: nn.Module) -> str:

@@ -18,7 +18,8 @@ of the network, those of embeddings, attention and recurrent layers included. A 
 statistics of its own in BatchNorm; their affine parameters are shared as in the paper.
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -99,14 +100,16 @@ class RankOne(Binding):
         }
         return super().own_tensors(rows) | weights
 
+    def bind(self, rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
+        return self._bind_apart(rows)  # going back through one row must not free the products of others
+
     @torch.no_grad()
     def freeze(self) -> Binding:
-        frozen = super().freeze()
-        assert isinstance(frozen, RankOne)
-        products = {name: self.own_tensors()[name] for name in tensors(self.first)}  # Eq. (1), once
-        for name, product in products.items():
+        frozen = copy.deepcopy(self).requires_grad_(False)
+        products = self.own_tensors()
+        for name in tensors(self.first):  # Eq. (1), once
             uproot(frozen.shared, name)
-            plant(frozen.own, name, nn.Parameter(product.clone(), requires_grad=False))
+            plant(frozen.own, name, nn.Parameter(products[name].clone(), requires_grad=False))
         frozen.first, frozen.second = nn.Module(), nn.Module()
         return frozen
 

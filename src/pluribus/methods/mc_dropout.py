@@ -214,8 +214,9 @@ class MCDropout(Method):
                 + there_are([choice.site for choice in choices])
             )
         for choice in choices:
-            if choice.site.name in kept and _rate(choice) != self.rate:
-                kept[choice.site.name] = _with_rate(choice, kept[choice.site.name])
+            for name in kept.keys() & set(choice.site.names):
+                if _rate(choice) != self.rate:
+                    kept[name] = _with_rate(choice, kept[name])
         return Built(binding, tuple(_rows(choices, kept, places)), tuple(notes))
 
     def left(self, site: Site) -> str:

@@ -110,7 +110,7 @@ def copy_module(module: nn.Module) -> nn.Module:
 
 
 def computed(module: nn.Module) -> dict[int, Any]:
-    """A memo for `deepcopy`: plain copies of computed tensors that layers keep; torch refuses to copy them."""
+    """A memo for `deepcopy`: plain copies of computed tensors that layers keep and torch does not copy."""
     found = {}
     for layer in module.modules():
         for value in vars(layer).values():

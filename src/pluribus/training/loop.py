@@ -55,8 +55,7 @@ def train(
     Returns:
         One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
     """
-    training = training or Training()
-    fabric = fabric or make_fabric()
+    training, fabric = training or Training(), fabric or make_fabric()
     folder = None if out is None else Path(out)
     torch.manual_seed(training.seed)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
@@ -64,8 +63,7 @@ def train(
     model.mark_forward_method("loss")
     now = _resume(folder, ensemble, optimizer, task, training)
     steps = -(-len(task.train) // training.batch)
-    title = f"{ensemble.method.kind()} on {task.name}"
-    with Show(title, training.epochs * steps, show, now.epoch * steps) as bar:
+    with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
         while now.epoch < training.epochs and not _out_of_patience(now, training):
             model.train()
             losses = []
@@ -77,7 +75,7 @@ def train(
                 optimizer.zero_grad()
                 fabric.backward(loss)
                 if training.clip is not None:
-                    fabric.clip_gradients(model, optimizer, max_norm=training.clip, error_if_nonfinite=False)
+                    fabric.clip_gradients(model, optimizer, max_norm=training.clip)
                 optimizer.step()
                 losses.append(loss.detach())
                 bar.advance()
@@ -87,8 +85,7 @@ def train(
             if folder is not None and fabric.is_global_zero:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
-    if now.best_weights:
-        ensemble.load_state_dict(now.best_weights)
+    ensemble.load_state_dict(now.best_weights or ensemble.state_dict())
     ensemble.eval()
     return now.history
 
