@@ -189,7 +189,6 @@ class Growing(nn.Module):
 
 @pytest.mark.parametrize("method", [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2)], ids=str)
 def test_a_buffer_that_code_makes_larger_does_not_hinder_a_run(method):
-    # BUG: `collect` copies it into the old one, whose shape is another.
     ensemble = pl.convert(Growing(), method, example=torch.zeros(4, 5, 3)).eval()
     for length in (5, 7, 5):
         x = torch.randn(4, length, 3)

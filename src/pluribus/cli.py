@@ -70,6 +70,8 @@ def compare(
     batch: Batch = 64,
     rate: Rate = 3e-3,
     workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread.")] = 2,
+    shifted: Annotated[bool, typer.Option(help="Measure on shifted data too, which takes longest.")] = True,
+    keep: Annotated[str, typer.Option(help="Weights to keep: best on validation data, or last.")] = "best",
     data_dir: DataDir = None,
     option: Options = None,
     out: Out = None,
@@ -78,7 +80,7 @@ def compare(
     chosen, data = parse_methods(methods), resolve_task(task, data_dir, option)
     name = model or default_model(data)
     folder = out or Path("pluribus_runs/compare")
-    training = Training(epochs=epochs, batch=batch, lr=rate)
+    training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep)
     records = run_comparison(
         Build(name, data),
         data,
@@ -88,6 +90,7 @@ def compare(
         out=folder,
         network=name,
         workers=workers,
+        shifted=shifted,
     )
     print_table(make_table(records), f"{name} on {data.name}, {seeds} seeds")
     console.print(f"records: {folder / 'records.jsonl'}", highlight=False)

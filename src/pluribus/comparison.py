@@ -41,6 +41,7 @@ class Job:
     training: Training
     network: str
     out: Path
+    shifted: bool = True
 
     @property
     def key(self) -> str:
@@ -52,6 +53,7 @@ class Job:
                 "network": self.network,
                 "seed": self.seed,
                 "training": self.training.to_dict(),
+                "shifted": self.shifted,
             }
         )
 
@@ -71,6 +73,7 @@ def compare(
     out: str | Path = "pluribus_runs/compare",
     network: str | None = None,
     workers: int = 1,
+    shifted: bool = True,
     show: bool = True,
 ) -> list[Record]:
     """Trains and measures every method with every seed; finished runs are not repeated.
@@ -84,6 +87,7 @@ def compare(
         out: A folder for `records.jsonl` and the runs.
         network: What records call the network; the name of `build`.
         workers: How many processes, each with one thread; 1 runs in this process.
+        shifted: Whether to measure on shifted data, which takes longest.
         show: Whether to show progress.
 
     Returns:
@@ -96,7 +100,7 @@ def compare(
     name = network or str(getattr(build, "__name__", type(build).__name__))
     training = training or Training()
     jobs = [
-        Job(build, task, method, seed, replace(training, seed=seed), name, Path(out))
+        Job(build, task, method, seed, replace(training, seed=seed), name, Path(out), shifted)
         for method in methods
         for seed in range(seeds)
     ]
@@ -137,7 +141,7 @@ def _measure(job: Job) -> Record:
     trained = time.perf_counter()
     ensemble.save(job.folder / "ensemble")
     single = convert(network, Single(), **options)  # type: ignore[arg-type]
-    sections = evaluate(ensemble, job.task, single=single.to(ensemble.device))
+    sections = evaluate(ensemble, job.task, single=single.to(ensemble.device), shifted=job.shifted)
     seconds = {"training": trained - start, "evaluation": time.perf_counter() - trained}
     return replace(_blank(job), **sections, versions=versions(), seconds=seconds)  # type: ignore[arg-type]
 

@@ -73,7 +73,7 @@ def from_checkpoints(
         example: As for `convert`.
         output: As for `convert`.
     """
-    files = [] if isinstance(paths, str | Path) else list(paths)
+    files = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else []
     if not files:
         raise CheckpointError(f"paths must be a list of at least one file, however: {paths!r}.")
     network = Network(model)

@@ -89,7 +89,6 @@ def gradients(method, reentrant, step):
 @pytest.mark.parametrize("reentrant", [False, True], ids=["new", "reentrant"])
 @pytest.mark.parametrize("method", METHODS[:-1], ids=str)
 def test_checkpointed_networks_have_the_gradients_of_plain_ones(method, reentrant, step):
-    # BUG: rows of BatchEnsemble share one product W ∘ s rᵀ, which reentrant backward frees too early.
     assert_close(gradients(method, reentrant, step), gradients(method, None, step))
 
 
@@ -97,7 +96,7 @@ def test_checkpointed_networks_have_the_gradients_of_plain_ones(method, reentran
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("reentrant", [False, True], ids=["new", "reentrant"])
 def test_kept_draws_of_checkpointed_networks_have_right_gradients_or_say_so(reentrant, step):
-    # BUG: backward runs the blocks again without the masks: wrong gradients, or a strange error of torch.
+    # Backward would run the blocks again without the masks.
     method = METHODS[-1]
     try:
         came = gradients(method, reentrant, step)
@@ -179,7 +178,6 @@ def test_a_row_does_not_see_what_another_wrote_into_the_input(method, kind):
 
 
 def test_code_that_writes_into_its_input_only_sometimes_is_kept_apart_too():
-    # BUG: whether code writes is asked once per mode; here it does so without gradients alone.
     def change(x):
         return x if torch.is_grad_enabled() else x.mul_(2)
 
@@ -192,7 +190,6 @@ def test_code_that_writes_into_its_input_only_sometimes_is_kept_apart_too():
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_inference_mode_computes_the_same_and_leaves_training_alone(method):
-    # BUG: tensors that inference mode makes have no version to ask for.
     ensemble = pl.convert(Checkpointed(None, 0.3), method, example=x).eval()
     expected = ensemble(x)
     with torch.inference_mode():

@@ -174,7 +174,6 @@ def test_a_class_token_is_no_matrix():
 
 
 def test_added_keys_are_biases_and_no_matrices():
-    # BUG: bias_k and bias_v, [1, 1, n], get factors of one number instead of values of their own.
     layer = nn.MultiheadAttention(8, 2, add_bias_kv=True)
     ensemble = pl.convert(layer, BatchEnsemble(members=2), example=torch.zeros(1), output=0)
     assert not {"bias_k", "bias_v"} & set(dict(ensemble.binding.first.named_parameters()))
@@ -182,7 +181,6 @@ def test_added_keys_are_biases_and_no_matrices():
 
 @pytest.mark.parametrize("groups", [3, nn.ModuleList()], ids=["number", "list"])
 def test_groups_are_those_of_convolutions_alone(groups):
-    # BUG: an attribute called `groups` of any layer is taken for the groups of a convolution.
     layer = zoo.CustomMatmul()
     layer.groups = groups
     ensemble = pl.convert(layer, BatchEnsemble(members=2))
@@ -229,7 +227,6 @@ def test_the_loss_of_a_divided_batch_is_the_mean_over_its_samples():
 
 
 def test_frozen_ensembles_have_nothing_left_to_compute():
-    # BUG: `freeze` keeps the factors, and multiplies them again in every run.
     frozen = pl.convert(zoo.mlp(), BatchEnsemble(members=2)).freeze()
     once, again = (frozen.binding.own_tensors()["0.weight"] for _ in range(2))
     assert once.data_ptr() == again.data_ptr()

@@ -200,7 +200,6 @@ def test_priors_are_never_trained():
 
 
 def test_a_shared_trunk_counts_one_batch_for_one_step():
-    # BUG: statistics of shared layers are updated once by every member, on the same batch.
     ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=4), include="3").train()
     ensemble(torch.randn(10, 6))
     assert ensemble.binding.shared.get_buffer("1.num_batches_tracked") == 1

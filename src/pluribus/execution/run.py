@@ -134,9 +134,10 @@ class Runner:
 
     def _looped(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
         outputs: list[Tensor] = []
+        before = {name: b.clone() for name, b in binding.shared.named_buffers()} if len(rows) > 1 else {}
         for row, values, tensors in zip(rows, inputs, binding.bind(rows), strict=True):
             if outputs and values is inputs[0]:  # all rows see one batch: shared statistics count it once
-                tensors |= {name: buffer.clone() for name, buffer in binding.shared.named_buffers()}
+                tensors |= {name: buffer.clone() for name, buffer in before.items()}
             skeleton, token = self._free_skeleton()
             module, surrounding = skeleton.fill(tensors), binding.surrounding(row)
             with surrounding(module, values.batch) if surrounding else nullcontext():

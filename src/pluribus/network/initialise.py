@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from pluribus.errors import ConversionError
 from pluribus.network.rehearsal import seeded
 
 INITIALISERS = (
@@ -62,10 +63,18 @@ def _initialise(layer: nn.Module) -> None:
             for parameter in inspect.signature(method).parameters.values()
             if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
-        if not required:
-            method()
-        elif len(required) == 1 and name.endswith("init_weights"):
-            layer.apply(method)
+        for_layers = len(required) == 1 and name.endswith("init_weights")
+        try:
+            if not required:
+                method()
+            elif for_layers:
+                layer.apply(method)
+        except Exception as error:  # whatever the user's code raises
+            raise ConversionError(
+                f"{type(layer).__name__}.{name} must draw fresh weights, however: {type(error).__name__}: "
+                f"{error}. Pass a factory, which builds every member afresh, or start='copy'."
+            ) from error
+        if for_layers:
             return  # the no-argument initialisers of such a model call this one
 
 

@@ -88,8 +88,8 @@ class Inputs:
         return self.map(lambda tensor: torch.cat([tensor, tensor]))
 
     def versions(self) -> list[int]:
-        """How often each tensor was written into."""
-        return [tensor._version for tensor in self.tensors()]
+        """How often each tensor was written into; those of inference mode do not count."""
+        return [-1 if tensor.is_inference() else tensor._version for tensor in self.tensors()]
 
     def chunks(self, size: int | None) -> Iterator["Inputs"]:
         """The same call in pieces of at most `size` samples; None is one piece."""

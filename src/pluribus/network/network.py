@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -95,6 +96,11 @@ class Network:
 def copy_module(module: nn.Module) -> nn.Module:
     """A deep copy; what cannot be copied is refused with a remedy."""
     for name, layer in module.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise ConversionError(
+                f"{name or 'the network itself'} must be Python code, however: it is a {type(layer).__name__}. "
+                "Pass the module before torch.jit.script."
+            )
         if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
             raise ConversionError(
                 f"{name or 'the network itself'} must have weights, however: it is a {type(layer).__name__} "

@@ -69,8 +69,7 @@ def train(
             losses = []
             for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric)):
                 progress = (now.epoch + step / steps) / training.epochs
-                for group in optimizer.param_groups:
-                    group["lr"] = training.rate(progress)
+                _set_rate(optimizer, training.rate(progress))
                 loss = model.loss(x, y, progress=progress, samples=len(task.train))
                 optimizer.zero_grad()
                 fabric.backward(loss)
@@ -85,8 +84,7 @@ def train(
             if folder is not None and fabric.is_global_zero:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
-    ensemble.load_state_dict(now.best_weights or ensemble.state_dict())
-    ensemble.eval()
+    ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
     return now.history
 
 
@@ -151,6 +149,11 @@ def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
     prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
     metric = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
     return metric(prediction, task.validation.y.to(ensemble.device))
+
+
+def _set_rate(optimizer: Any, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def _out_of_patience(now: Progress, training: Training) -> bool:
