@@ -255,7 +255,6 @@ class Renamed(ThreeLayers):
 
 @pytest.mark.parametrize("name", ["drop", "again"])
 def test_an_override_finds_a_dropout_layer_by_each_of_its_names(name):
-    # BUG: the graph knows the layer as `again`, and only the first name is looked up.
     one = convert(Renamed(), MCDropout(draws=2), example=X, overrides={name: {"rate": 0.9}})
     assert "dropout 0.9 kept on" in one.conversion["drop"].became
 

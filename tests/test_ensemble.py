@@ -164,14 +164,9 @@ def test_chunks_change_nothing(chunk, method):
     assert_close(one.predict(X, chunk=chunk).members, one.predict(X).members)
 
 
-FOLDS = {
-    "sample-major": (lambda x: x.flatten(0, 1), lambda x: x.unflatten(0, (-1, 3)).mean(1)),
-}
-
-
-@pytest.mark.parametrize("name", FOLDS)
-def test_a_kept_mask_does_not_depend_on_the_batch_though_the_batch_is_folded(name):
-    fold, unfold = map(Apply, FOLDS[name])
+def test_a_kept_mask_does_not_depend_on_the_batch_though_the_batch_is_folded():
+    """Into an axis `[batch * steps]`; sample-major, which `KeptMasks` takes for granted."""
+    fold, unfold = Apply(lambda x: x.flatten(0, 1)), Apply(lambda x: x.unflatten(0, (-1, 3)).mean(1))
     model = nn.Sequential(nn.Linear(6, 8), fold, nn.Dropout(0.5), nn.Linear(8, 3), unfold)
     x = normal(3, 6)()
     one = ensemble(MCDropout(draws=2), model, example=x)
@@ -180,7 +175,6 @@ def test_a_kept_mask_does_not_depend_on_the_batch_though_the_batch_is_folded(nam
 
 @each_method
 def test_inference_mode_changes_nothing(method):
-    # BUG: inference tensors have no version to tell by whether the network wrote into them.
     one = ensemble(method).eval()
     expected = one(X).detach()
     with torch.inference_mode():
@@ -349,14 +343,32 @@ class Cached(Listed):
 @each_method
 @pytest.mark.parametrize("grows", [True, False])
 def test_a_cache_may_change_its_shape(grows, method):
-    # BUG: what is assigned to a buffer is copied into the old tensor: RuntimeError, or TypeError for None.
     one = ensemble(method, Cached(grows), example=X).eval()
     for batch in (2, 10, 5):
         assert_close(one(X[:batch]), one(X)[:, :batch])
 
 
+class Bank(Listed):
+    """Remembers all that it was trained on, in a buffer that is saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bank", torch.zeros(0, 6))
+
+    def forward(self, x):
+        if self.training:
+            self.bank = torch.cat([self.bank, x.detach()])
+        return super().forward(x)
+
+
+def test_a_saved_buffer_that_grows_is_kept_or_refused():
+    # BUG: it is dropped in silence, as caches may be that are not saved.
+    one = ensemble(Single(), Bank()).train()
+    with pytest.raises(pl.PluribusError, match="bank"):
+        one(X)
+
+
 def test_statistics_that_members_share_give_all_of_them_the_same_numbers():
-    # BUG: the first row sees its own update once, and the others see it twice.
     method = BatchEnsemble(members=3, std=0.0, repeat=True)
     first, *others = ensemble(method, Average(), include="head").train()(X + 3)
     for other in others:

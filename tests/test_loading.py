@@ -271,6 +271,5 @@ def test_files_that_do_not_fit_are_refused_by_name(name, tmp_path):
 
 @pytest.mark.parametrize("paths", ["weights.pt", [], None, 3])
 def test_paths_must_be_a_list(paths):
-    # BUG: None and numbers are no iterables: TypeError.
     with pytest.raises(CheckpointError, match="a list of at least one file, however: "):
         pl.from_checkpoints(mlp(), paths)

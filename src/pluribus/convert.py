@@ -81,9 +81,12 @@ def choose(
     included = set(sites if include is None else select(sites, include, "include"))
     excluded = set() if exclude is None else set(select(sites, exclude, "exclude"))
     methods: dict[Site, Method | None] = dict.fromkeys(sites, method)
+    overridden: set[Site] = set()
     for pattern, override in overrides.items():
         changed = None if isinstance(override, Single) else method.changed(override, pattern)
-        methods |= dict.fromkeys(select(sites, pattern, f"overrides[{pattern!r}]"), changed)
+        matched = select(sites, pattern, f"overrides[{pattern!r}]")
+        methods |= dict.fromkeys(matched, changed)
+        overridden.update(matched)
 
     def choice(site: Site) -> Choice:
         reason = method.left(site)
@@ -94,14 +97,15 @@ def choose(
         elif methods[site] is None:
             reason = "left by overrides"
         picked = include is not None and not reason
-        return Choice(site, None if reason else methods[site], reason, picked)
+        return Choice(site, None if reason else methods[site], reason, picked, site in overridden)
 
     choices = [choice(site) for site in sites]
     _check_tied(choices)
-    if not isinstance(method, Single) and not any(choice.method for choice in choices):
+    converted = [c for c in choices if c.method and not (method.trains and c.site.frozen)]
+    if not isinstance(method, Single) and not converted:
         raise ConversionError(
             f"{type(method).__name__} must have a layer to convert, however: all are left "
-            f"({', '.join(sorted({choice.reason for choice in choices})) or 'there is none'}). "
+            f"({', '.join(sorted({c.reason or 'frozen' for c in choices})) or 'there is none'}). "
             + there_are(sites)
         )
     return choices
@@ -131,6 +135,7 @@ def assemble(
             "settings": None if choice.method is None else choice.method.to_dict(),
             "reason": choice.reason,
             "picked": choice.picked,
+            "overridden": choice.overridden,
         }
         for choice in choices
     ]

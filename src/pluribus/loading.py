@@ -138,6 +138,7 @@ def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) ->
             None if row["settings"] is None else Method.from_dict(row["settings"]),
             row["reason"],
             row["picked"],
+            row["overridden"],
         )
         for row in settings["selection"]
     ]
@@ -160,7 +161,7 @@ def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
                 f"{Path(path) / SETTINGS} must have {key}, a {kind.__name__}, "
                 f"however: {settings.get(key)!r}. Save the ensemble again."
             )
-    keys = {"name", "settings", "reason", "picked"}
+    keys = {"name", "settings", "reason", "picked", "overridden"}
     if not all(isinstance(row, dict) and row.keys() >= keys for row in settings["selection"]):
         raise CheckpointError(
             f"{Path(path) / SETTINGS} must have a selection of layers. Save the ensemble again."

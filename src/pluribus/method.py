@@ -24,12 +24,14 @@ class Choice:
         method: The method with this layer's settings; None leaves the layer as it is.
         reason: Why it is left.
         picked: Whether the user named it with `include`.
+        overridden: Whether `overrides` gave it settings of its own.
     """
 
     site: Site
     method: "Method | None"
     reason: str = ""
     picked: bool = False
+    overridden: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,17 @@ class Method(Settings, ABC):
     per_layer: ClassVar[frozenset[str]] = frozenset()
     """Settings that `overrides` may change for single layers."""
 
+    trains: ClassVar[bool] = True
+    """Whether it gives members weights of their own, so that layers without trained ones are left."""
+
     @abstractmethod
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         """The members' tensors and the record of the conversion; may edit `network`, a copy."""
 
     def left(self, site: Site) -> str:
         """Why a layer has nothing that this method converts; empty where it has."""
+        if not self.trains:
+            return ""
         if not site.parameters and not site.statistics:
             return "no parameters"
         return "frozen" if site.frozen and not site.statistics else ""

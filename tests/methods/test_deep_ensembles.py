@@ -40,7 +40,7 @@ def test_fresh_weights_are_distributed_like_those_of_reset_parameters(layer):
         expected.append(layer.weight.detach().flatten().clone())
     expected = torch.cat(expected)[:100_000]
     points = torch.linspace(0.02, 0.98, 25)
-    assert_close(drawn.quantile(points), expected.quantile(points), atol=0.03 * float(expected.std()), rtol=0)
+    assert_close(drawn.quantile(points), expected.quantile(points), atol=0.06 * float(expected.std()), rtol=0)
 
 
 def test_members_are_independent_draws():

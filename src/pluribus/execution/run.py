@@ -134,7 +134,8 @@ class Runner:
 
     def _looped(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
         outputs: list[Tensor] = []
-        before = {name: b.clone() for name, b in binding.shared.named_buffers()} if len(rows) > 1 else {}
+        counted = len(rows) > 1 and self.module.training
+        before = {name: b.clone() for name, b in binding.shared.named_buffers()} if counted else {}
         for row, values, tensors in zip(rows, inputs, binding.bind(rows), strict=True):
             if outputs and values is inputs[0]:  # all rows see one batch: shared statistics count it once
                 tensors |= {name: buffer.clone() for name, buffer in before.items()}
@@ -307,8 +308,9 @@ def _explain(module: nn.Module, inputs: Inputs, error: Exception) -> str:
             tensors = [value for key, value in frame.items() if key != "self" and isinstance(value, Tensor)]
             place = f"layer {names[id(layer)]} ({type(layer).__name__})"
             got = str(Inputs(tuple(tensors[:1]), {}))
+    reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
     return (
-        f"{place} failed, on {got}: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}. "
+        f"{place} failed, on {got}: {reason}. "
         f"The network was called with {inputs}; check shapes, number of channels, dtype and device "
         "(images must be floating point: x.float() / 255)."
     )

@@ -68,11 +68,6 @@ class DeepEnsembles(Method):
         chosen = [
             (choice.site, choice.method.start) for choice in choices if isinstance(choice.method, type(self))
         ]
-        if not any(site.trained for site, _ in chosen):
-            raise ConversionError(
-                "DeepEnsembles must have a layer to convert, however: all that were chosen are frozen. "
-                "Unfreeze some with requires_grad_(True)."
-            )
         modules, redrawn = {"copy": [network.module] * self.members}, list[str]()
         if any(start == "fresh" for _, start in chosen):
             modules["fresh"], redrawn = _fresh(network, self.members, seed)

@@ -179,6 +179,7 @@ class MCDropout(Method):
     insert: bool | None = None
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
+    trains: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
 
     def __post_init__(self) -> None:
         number("rate", self.rate, least=0, below=1)
@@ -215,12 +216,9 @@ class MCDropout(Method):
             )
         for choice in choices:
             for name in kept.keys() & set(choice.site.names):
-                if _rate(choice) != self.rate:
+                if choice.overridden:
                     kept[name] = _with_rate(choice, kept[name])
         return Built(binding, tuple(_rows(choices, kept, places)), tuple(notes))
-
-    def left(self, site: Site) -> str:
-        return ""  # dropout needs no parameters, and may stand before frozen ones
 
     def _places(self, choices: Sequence[Choice], kept: Mapping[str, Found]) -> list[Any]:
         """The layers before which dropout is put."""

@@ -9,6 +9,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from pluribus.errors import ConversionError
 from pluribus.network.rehearsal import seeded
 
+POWER_ITERATIONS = 15  # as many as torch runs when spectral_norm is put on a layer
 INITIALISERS = (
     "reset_parameters",
     "_reset_parameters",
@@ -45,6 +46,9 @@ def reinitialise(module: nn.Module, seed: int) -> list[str]:
             elif parameter.isnan().any():
                 parameter.copy_(before[name])
                 redrawn += [name] * _redraw(parameter)
+        for layer in module.modules():
+            if is_parametrized(layer):
+                _settle(layer)
     return redrawn
 
 
@@ -83,3 +87,14 @@ def _redraw(parameter: nn.Parameter) -> bool:
     if deviation > 0:  # a constant has no randomness to redraw
         parameter.normal_(mean.item(), deviation.item())
     return bool(deviation > 0)
+
+
+def _settle(layer: nn.Module) -> None:
+    """Lets a parametrisation that estimates something of its weight (`spectral_norm`) see the new one."""
+    modes = {part: part.training for part in layer.modules()}
+    layer.train()
+    for _ in range(POWER_ITERATIONS):
+        for name in layer.parametrizations:  # type: ignore[union-attr]
+            getattr(layer, name)
+    for part, mode in modes.items():
+        part.training = mode

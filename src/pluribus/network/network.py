@@ -98,7 +98,7 @@ def copy_module(module: nn.Module) -> nn.Module:
     for name, layer in module.named_modules():
         if isinstance(layer, torch.jit.ScriptModule):
             raise ConversionError(
-                f"{name or 'the network itself'} must be Python code, however: it is a {type(layer).__name__}. "
+                f"{name or 'the network itself'} must be Python, however: it is a {type(layer).__name__}. "
                 "Pass the module before torch.jit.script."
             )
         if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):

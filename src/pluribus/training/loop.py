@@ -57,7 +57,6 @@ def train(
     """
     training, fabric = training or Training(), fabric or make_fabric()
     folder = None if out is None else Path(out)
-    torch.manual_seed(training.seed)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = fabric.setup(ensemble, optimizer)
     model.mark_forward_method("loss")
@@ -114,6 +113,7 @@ def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
     """The state to begin with: fresh, or that of an interrupted training, with all weights put back."""
+    torch.manual_seed(training.seed)
     settings = {
         "method": ensemble.method.to_dict(),
         "likelihood": ensemble.likelihood.to_dict(),
