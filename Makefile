@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # One torch thread per worker: the tests run in several processes.
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: setup test test-slow check format benchmarks clean
+.PHONY: setup demo test test-slow test-reference check format benchmarks clean
 
 setup: $(VENV)/.installed
 
@@ -16,11 +16,26 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# The main job on embedded data: every method on scikit-learn's handwritten digits, as one table.
+demo: $(VENV)/.demo
+	$(BIN)/pluribus compare
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cli]'
+	touch $@
+
 test: setup
 	$(RUN) -m pytest --numprocesses 2 -m "not slow"
 
 test-slow: setup
 	$(RUN) -m pytest --numprocesses 2 -m slow
+
+# Corruptions against the package that published them.
+test-reference: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[reference]'
+	$(RUN) -m pytest tests/data/test_corruptions.py tests/data/test_corruption_kinds.py
 
 check: setup
 	$(BIN)/ruff check .
@@ -31,8 +46,10 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# PLURIBUS_DATA must name a folder with Fashion-MNIST and MNIST for the second.
 benchmarks: setup
 	$(BIN)/python benchmarks/stacking.py
+	$(BIN)/python benchmarks/fashion_mnist.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
