@@ -75,9 +75,9 @@ def test_a_trained_run_is_measured_and_predicts(tmp_path):
         "--accelerator",
         "cpu",
     )
-    printed = invoke("evaluate", tmp_path / "run")
+    printed = invoke("evaluate", tmp_path / "run", "--out", tmp_path / "measured")
     assert "accuracy" in printed
-    assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["metrics"]["nll"] > 0
+    assert json.loads((tmp_path / "measured" / "records.jsonl").read_text())["metrics"]["nll"] > 0
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32))
     invoke("predict", tmp_path / "run", tmp_path / "x.npy", "--out", tmp_path / "predictions.csv")
     with (tmp_path / "predictions.csv").open() as file:

@@ -163,6 +163,7 @@ class Skeleton:
         self.module = copy.deepcopy(module)
         names = {id(tensor): name for name, tensor in tensors(self.module).items()}
         self._slots: list[tuple[Any, Any, str]] = []
+        self._saved = set(self.module.state_dict())
         for layer in self.module.modules():
             flat = getattr(layer, "_flat_weights", [])  # an RNN reads this list, not its parameters
             for container, keys in (
@@ -187,9 +188,14 @@ class Skeleton:
             new, old = container[key], values[name]
             if new is None or new is old or isinstance(new, nn.Parameter):
                 continue
-            if new.shape == old.shape:  # a cache that changes its shape is the code's own affair
+            if new.shape == old.shape:
                 with torch.no_grad():
                     old.copy_(new)
+            elif name in self._saved:  # others are caches, and the code's own affair
+                raise InputError(
+                    f"{name} must keep its shape {tuple(old.shape)}, which is saved, however: the network "
+                    f"assigned {tuple(new.shape)}. Register it with persistent=False."
+                )
 
 
 def materialise(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:

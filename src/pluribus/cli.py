@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from torch import Tensor, nn
 
+from pluribus import record
 from pluribus.backbones import BACKBONES
 from pluribus.comparison import compare as run_comparison
 from pluribus.convert import convert
@@ -131,17 +132,18 @@ def train(
 
 
 @app.command()
-def evaluate(run: Run, data_dir: DataDir = None) -> None:
+def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
     """Measures a trained ensemble on its task."""
     ensemble, data = load_run(run, data_dir)
-    sections = run_evaluation(ensemble, data)
-    (run / "evaluation.json").write_text(json.dumps(sections, indent=2) + "\n", encoding="utf-8")
-    for section in ("metrics", "posthoc", "cost"):
-        for name, value in sections[section].items():
-            console.print(f"{name:32} {value:.6g}", highlight=False)
-    for name, values in sections["ood"].items():
-        for metric, value in values.items():  # type: ignore[attr-defined]
-            console.print(f"{name + ' ' + metric:32} {value:.6g}", highlight=False)
+    measured, folder = run_evaluation(ensemble, data), out or Path("pluribus_runs/evaluate")
+    record.append(folder, measured)
+    for section in (measured.metrics, measured.posthoc, measured.cost):
+        for name, value in section.items():
+            console.print(f"{name:40} {value:.6g}", highlight=False)
+    for kind, found in measured.ood.items():
+        for name, value in found.items():
+            console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
+    console.print(f"record: {folder / record.FILE}", highlight=False)
 
 
 @app.command()

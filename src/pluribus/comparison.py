@@ -18,7 +18,7 @@ from pluribus import record
 from pluribus.convert import convert
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
-from pluribus.evaluation import evaluate, versions
+from pluribus.evaluation import evaluate
 from pluribus.method import Method
 from pluribus.methods.single import Single
 from pluribus.network.rehearsal import seeded
@@ -134,16 +134,20 @@ def _measure(job: Job) -> Record:
     start = time.perf_counter()
     with seeded(job.seed):
         network = job.build()
-    example = job.task.train.x[:2]
-    options = {"likelihood": job.task.likelihood, "example": example, "seed": job.seed}
+    options = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2], "seed": job.seed}
     ensemble = convert(network, job.method, **options)  # type: ignore[arg-type]
     train(ensemble, job.task, job.training, out=job.folder, show=False)
-    trained = time.perf_counter()
     ensemble.save(job.folder / "ensemble")
-    single = convert(network, Single(), **options)  # type: ignore[arg-type]
-    sections = evaluate(ensemble, job.task, single=single.to(ensemble.device), shifted=job.shifted)
-    seconds = {"training": trained - start, "evaluation": time.perf_counter() - trained}
-    return replace(_blank(job), **sections, versions=versions(), seconds=seconds)  # type: ignore[arg-type]
+    seconds = {"training": time.perf_counter() - start}
+    single = convert(network, Single(), **options).to(ensemble.device)  # type: ignore[arg-type]
+    measured = evaluate(ensemble, job.task, single=single, shifted=job.shifted)
+    return replace(
+        measured,
+        key=job.key,
+        network=job.network,
+        training=job.training.to_dict(),
+        seconds=seconds | measured.seconds,
+    )
 
 
 def _blank(job: Job) -> Record:

@@ -37,6 +37,8 @@ class Ensemble(nn.Module):
         likelihood: What its outputs mean.
         conversion: What became of every layer.
         binding: The tensors of all members.
+        network: The class of the network it was made from.
+        seed: Of the conversion.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Ensemble(nn.Module):
         self.method, self.likelihood, self.conversion = method, likelihood, conversion
         self.binding = built.binding
         self._no_decay = {f"binding.{name}" for name in built.no_decay}
-        self._kind, self._selection, self._seed = network.kind, list(selection), seed
+        self.network, self.seed, self._selection = network.kind, seed, list(selection)
         self._runner = Runner(network.module, network.output)
         self.training = self.binding.training = self._runner.module.training
 
@@ -177,13 +179,13 @@ class Ensemble(nn.Module):
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
         output = self._runner.output
         settings = {
-            "network": self._kind,
+            "network": self.network,
             "method": self.method.to_dict(),
             "likelihood": self.likelihood.to_dict(),
             "selection": self._selection,
             "output": output if isinstance(output, str | int) else None,
             "output_is_function": callable(output),
-            "seed": self._seed,
+            "seed": self.seed,
         }
         write_folder(path, settings, self.state_dict())
 
@@ -220,7 +222,7 @@ class Ensemble(nn.Module):
             yield inputs_of_batch(batch, self._runner.module.forward).to(self.device)
 
     def __repr__(self) -> str:
-        return f"Ensemble({self.method}, {self.likelihood}, network={self._kind})"
+        return f"Ensemble({self.method}, {self.likelihood}, network={self.network})"
 
 
 class Frozen(nn.Module):

@@ -14,6 +14,7 @@ from pluribus.execution.cost import cost
 from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
 from pluribus.posthoc import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+from pluribus.record import Record, key_of
 from pluribus.version import VERSION
 
 CHUNK = 512
@@ -24,30 +25,44 @@ LATENCY_BATCH = 32
 
 def evaluate(
     ensemble: Ensemble, task: Task, *, single: Ensemble | None = None, shifted: bool = True
-) -> dict[str, dict[str, object]]:
-    """The measured sections of a `Record`: metrics, shifted, ood, posthoc, cost.
+) -> Record:
+    """Measures a trained ensemble.
 
     Args:
-        ensemble: Trained; it is put into eval mode.
+        ensemble: It is put into eval mode.
         task: What to measure on. Regression is measured in the units of the data.
-        single: The same network as an ensemble of one, for the ratio of times.
+        single: The same network as an ensemble of one, for the ratios of costs.
         shifted: Whether to measure on shifted data, which takes longest.
+
+    Example:
+        >>> from pluribus.data import two_moons
+        >>> ensemble = pluribus.convert(torch.nn.Linear(2, 2), DeepEnsembles(members=2))
+        >>> sorted(evaluate(ensemble, two_moons(train=50)).cost)
+        ['multiply_adds', 'parameters', 'peak_activation_bytes', 'weight_bytes']
     """
     ensemble.eval()
+    start = time.perf_counter()
     prediction = _predict(ensemble, task, task.test.x)
     target = _in_units(task, task.test.y).to(prediction.members.device)
-    sections: dict[str, dict[str, object]] = {
-        "metrics": dict(evaluate_all(prediction, target)),
-        "shifted": {},
-        "ood": {},
-        "posthoc": dict(_posthoc(ensemble, task, prediction, target)),
-        "cost": dict(_costs(ensemble, task, single)),
-    }
-    for (kind, severity), split in task.shifted.items() if shifted else ():
-        sections["shifted"][f"{kind}/{severity}"] = _some(_predict(ensemble, task, split.x), target)
-    for name, x in task.ood.items():
-        sections["ood"][name] = evaluate_ood(prediction, _predict(ensemble, task, x))
-    return sections
+    moved = task.shifted.items() if shifted else ()
+    method = ensemble.method.to_dict()
+    return Record(
+        key=key_of(
+            {"method": method, "task": repr(task), "network": ensemble.network, "seed": ensemble.seed}
+        ),
+        method=method,
+        task=repr(task),
+        network=ensemble.network,
+        seed=ensemble.seed,
+        training={},
+        metrics=evaluate_all(prediction, target),
+        shifted={f"{kind}/{n}": _some(_predict(ensemble, task, s.x), target) for (kind, n), s in moved},
+        ood={name: evaluate_ood(prediction, _predict(ensemble, task, x)) for name, x in task.ood.items()},
+        posthoc=_posthoc(ensemble, task, prediction, target),
+        cost=_costs(ensemble, task, single),
+        versions=versions(),
+        seconds={"evaluation": time.perf_counter() - start},
+    )
 
 
 def versions() -> dict[str, str]:

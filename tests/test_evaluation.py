@@ -1,0 +1,51 @@
+"""evaluate: complete records in the units of the data, whatever the likelihood."""
+
+import pytest
+import torch
+from torch import nn
+
+import pluribus as pl
+from pluribus.data import diabetes, digits, two_moons
+from pluribus.evaluation import evaluate, latency_ratio
+from pluribus.methods import DeepEnsembles, MCDropout, Single
+
+
+def test_classification_has_all_sections():
+    task = digits(train=60, test=40)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    options = {"example": task.train.x[:2]}
+    single = pl.convert(model, Single(), **options)
+    one = evaluate(pl.convert(model, MCDropout(draws=2), **options), task, single=single)
+    assert len(one.shifted) == 95
+    assert {"accuracy", "nll", "ece"} <= one.shifted["fog/3"].keys()
+    assert {"auroc_entropy", "fpr95_mutual_information"} <= one.ood["photographs"].keys()
+    assert 0.5 <= one.posthoc["conformal_coverage"] <= 1
+    assert one.cost["multiply_adds_ratio"] == 2
+    assert one.cost["parameters_ratio"] == 1
+    assert one.versions["torch"] == torch.__version__
+    assert not evaluate(single, task, shifted=False).shifted
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "point"])
+def test_regression_is_measured_in_the_units_of_the_data(likelihood):
+    task = diabetes(likelihood=likelihood)
+    ensemble = pl.convert(nn.Linear(10, task.outputs), DeepEnsembles(members=2), task.likelihood)
+    one = evaluate(ensemble, task)
+    mean = task.in_units(ensemble.predict(task.test.x)).mean
+    truth = task.target_scaling.invert(task.test.y)
+    assert one.metrics["rmse"] == pytest.approx((mean - truth).square().mean().sqrt().item(), rel=1e-5)
+    assert one.metrics["rmse"] > 20  # disease progression is counted in tens and hundreds
+    assert ("conformal_width" in one.posthoc) == (likelihood == "gaussian")
+
+
+def test_records_name_the_ensemble():
+    task = two_moons(train=50)
+    ensemble = pl.convert(nn.Linear(2, 2), DeepEnsembles(members=2), seed=5)
+    one = evaluate(ensemble, task)
+    assert (one.method, one.network, one.seed) == (ensemble.method.to_dict(), "Linear", 5)
+    assert one.key == evaluate(ensemble, task).key
+
+
+def test_the_ratio_of_times_is_about_one_for_the_same_module():
+    module = nn.Linear(200, 200)
+    assert 0.1 < latency_ratio(module, module, torch.zeros(512, 200)) < 10
