@@ -349,7 +349,6 @@ def test_a_cache_may_change_its_shape(grows, method):
 
 
 def test_a_buffer_that_is_saved_may_not_change_its_shape():
-    # BUG: what it grew to is dropped in silence, as only caches may be that are not saved.
     one = ensemble(Single(), Cached(grows=True, saved=True))
     with pytest.raises(pl.PluribusError, match="mask"):
         one(X)

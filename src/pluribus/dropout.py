@@ -40,7 +40,7 @@ class KeptMasks(TorchFunctionMode):
         seed: From which the masks follow.
         batch: The number of samples.
         axes: Of each call, the axis of the samples, or None where there is none; beyond these calls it
-            is the first axis of the batch's size. A sample may have several entries on its axis.
+            is the first axis of the batch's size.
     """
 
     def __init__(self, seed: int, batch: int, axes: Sequence[int | None] = ()) -> None:
@@ -60,14 +60,11 @@ class KeptMasks(TorchFunctionMode):
         self.shapes.append(values.shape)
         guess = shape.index(self.batch) if self.batch in shape else None
         axis = self.axes[call] if call < len(self.axes) else guess
-        repeats = [1] * len(shape)
-        if axis is not None and shape[axis] % self.batch == 0:
-            shape[axis] //= self.batch
-            if shape[axis] > 1:
-                repeats[axis] = self.batch  # [batch * entries] is taken to be sample-major
+        if axis is not None:
+            shape[axis] = 1  # positions that share the axis with samples share the mask too
         if features is not None:
             shape[features:] = [1] * (len(shape) - features)
-        return keep_mask(shape, rate, derived_seed(self.seed, call)).repeat(repeats).to(values)
+        return keep_mask(shape, rate, derived_seed(self.seed, call)).to(values)
 
     def drop(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
         """Eq. (1): `values` with dropped units, the others scaled."""

@@ -197,7 +197,6 @@ NETWORKS = {
         ("frozen", lambda: ensemble(model=mlp().requires_grad_(False)), "a layer to convert", "frozen"),
         ("frozen norm", lambda: ensemble(model=batch_norm_mlp().requires_grad_(False)), "a layer", "frozen"),
         ("compiled", lambda: ensemble(model=torch.jit.script(mlp())), "Script"),
-        # BUG: RuntimeError, from the check whether members are alike.
         ("no weights", lambda: ensemble(model=nn.Linear(6, 3, device="meta")), "meta"),
         ("initialiser", lambda: ensemble(model=Unready()), "Unready", "reset_parameters", "factory"),
         ("copy", lambda: ensemble(model=Uncopied()), "Uncopied must be copied", "generator"),

@@ -103,7 +103,6 @@ def test_a_rate_for_a_layer_with_dropout_of_its_own_is_used_or_refused():
 
 
 def test_a_rate_for_a_layer_is_used_even_if_it_is_that_of_the_method():
-    # BUG: it is taken for no override at all, and the layer keeps its 0.2.
     overrides = {"1": {"rate": 0.5}}
     assert became(converted(chain(nn.Dropout(0.2)), overrides=overrides)) == {"1": "dropout 0.5 kept on"}
 

@@ -181,7 +181,6 @@ def test_weight_normed_layers_are_drawn_afresh():
 
 @pytest.mark.parametrize("layer", [nn.Linear(6, 3), nn.Linear(60, 50), nn.Conv2d(4, 6, 3)], ids=str)
 def test_spectral_normed_layers_are_drawn_afresh_with_a_norm_of_one(layer):
-    # BUG: the singular vectors are still those of the old weight, so that the norm is anything up to 100.
     old = parametrizations.spectral_norm(layer).eval()
     model, _ = fresh(old)
     assert not torch.equal(model.weight, old.weight)

@@ -101,6 +101,13 @@ def copy_module(module: nn.Module) -> nn.Module:
                 f"{name or 'the network itself'} must be Python, however: it is a {type(layer).__name__}. "
                 "Pass the module before torch.jit.script."
             )
+        if any(
+            tensor.is_meta for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+        ):
+            raise ConversionError(
+                f"{name or 'the network itself'} must have weights, however: it is on the meta device. "
+                "Give it some with to_empty(device=...) and its initialiser."
+            )
         if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
             raise ConversionError(
                 f"{name or 'the network itself'} must have weights, however: it is a {type(layer).__name__} "
