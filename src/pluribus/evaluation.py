@@ -52,7 +52,7 @@ def evaluate(
         ),
         method=method,
         task=repr(task),
-        network=network,
+        network=ensemble.network,
         seed=ensemble.seed,
         training={},
         metrics=evaluate_all(prediction, target),
