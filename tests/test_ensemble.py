@@ -164,9 +164,15 @@ def test_chunks_change_nothing(chunk, method):
     assert_close(one.predict(X, chunk=chunk).members, one.predict(X).members)
 
 
-def test_a_kept_mask_does_not_depend_on_the_batch_though_the_batch_is_folded():
-    """Into an axis `[batch * steps]`; sample-major, which `KeptMasks` takes for granted."""
-    fold, unfold = Apply(lambda x: x.flatten(0, 1)), Apply(lambda x: x.unflatten(0, (-1, 3)).mean(1))
+FOLDS = {
+    "sample-major": (lambda x: x.flatten(0, 1), lambda x: x.unflatten(0, (-1, 3)).mean(1)),
+    "step-major": (lambda x: x.transpose(0, 1).flatten(0, 1), lambda x: x.unflatten(0, (3, -1)).mean(0)),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_a_kept_mask_does_not_depend_on_the_batch_though_the_batch_is_folded(name):
+    fold, unfold = map(Apply, FOLDS[name])
     model = nn.Sequential(nn.Linear(6, 8), fold, nn.Dropout(0.5), nn.Linear(8, 3), unfold)
     x = normal(3, 6)()
     one = ensemble(MCDropout(draws=2), model, example=x)
