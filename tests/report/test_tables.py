@@ -56,5 +56,7 @@ def test_failed_runs_are_named_and_leave_the_rest_alone(capsys):
 
 
 def test_labels_show_settings_and_cells_without_numbers_a_dash():
-    assert label({"kind": "deep_ensembles", "version": 1, "members": 4}) == "deep_ensembles(members=4)"
+    assert label({"kind": "deep_ensembles", "version": 1, "members": 5}) == "deep_ensembles(members=5)"
+    assert label({"kind": "deep_ensembles", "version": 1, "members": 4}) == "deep_ensembles"
+    assert label({"kind": "not_known_here", "version": 1, "depth": 3}) == "not_known_here(depth=3)"
     assert Cell(math.nan, math.nan).show(3) == "–"

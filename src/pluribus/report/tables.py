@@ -3,12 +3,14 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from pluribus import methods
 from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
 from pluribus.record import Record
+from pluribus.settings import snake_case
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,17 @@ class Table:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """A method's name with its settings, as one would write it."""
-    shown = ", ".join(f"{n}={v}" for n, v in settings.items() if n not in ("kind", "version"))
+    """A method's name, with those of its settings that are not the usual ones, as one would write it."""
+    known = methods.__dict__.get(class_name(settings["kind"]))
+    usual = {field.name: field.default for field in fields(known)} if known else {}
+    unusual = {n: v for n, v in settings.items() if n not in ("kind", "version") and usual.get(n) != v}
+    shown = ", ".join(f"{name}={value}" for name, value in unusual.items())
     return f"{settings['kind']}({shown})" if shown else str(settings["kind"])
+
+
+def class_name(kind: str) -> str:
+    """The class of a method's kind among all methods, or nothing."""
+    return next((name for name in methods.__all__ if snake_case(name) == kind), "")
 
 
 def make_table(records: Sequence[Record]) -> Table:
@@ -59,10 +69,10 @@ def make_table(records: Sequence[Record]) -> Table:
     columns = tuple(
         column for column in _columns(sound) if any(not math.isnan(column.value(r)) for r in sound)
     )
-    methods = dict.fromkeys(label(one.method) for one in sound)
+    labels = dict.fromkeys(label(one.method) for one in sound)
     cells = {
         method: [_cell([c.value(r) for r in sound if label(r.method) == method]) for c in columns]
-        for method in methods
+        for method in labels
     }
     for position, column in enumerate(columns):
         means = [row[position].mean for row in cells.values() if not math.isnan(row[position].mean)]
