@@ -2,8 +2,10 @@
 
     PLURIBUS_DATA=... python benchmarks/fashion_mnist.py
 
-A small CNN on 6000 training images, 15 epochs, three seeds, two single-threaded workers: about ten
-minutes on two cores. The last weights are kept, so that networks are as overconfident as they become.
+A small CNN on 2000 training images, 60 epochs, three seeds, two single-threaded workers: about seven
+minutes on two cores. The last weights are kept: so few images and so many epochs make the single network
+overconfident, as networks trained to the end are. (With 6000 images and 15 epochs it is underfit and well
+calibrated, ECE 0.017; the ensemble is then underconfident, ECE 0.036, and better in all else.)
 """
 
 import json
@@ -20,7 +22,7 @@ from pluribus.report.tables import label, make_table, print_table
 from pluribus.training import Training
 
 RESULT = Path(__file__).parent / "results" / "fashion_mnist.json"
-TRAINING = Training(epochs=15, batch=64, lr=2e-3, keep="last")
+TRAINING = Training(epochs=60, batch=64, lr=3e-3, keep="last")
 
 
 def numbers(one: Record) -> dict[str, float]:
@@ -38,7 +40,7 @@ def numbers(one: Record) -> dict[str, float]:
 def main() -> None:
     """Runs, or goes on with, the comparison and keeps its means."""
     torch.set_num_threads(1)
-    task = load_task("fashion_mnist", train=6000, test=5000)
+    task = load_task("fashion_mnist", train=2000, validation=500, test=5000)
     methods = [Single(), DeepEnsembles(members=4)]
     records = compare(
         Build("cnn", task),

@@ -15,9 +15,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import typer
-from rich.console import Console
 from torch import Tensor, nn
+
+try:
+    import typer
+    from rich.console import Console
+except ImportError as error:  # the command comes with the library, what it needs with an extra
+    raise SystemExit("the command line needs typer and rich: pip install 'pluribus[cli]'") from error
 
 from pluribus import record
 from pluribus.backbones import BACKBONES
