@@ -203,3 +203,17 @@ def test_a_shared_trunk_counts_one_batch_for_one_step():
     ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=4), include="3").train()
     ensemble(torch.randn(10, 6))
     assert ensemble.binding.shared.get_buffer("1.num_batches_tracked") == 1
+
+
+def test_equal_starts_and_batches_without_other_randomness_leave_members_equal():
+    """Packed-Ensembles, Table 7, row 1: no source of stochasticity, no diversity."""
+    x, y = torch.randn(32, 6, dtype=torch.float64), torch.arange(32) % 3
+    ensemble = pl.convert(zoo.mlp().double(), DeepEnsembles(members=3, start="copy"))
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.5)
+    for _ in range(20):
+        optimizer.zero_grad()
+        ensemble.loss(x, y).backward()
+        optimizer.step()
+    prediction = ensemble.predict(x)
+    assert_close(prediction.mutual_information, torch.zeros(32, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert prediction.entropy.min() > 0
