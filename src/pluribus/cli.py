@@ -184,7 +184,7 @@ def parse_methods(text: str) -> list[Method]:
     """`single, deep_ensembles(members=5)` as values; unknown names get the nearest one."""
     known = Method.known()
     if text.strip() == "all":
-        return [method() for method in known.values()]
+        return [method() for method in sorted(known.values(), key=lambda m: (m.kind() != "single", m.kind()))]
     found: list[Method] = []
     for name, settings in re.findall(r"(\w+)\s*(?:\(([^)]*)\))?\s*,?", text):
         if name not in known:

@@ -32,11 +32,11 @@ class Cell:
     best: bool = False
 
     def show(self, digits: int) -> str:
-        """`0.912 ± 0.004`; a dash where there is no number."""
+        """`0.912±0.004`, without an error where it is exact or unknown; a dash where there is no number."""
         if math.isnan(self.mean):
             return "–"
         shown = f"{self.mean:.{digits}f}"
-        return shown if math.isnan(self.error) else f"{shown} ± {self.error:.{digits}f}"
+        return f"{shown}±{self.error:.{digits}f}" if self.error > 0 else shown
 
 
 @dataclass(frozen=True)
