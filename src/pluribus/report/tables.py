@@ -12,6 +12,9 @@ from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
 from pluribus.record import Record
 from pluribus.settings import snake_case
 
+WIDE = 120
+"""Characters in a line that the table with a column for each number needs."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -84,25 +87,30 @@ def make_table(records: Sequence[Record]) -> Table:
 
 
 def print_table(table: Table, title: str) -> None:
-    """Draws the table on the terminal, the best of each column in bold."""
+    """Draws the table on the terminal, the best numbers in bold; on a narrow one, methods side by side."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn
 
-    drawn = Drawn(title=title, title_justify="left", header_style="bold")
-    drawn.add_column("method", overflow="fold")
-    for column in table.columns:
-        arrow = "↓" if column.lower_is_better else "↑"
-        drawn.add_column(f"{column.title} {arrow}", justify="right")
-    for method, cells in table.rows.items():
-        shown = [cell.show(column.digits) for cell, column in zip(cells, table.columns, strict=True)]
-        bold = [
-            f"[bold]{text}[/bold]" if cell.best else text for text, cell in zip(shown, cells, strict=True)
-        ]
-        drawn.add_row(method, *bold)
     console = Console()
+    heads = ["method", *(f"{one.title} {'↓' if one.lower_is_better else '↑'}" for one in table.columns)]
+    grid = [[method, *map(_drawn, cells, table.columns)] for method, cells in table.rows.items()]
+    if console.width < WIDE:
+        heads, *grid = (list(line) for line in zip(heads, *grid, strict=True))
+    drawn = Drawn(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for position, head in enumerate(heads):
+        drawn.add_column(head, justify="right" if position else "left", overflow="fold", min_width=7)
+    for line in grid:
+        drawn.add_row(*line)
     console.print(drawn)
     for failure in table.failures:
         console.print(f"failed: {failure}", style="red", highlight=False, markup=False)
+
+
+def _drawn(cell: Cell, column: Column) -> str:
+    """A cell in two lines, which are narrow, in bold if it is the best."""
+    text = cell.show(column.digits).replace("±", "\n±")
+    return f"[bold]{text}[/bold]" if cell.best else text
 
 
 def _cell(values: list[float]) -> Cell:
