@@ -34,7 +34,7 @@ test-slow: setup
 
 # Corruptions against the package that published them.
 test-reference: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[reference]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[reference]'
 	$(RUN) -m pytest tests/data/test_corruptions.py tests/data/test_corruption_kinds.py
 
 check: setup
