@@ -78,17 +78,8 @@ def test_compiled_ensembles_compute_the_same(build, shape, method):
         assert_close(one.grad, other.grad)
 
 
-@pytest.mark.parametrize(
-    ("method", "reentrant"),
-    # The old reentrant form goes back through W ∘ s rᵀ once for each block, which torch refuses.
-    [
-        (method, old)
-        for method in METHODS
-        for old in (False, True)
-        if not (old and method == BatchEnsemble(3))
-    ],
-    ids=str,
-)
+@each_method
+@pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_networks_have_the_gradients_of_plain_ones(method, reentrant):
     ensembles = []
     x, y = torch.randn(12, 6, dtype=torch.float64), torch.randint(3, (12,))
