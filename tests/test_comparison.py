@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -92,6 +93,31 @@ def test_several_workers_need_what_can_be_sent_to_them(task, tmp_path):
         compare(
             lambda: build(), task, METHODS[:2], seeds=1, training=QUICK, out=tmp_path, workers=2, show=False
         )
+
+
+def job(task, out) -> comparison.Job:
+    return comparison.Job(build, task, Single(), 0, QUICK, "net", out)
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_done_again(task, tmp_path, monkeypatch):
+    one = job(task, tmp_path)
+    done = comparison.run(one)
+    monkeypatch.setattr(comparison, "_measure", lambda job: pytest.fail("measured again"))
+    assert comparison.run(one) == done
+    assert len((tmp_path / record.FILE).read_text().splitlines()) == 1
+
+
+def test_a_run_waits_for_whoever_holds_its_lock(task, tmp_path):
+    pytest.importorskip("fcntl")
+    one, order = job(task, tmp_path), []
+    one.folder.mkdir(parents=True)
+    with comparison._locked(one.folder / "lock"):
+        waiting = threading.Thread(target=lambda: (comparison.run(one), order.append("run")))
+        waiting.start()
+        waiting.join(timeout=2)
+        order.append("released")
+    waiting.join(timeout=60)
+    assert order == ["released", "run"]
 
 
 COMMAND = [

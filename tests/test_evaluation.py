@@ -1,10 +1,13 @@
 """evaluate: complete records in the units of the data, whatever the likelihood."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
 import pluribus as pl
+from pluribus import evaluation
 from pluribus.data import diabetes, digits, two_moons
 from pluribus.evaluation import evaluate, latency_ratio
 from pluribus.methods import DeepEnsembles, MCDropout, Single
@@ -46,6 +49,19 @@ def test_records_name_the_ensemble():
     assert one.key == evaluate(ensemble, task).key
 
 
-def test_the_ratio_of_times_is_about_one_for_the_same_module():
-    module = nn.Linear(200, 200)
-    assert 0.1 < latency_ratio(module, module, torch.zeros(512, 200)) < 10
+def test_the_ratio_of_times_is_the_median_of_ratios_measured_in_turn(monkeypatch):
+    now, calls = [0.0], []
+    monkeypatch.setattr(evaluation.time, "perf_counter", lambda: now[0])
+
+    def takes(name, *seconds):
+        several = itertools.cycle(seconds)
+
+        def run(x):
+            calls.append(name)
+            now[0] += next(several)
+
+        return run
+
+    ratio = latency_ratio(takes("slow", 3.0), takes("fast", 1.0, 1.0, 100.0), torch.zeros(1))
+    assert ratio == pytest.approx(3.0)  # the disturbed ones do not count
+    assert calls == ["slow", "fast"] * (len(calls) // 2)

@@ -172,7 +172,7 @@ class Uncopied(Listed):
 
 class Unready(Listed):
     def reset_parameters(self) -> None:
-        raise NotImplementedError("later")
+        raise RuntimeError("not ready")
 
 
 def sizes() -> Callable[[], nn.Module]:

@@ -1,10 +1,9 @@
-"""Training settings and schedules."""
+"""Training settings."""
 
 import pytest
 
 from pluribus import SettingError
 from pluribus.training import Training
-from pluribus.training.schedules import SCHEDULES
 
 
 def test_settings_come_back_equal():
@@ -27,15 +26,6 @@ def test_settings_come_back_equal():
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(SettingError, match=message):
         Training(**settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "start", "middle", "end"),
-    [("constant", 1, 1, 1), ("linear", 1, 0.5, 0), ("cosine", 1, 0.5, 0), ("steps", 1, 0.1, 0.01)],
-)
-def test_schedules_have_their_end_points(name, start, middle, end):
-    values = [SCHEDULES[name](progress) for progress in (0.0, 0.5, 1.0)]
-    assert values == pytest.approx([start, middle, end])
 
 
 def test_warmup_rises_from_zero():

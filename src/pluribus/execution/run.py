@@ -27,7 +27,6 @@ CAUGHT = (
     KeyError,
     AttributeError,
     AssertionError,
-    NotImplementedError,
 )
 """What a network raises for inputs that do not fit, or under vmap."""
 

@@ -12,7 +12,7 @@ ICLR 2020.
              inputs on axis 0)
 
 Cost: M passes of the network, its parameters and M (in + out) more for each layer. In training a
-batch is divided among the members, so that a step costs about one pass.
+batch is divided among the members, so that a step has the multiply-adds of one pass.
 Deviations: r and s start from N(1, std²) as in the authors' code. Eq. (1) is used for every matrix
 of the network, those of embeddings, attention and recurrent layers included. A member normalises by
 statistics of its own in BatchNorm; their affine parameters are shared as in the paper.

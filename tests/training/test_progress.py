@@ -1,0 +1,33 @@
+"""Progress on the terminal: it counts, it tells, and it can be silent."""
+
+from pluribus.training.progress import Show
+
+
+def test_a_bar_counts_from_what_was_done_before(capsys):
+    with Show("learning", total=4, done=2) as bar:
+        bar.advance()
+        assert bar.bar.tasks[0].completed == 3
+        bar.advance()
+        bar.tell({"loss": 0.25})
+        bar.say("half way [not markup]")
+    printed = capsys.readouterr().out
+    assert "learning" in printed
+    assert "100 %" in printed
+    assert "loss 0.25" in printed
+    assert "half way [not markup]" in printed
+
+
+def test_a_silent_bar_prints_nothing(capsys):
+    with Show("learning", total=2, on=False) as bar:
+        bar.advance()
+        bar.tell({"loss": 1.0})
+        bar.say("nothing")
+    assert capsys.readouterr().out == ""
+
+
+def test_without_rich_there_is_no_bar(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with Show("learning", total=2) as bar:
+        bar.advance()
+    assert bar.bar is None
+    assert capsys.readouterr().out == ""
