@@ -16,7 +16,7 @@ ORDER = [
     {"errors", "version"},
     {"members", "settings", "network", "binding", "mixture", "surgery", "dropout", "conversion"}
     | {"prediction", "likelihood", "checkpoint"},
-    {"metrics", "posthoc", "data", "backbones", "record"},
+    {"metrics", "posthoc", "data", "backbones", "outcomes", "record"},
     {"method"},
     {"methods"},
     {"execution", "ensemble", "convert", "loading", "export"},

@@ -1,4 +1,4 @@
-"""The command line: compare, train, evaluate, predict, methods."""
+"""The command line: compare, report, train, evaluate, predict, methods."""
 
 import ast
 import csv
@@ -35,6 +35,9 @@ from pluribus.evaluation import evaluate as run_evaluation
 from pluribus.loading import load
 from pluribus.method import Method
 from pluribus.network.rehearsal import seeded
+from pluribus.report.budget import parse_budget
+from pluribus.report.groups import Group, group_records
+from pluribus.report.page import write_figures, write_page
 from pluribus.report.tables import make_table, print_table
 from pluribus.settings import nearest
 from pluribus.training import Training
@@ -60,6 +63,10 @@ Batch = Annotated[int, typer.Option(min=1, help="Samples in a training step.")]
 Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write; by default ./pluribus_runs/<command>.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of initial weights and training.")]
+BudgetText = Annotated[
+    str, typer.Option("--budget", help="What it may cost: multiply_adds<=1.5x,parameters<=2M")
+]
+Judge = Annotated[str | None, typer.Option("--metric", help="What to judge by: nll, accuracy, ece, rmse…")]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 
 RUN_FILE = "run.json"
@@ -79,10 +86,13 @@ def compare(
     keep: Annotated[str, typer.Option(help="Weights to keep: best on validation data, or last.")] = "best",
     data_dir: DataDir = None,
     option: Options = None,
+    budget: BudgetText = "",
+    metric: Judge = None,
     out: Out = None,
 ) -> None:
     """Trains and measures methods on a task, and says which is best. Run again, it goes on."""
     chosen, data = parse_methods(methods), resolve_task(task, data_dir, option)
+    limits = parse_budget(budget)
     name = model or default_model(data)
     folder = out or Path("pluribus_runs/compare")
     training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep)
@@ -97,8 +107,31 @@ def compare(
         workers=workers,
         shifted=shifted,
     )
-    print_table(make_table(records), f"{name} on {data.name}, {seeds} seeds")
-    console.print(f"records: {folder / 'records.jsonl'}", highlight=False)
+    print_groups(group_records(records))
+    keys = {one.key for one in records}
+    measured = [one for one in record.read([folder], outcomes=True) if one.key in keys]
+    page = write_page(folder, group_records(measured), limits, metric)
+    console.print(f"records: {folder / record.FILE}\nreport:  {page}", highlight=False)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders with records, of compare or evaluate.")],
+    budget: BudgetText = "",
+    metric: Judge = None,
+    figures: Annotated[bool, typer.Option("--figures", help="Save PNG and SVG files too.")] = False,
+    out: Out = None,
+) -> None:
+    """Makes one page of all records of some runs, and says what to take within a budget."""
+    limits = parse_budget(budget)
+    groups = group_records(record.read(runs, outcomes=True))
+    folder = out or runs[0]
+    page = write_page(folder, groups, limits, metric)
+    print_groups(groups)
+    console.print(f"report:  {page}", highlight=False)
+    if figures:
+        for path in write_figures(folder / "figures", groups):
+            console.print(f"figure:  {path}", highlight=False)
 
 
 @app.command()
@@ -178,6 +211,12 @@ def methods() -> None:
         settings = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
         console.print(f"[bold]{name}[/bold]({settings})", highlight=False)
         console.print(f"    {(method.__doc__ or '').splitlines()[0]}", highlight=False, markup=False)
+
+
+def print_groups(groups: list[Group]) -> None:
+    """A table for each network and task."""
+    for group in groups:
+        print_table(make_table(group), group.title)
 
 
 def parse_methods(text: str) -> list[Method]:

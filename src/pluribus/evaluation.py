@@ -4,6 +4,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.execution.cost import cost
 from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
+from pluribus.outcomes import make_gallery, read_outcomes, strangeness
 from pluribus.posthoc import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
 from pluribus.record import Record, key_of
@@ -45,6 +47,11 @@ def evaluate(
     prediction = _predict(ensemble, task, task.test.x)
     target = _in_units(task, task.test.y).to(prediction.members.device)
     moved = task.shifted.items() if shifted else ()
+    outcomes, ood = read_outcomes(prediction, target), {}
+    for name, x in task.ood.items():
+        out = _predict(ensemble, task, x)
+        ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), strangeness(out)
+    gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
     method = ensemble.method.to_dict()
     return Record(
         key=key_of(
@@ -57,11 +64,12 @@ def evaluate(
         training={},
         metrics=evaluate_all(prediction, target),
         shifted={f"{kind}/{n}": _some(_predict(ensemble, task, s.x), target) for (kind, n), s in moved},
-        ood={name: evaluate_ood(prediction, _predict(ensemble, task, x)) for name, x in task.ood.items()},
+        ood=ood,
         posthoc=_posthoc(ensemble, task, prediction, target),
         cost=_costs(ensemble, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
+        outcomes=replace(outcomes, gallery=gallery),
     )
 
 

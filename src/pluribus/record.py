@@ -5,13 +5,15 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pluribus.errors import CheckpointError
+from pluribus.outcomes import Outcomes
 
 FILE = "records.jsonl"
+OUTCOMES = "outcomes"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Record:
         versions: Of what computed it.
         seconds: How long training and measuring took.
         error: Why the run failed; empty where it did not.
+        outcomes: What it said of each test sample, in a file of its own; None where that was not read.
     """
 
     key: str
@@ -49,10 +52,13 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> str:
-        """One line; numbers that are not finite are null."""
-        return json.dumps(_finite(asdict(self)), allow_nan=False)
+        """One line; numbers that are not finite are null, and outcomes are left out."""
+        line = asdict(replace(self, outcomes=None))
+        del line["outcomes"]
+        return json.dumps(_finite(line), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> "Record":
@@ -67,8 +73,13 @@ def key_of(settings: Mapping[str, Any]) -> str:
 
 
 def append(folder: Path, record: Record) -> None:
-    """Adds a line in one write, after making good a line that a killed process left unfinished."""
+    """Adds a line in one write, after making good a line that a killed process left unfinished.
+
+    Outcomes are written before it, so that a record that is there has them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if record.outcomes is not None:
+        record.outcomes.save(_outcomes_file(folder, record))
     line = (record.to_json() + "\n").encode()
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
@@ -81,8 +92,13 @@ def append(folder: Path, record: Record) -> None:
         os.close(descriptor)
 
 
-def read(paths: Iterable[Path]) -> list[Record]:
-    """The records of some folders or files, the last one of each key; unfinished lines are left out."""
+def read(paths: Iterable[Path], outcomes: bool = False) -> list[Record]:
+    """The records of some folders or files, the last one of each key; unfinished lines are left out.
+
+    Args:
+        paths: Folders of runs, or files of records.
+        outcomes: Whether to read what lies beside them too, where it does.
+    """
     found: dict[str, Record] = {}
     for path in paths:
         file = path / FILE if path.is_dir() else path
@@ -93,8 +109,23 @@ def read(paths: Iterable[Path]) -> list[Record]:
                 record = Record.from_json(line)
             except (ValueError, TypeError):
                 continue
+            lying = _outcomes_file(file.parent, record)
+            if outcomes and not record.error and lying.is_file():
+                record = replace(record, outcomes=_outcomes(lying))
             found[record.key] = record
     return list(found.values())
+
+
+def _outcomes(file: Path) -> Outcomes | None:
+    """None where a file is damaged: a report says which outcomes it lacks, and shows the rest."""
+    try:
+        return Outcomes.load(file)
+    except CheckpointError:
+        return None
+
+
+def _outcomes_file(folder: Path, record: Record) -> Path:
+    return folder / OUTCOMES / f"{record.key}.npz"
 
 
 def _finite(value: Any) -> Any:

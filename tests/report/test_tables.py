@@ -5,12 +5,19 @@ import math
 import pytest
 
 from pluribus.record import Record
-from pluribus.report.tables import Cell, label, make_table, print_table
+from pluribus.report.groups import group_records
+from pluribus.report.tables import Cell, print_table
+from pluribus.report.tables import make_table as table_of
 
 
 def one(kind: str, seed: int, accuracy: float, **changes) -> Record:
     values = {"metrics": {"accuracy": accuracy, "nll": 1 - accuracy}, **changes}
     return Record(f"{kind}{seed}", {"kind": kind, "version": 1}, "digits", "cnn", seed, {}, **values)
+
+
+def make_table(records):
+    (group,) = group_records(records)
+    return table_of(group)
 
 
 RECORDS = [one("single", 0, 0.8), one("single", 1, 0.9), one("mimo", 0, 0.95), one("mimo", 1, 0.85)]
@@ -56,8 +63,13 @@ def test_failed_runs_are_named_and_leave_the_rest_alone(capsys):
     assert "±0.050" in printed
 
 
-def test_labels_show_settings_and_cells_without_numbers_a_dash():
-    assert label({"kind": "deep_ensembles", "version": 1, "members": 5}) == "deep_ensembles(members=5)"
-    assert label({"kind": "deep_ensembles", "version": 1, "members": 4}) == "deep_ensembles"
-    assert label({"kind": "not_known_here", "version": 1, "depth": 3}) == "not_known_here(depth=3)"
+def test_a_cell_without_a_number_is_a_dash():
     assert Cell(math.nan, math.nan).show(3) == "–"
+
+
+def test_costs_are_ratios_where_they_are_known_and_numbers_where_not():
+    ratios = make_table([one("single", 0, 0.9, cost={"parameters": 10, "parameters_ratio": 1.0})])
+    assert [(c.title, c.is_cost) for c in ratios.columns[2:]] == [("params ×", True)]
+    plain = make_table([one("single", 0, 0.9, cost={"parameters": 10})])
+    assert plain.columns[2].title == "params"
+    assert plain.rows["single"][2].show(0) == "10"

@@ -45,8 +45,12 @@ def mae(prediction: ContinuousPrediction, target: Tensor) -> float:
 
 def gaussian_nll(prediction: GaussianPrediction, target: Tensor) -> float:
     """Eq. (2), in nats."""
-    prediction, target = samples(prediction, target)
-    return -average(gaussian_log_density(target, fork(prediction.mean, 1), fork(prediction.variance, 1)))
+    return average(gaussian_surprise(*samples(prediction, target)))
+
+
+def gaussian_surprise(prediction: GaussianPrediction, target: Tensor) -> Tensor:
+    """The summand of Eq. (2) for what `samples` gives, `[batch, ...]`."""
+    return -gaussian_log_density(target, fork(prediction.mean, 1), fork(prediction.variance, 1))[0]
 
 
 def log_predictive_density(prediction: GaussianPrediction, target: Tensor) -> float:
@@ -76,12 +80,16 @@ def interval_width(prediction: GaussianPrediction, target: Tensor, level: float 
 
 def crps(prediction: GaussianPrediction, target: Tensor) -> float:
     """Continuous ranked probability score, Eq. (3), in [0, ∞], in the unit of the target."""
-    prediction, target = samples(prediction, target)
+    return average(ranked_distance(*samples(prediction, target)))
+
+
+def ranked_distance(prediction: GaussianPrediction, target: Tensor) -> Tensor:
+    """Eq. (3) of each target for what `samples` gives, `[batch, ...]`."""
     components = zip(prediction.weights, prediction.means, prediction.variances, strict=True)
     spread = torch.zeros_like(target)
     for weight, mean, variance in components:
         spread += weight * _distance(prediction, mean, variance)
-    return average(_distance(prediction, target, torch.zeros_like(target)) - spread / 2)
+    return _distance(prediction, target, torch.zeros_like(target)) - spread / 2
 
 
 def absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:

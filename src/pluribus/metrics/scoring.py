@@ -63,16 +63,24 @@ def macro_f1(prediction: DiscretePrediction, target: Tensor) -> float:
 
 def nll(prediction: DiscretePrediction, target: Tensor) -> float:
     """Negative log-likelihood in nats, Eq. (2), in [0, ∞]."""
-    prediction, target = samples(prediction, target)
-    return average(prediction.log_probabilities.gather(1, target.unsqueeze(1)).abs())  # none is above 0
+    return average(surprise(*samples(prediction, target)))
 
 
 def brier(prediction: DiscretePrediction, target: Tensor) -> float:
     """Brier score, Eq. (3), in [0, 2]."""
-    prediction, target = samples(prediction, target)
+    return average(squared_distance(*samples(prediction, target)))
+
+
+def surprise(prediction: DiscretePrediction, target: Tensor) -> Tensor:
+    """The summand of Eq. (2) for what `samples` gives, `[samples]`."""
+    return prediction.log_probabilities.gather(1, target.unsqueeze(1)).abs().squeeze(1)  # none is above 0
+
+
+def squared_distance(prediction: DiscretePrediction, target: Tensor) -> Tensor:
+    """The summand of Eq. (3) for what `samples` gives, `[samples]`."""
     errors = prediction.log_probabilities.exp()
     errors = errors.scatter_add(1, target.unsqueeze(1), errors.new_full((len(target), 1), -1))
-    return average(errors.square().sum(1))
+    return errors.square().sum(1)
 
 
 ROWS = (

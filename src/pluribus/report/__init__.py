@@ -1,1 +1,1 @@
-"""What people look at; made of records alone."""
+"""What people look at: tables and a page, made of records and their outcomes alone."""

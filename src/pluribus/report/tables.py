@@ -3,14 +3,12 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, replace
 
-from pluribus import methods
 from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
 from pluribus.record import Record
-from pluribus.settings import snake_case
+from pluribus.report.groups import Entry, Group
 
 WIDE = 120
 """Characters in a line that the table with a column for each number needs."""
@@ -18,12 +16,35 @@ WIDE = 120
 
 @dataclass(frozen=True)
 class Column:
-    """A number of a record: its head, where it is found, and which values are better."""
+    """A number of a record.
 
+    Args:
+        name: What it is called in a budget or on a command line.
+        title: Its head in a table.
+        value: Where it is found; NaN where it is not.
+        lower_is_better: Which values are better.
+        explanation: What it means, in a sentence.
+        digits: Decimals to show.
+        is_cost: Whether it says what is paid, not what is got.
+    """
+
+    name: str
     title: str
     value: Callable[[Record], float]
     lower_is_better: bool
+    explanation: str
     digits: int = 3
+    is_cost: bool = False
+
+    def cell(self, entry: Entry) -> "Cell":
+        """Its mean and standard error over the seeds of a configuration."""
+        return summarise([self.value(run) for run in entry.runs])
+
+    def better(self, one: float, other: float) -> bool:
+        """Whether a value is better than another; any number is better than none."""
+        if math.isnan(one) or math.isnan(other):
+            return not math.isnan(one) and math.isnan(other)
+        return one < other if self.lower_is_better else one > other
 
 
 @dataclass(frozen=True)
@@ -51,39 +72,23 @@ class Table:
     failures: tuple[str, ...] = ()
 
 
-def label(settings: dict[str, Any]) -> str:
-    """A method's name, with those of its settings that are not the usual ones, as one would write it."""
-    known = methods.__dict__.get(class_name(settings["kind"]))
-    usual = {field.name: field.default for field in fields(known)} if known else {}
-    unusual = {n: v for n, v in settings.items() if n not in ("kind", "version") and usual.get(n) != v}
-    shown = ", ".join(f"{name}={value}" for name, value in unusual.items())
-    return f"{settings['kind']}({shown})" if shown else str(settings["kind"])
-
-
-def class_name(kind: str) -> str:
-    """The class of a method's kind among all methods, or nothing."""
-    return next((name for name in methods.__all__ if snake_case(name) == kind), "")
-
-
-def make_table(records: Sequence[Record]) -> Table:
-    """The table of records of one task; failed runs are counted and named apart."""
-    sound = [one for one in records if not one.error]
-    failures = tuple(f"{label(one.method)} seed {one.seed}: {one.error}" for one in records if one.error)
-    columns = tuple(
-        column for column in _columns(sound) if any(not math.isnan(column.value(r)) for r in sound)
-    )
-    labels = dict.fromkeys(label(one.method) for one in sound)
-    cells = {
-        method: [_cell([c.value(r) for r in sound if label(r.method) == method]) for c in columns]
-        for method in labels
-    }
+def make_table(group: Group) -> Table:
+    """The table of a group; failed runs are named apart."""
+    columns = columns_of(group)
+    cells = {entry.label: [column.cell(entry) for column in columns] for entry in group.entries}
     for position, column in enumerate(columns):
         means = [row[position].mean for row in cells.values() if not math.isnan(row[position].mean)]
         best = min(means) if column.lower_is_better else max(means)
         for row in cells.values():
-            cell = row[position]
-            row[position] = Cell(cell.mean, cell.error, cell.mean == best)
+            row[position] = replace(row[position], best=row[position].mean == best)
+    failures = tuple(f"{label} seed {run.seed}: {run.error}" for label, run in group.failures)
     return Table(columns, {method: tuple(row) for method, row in cells.items()}, failures)
+
+
+def columns_of(group: Group) -> tuple[Column, ...]:
+    """The columns for which some record of the group has a number."""
+    records = group.records
+    return tuple(one for one in _columns(group) if any(not math.isnan(one.value(r)) for r in records))
 
 
 def print_table(table: Table, title: str) -> None:
@@ -113,7 +118,8 @@ def _drawn(cell: Cell, column: Column) -> str:
     return f"[bold]{text}[/bold]" if cell.best else text
 
 
-def _cell(values: list[float]) -> Cell:
+def summarise(values: Sequence[float]) -> Cell:
+    """Mean and standard error of the values that are numbers."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return Cell(math.nan, math.nan)
@@ -121,29 +127,63 @@ def _cell(values: list[float]) -> Cell:
     return Cell(statistics.fmean(known), error)
 
 
-def _metric(name: str, title: str = "", digits: int = 3) -> Column:
+def _metric(name: str, title: str = "") -> Column:
     metric = METRICS[name]
-    return Column(
-        title or metric.title, lambda r: r.metrics.get(name, math.nan), metric.direction == "lower", digits
-    )
+    lower = metric.direction == "lower"
+    value: Callable[[Record], float] = lambda r: r.metrics.get(name, math.nan)
+    return Column(name, title or metric.title, value, lower, metric.explanation)
 
 
-def _columns(records: Sequence[Record]) -> list[Column]:
+def _cost(group: Group, name: str, title: str, explanation: str) -> Column:
+    """A cost over that of the single network; as it is where no run knows the ratio."""
+    ratio = f"{name}_ratio"
+    if any(ratio in run.cost for run in group.records):
+        relative: Callable[[Record], float] = lambda r: r.cost.get(ratio, math.nan)
+        told = f"{explanation}, over that of the single network."
+        return Column(name, f"{title} ×", relative, True, told, digits=2, is_cost=True)
+    plain: Callable[[Record], float] = lambda r: r.cost.get(name, math.nan)
+    return Column(name, title, plain, True, f"{explanation}.", digits=0, is_cost=True)
+
+
+def _columns(group: Group) -> list[Column]:
     return [
-        _metric("accuracy"),
-        _metric("nll", "NLL"),
-        _metric("ece", "ECE"),
-        _metric("rmse", "RMSE"),
+        *(_metric(name) for name in ("accuracy", "nll", "ece", "rmse")),
         _metric("gaussian_nll", "NLL"),
-        _metric("crps", "CRPS"),
+        _metric("crps"),
         _metric("coverage_gap_95", "coverage gap"),
-        Column("shifted acc.", lambda r: _mean(r.shifted, "accuracy"), lower_is_better=False),
-        Column("shifted ECE", lambda r: _mean(r.shifted, "ece"), lower_is_better=True),
-        Column("mCE", lambda r: _corruption_error(r, records), lower_is_better=True),
-        Column("OOD AUROC", lambda r: _ood(r), lower_is_better=False),
-        Column("params ×", lambda r: r.cost.get("parameters_ratio", math.nan), True, 2),
-        Column("mult-adds ×", lambda r: r.cost.get("multiply_adds_ratio", math.nan), True, 2),
-        Column("time ×", lambda r: r.cost.get("latency_ratio", math.nan), True, 2),
+        Column(
+            "shifted_accuracy",
+            "shifted acc.",
+            lambda r: _mean(r.shifted, "accuracy"),
+            lower_is_better=False,
+            explanation="Accuracy on corrupted test data, averaged over kinds and severities.",
+        ),
+        Column(
+            "shifted_ece",
+            "shifted ECE",
+            lambda r: _mean(r.shifted, "ece"),
+            lower_is_better=True,
+            explanation="ECE on corrupted test data, averaged over kinds and severities.",
+        ),
+        Column(
+            "mean_corruption_error",
+            "mCE",
+            lambda r: _corruption_error(r, group),
+            lower_is_better=True,
+            explanation="Error on corrupted test data over that of the single network of the same seed, "
+            "averaged over kinds: below 1 is better than the single network.",
+        ),
+        Column(
+            "ood_auroc",
+            "OOD AUROC",
+            _ood,
+            lower_is_better=False,
+            explanation="How often data of another kind look more uncertain than test data, by entropy (or "
+            "variance), averaged over sets: 1 is perfect, 0.5 is chance.",
+        ),
+        _cost(group, "parameters", "params", "The number of parameters"),
+        _cost(group, "multiply_adds", "mult-adds", "The number of multiply-adds that one sample takes"),
+        _cost(group, "latency", "time", "The time that a batch of 32 takes, measured in turn"),
     ]
 
 
@@ -158,12 +198,18 @@ def _ood(one: Record) -> float:
     return next((value for value in known if not math.isnan(value)), math.nan)
 
 
-def _corruption_error(one: Record, records: Sequence[Record]) -> float:
-    """The mCE against the single network of the same seed; NaN where there is none."""
-    vanilla = next((r for r in records if r.method["kind"] == "single" and r.seed == one.seed), None)
-    if vanilla is None or not one.shifted or "accuracy" not in one.metrics:
+def _corruption_error(one: Record, group: Group) -> float:
+    """The mCE against the single network of the same seed; NaN where they were not measured alike."""
+    vanilla = next((run for run in _singles(group) if run.seed == one.seed), None)
+    if vanilla is None or not one.shifted or one.shifted.keys() != vanilla.shifted.keys():
+        return math.nan
+    if "accuracy" not in one.metrics or "accuracy" not in vanilla.metrics:
         return math.nan
     return mean_corruption_error(_shift_errors(one), _shift_errors(vanilla))
+
+
+def _singles(group: Group) -> tuple[Record, ...]:
+    return group.single.runs if group.single else ()
 
 
 def _shift_errors(one: Record) -> ShiftErrors:

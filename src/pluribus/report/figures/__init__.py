@@ -1,0 +1,30 @@
+"""Figures: each an information object that is tested, and its drawing.
+
+A new one needs its file with `read_…`, `draw_…` and `…_panel`, a place in `PANELS`, and a test.
+"""
+
+from collections.abc import Callable
+
+from pluribus.report.figures.drawing import Panel
+from pluribus.report.figures.intervals import intervals_panel
+from pluribus.report.figures.pareto import pareto_panel
+from pluribus.report.figures.reliability import reliability_panel
+from pluribus.report.figures.selective import selective_panel
+from pluribus.report.figures.separation import separation_panel
+from pluribus.report.figures.severity import severity_panel
+from pluribus.report.groups import Group
+
+PANELS: tuple[Callable[[Group], Panel | None], ...] = (
+    pareto_panel,
+    reliability_panel,
+    selective_panel,
+    separation_panel,
+    severity_panel,
+    intervals_panel,
+)
+"""In the order of the page."""
+
+
+def make_panels(group: Group) -> list[Panel]:
+    """The figures that a group has something to show in."""
+    return [panel for make in PANELS if group.entries and (panel := make(group))]

@@ -1,0 +1,81 @@
+"""Drawing: what all figures share, so that a configuration looks the same in each of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+COLOURS = (
+    *("#3b7dd8", "#d9720a", "#2a9d5c", "#d1495b", "#8e63ce"),
+    *("#1397a8", "#a8761c", "#c757a0", "#6b7f2a", "#7a7f8a"),
+)
+"""Readable on white and on black."""
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x", "pentagon", "hexagram")
+DASHES = ("solid", "dash", "dot", "dashdot")
+INSIDE, OUTSIDE, NEUTRAL = COLOURS[0], COLOURS[3], COLOURS[9]
+DIGITS = 4
+
+
+Figures = Mapping[tuple[str, ...], go.Figure]
+"""By the options chosen, in the order of the selectors."""
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A choice that the reader has: its name, and the options with the first one shown."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure of the page.
+
+    Args:
+        name: Of its files and its place on the page.
+        title: Its head.
+        caption: How to read it, in a sentence or two.
+        selectors: What the reader may choose.
+        figures: All that can be chosen.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figures: Figures
+    selectors: tuple[Selector, ...] = ()
+
+    @property
+    def first(self) -> go.Figure:
+        """What is shown before anything is chosen."""
+        return self.figures[tuple(selector.options[0] for selector in self.selectors)]
+
+
+def look(position: int) -> dict[str, Any]:
+    """Line and markers of the configuration at a position: another colour, then another dash and symbol."""
+    colour, again = COLOURS[position % len(COLOURS)], position // len(COLOURS)
+    return {
+        "line": {"color": colour, "dash": DASHES[again % len(DASHES)]},
+        "marker": {"color": colour, "symbol": SYMBOLS[position % len(SYMBOLS)], "size": 8},
+    }
+
+
+def figure(traces: Sequence[Any], x: str, y: str, **layout: Any) -> go.Figure:
+    """Traces with titled axes, without a template: the page brings its own colours."""
+    axes = {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
+    for name, settings in layout.pop("axes", {}).items():
+        axes[name] = axes.get(name, {}) | settings
+    return go.Figure(list(traces), {**axes, **layout, "template": None})
+
+
+def rounded(values: Sequence[float]) -> list[float]:
+    """Numbers short enough for a page that is sent around."""
+    return [float(f"{value:.{DIGITS}g}") for value in values]
+
+
+def diagonal(name: str) -> go.Scatter:
+    """The line on which both axes agree."""
+    line = {"color": NEUTRAL, "dash": "dash", "width": 1}
+    return go.Scatter(x=[0, 1], y=[0, 1], mode="lines", name=name, line=line, hoverinfo="skip")

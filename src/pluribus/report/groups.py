@@ -1,0 +1,120 @@
+"""Groups: records that answer one question, one network on one task, by configuration and seed."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pluribus import methods
+from pluribus.record import Record
+from pluribus.settings import snake_case
+
+UNTOLD = ("kind", "version", "seed")
+"""Settings that do not tell configurations apart."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One configuration: a method with its settings, trained in one way.
+
+    Args:
+        label: Its name; no other entry of the group has it.
+        runs: Its sound records, by seed.
+        failures: Those of runs that failed.
+    """
+
+    label: str
+    runs: tuple[Record, ...]
+    failures: tuple[Record, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The method."""
+        return str((self.runs or self.failures)[0].method["kind"])
+
+
+@dataclass(frozen=True)
+class Group:
+    """One network on one task.
+
+    Args:
+        task: Its name.
+        sizes: What the task holds.
+        network: What was made into ensembles.
+        entries: Configurations with at least one sound run, in the order they came.
+        lost: Those without.
+    """
+
+    task: str
+    sizes: str
+    network: str
+    entries: tuple[Entry, ...]
+    lost: tuple[Entry, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """`digits · cnn`."""
+        return f"{self.task} · {self.network}"
+
+    @property
+    def single(self) -> Entry | None:
+        """The yardstick: the network itself."""
+        return next((entry for entry in self.entries if entry.kind == "single"), None)
+
+    @property
+    def records(self) -> list[Record]:
+        """All sound ones."""
+        return [run for entry in self.entries for run in entry.runs]
+
+    @property
+    def failures(self) -> list[tuple[str, Record]]:
+        """Runs that failed, with the label of their configuration."""
+        return [(entry.label, run) for entry in (*self.entries, *self.lost) for run in entry.failures]
+
+
+def group_records(records: Sequence[Record]) -> list[Group]:
+    """Records by network and task, in the order they came."""
+    places: dict[tuple[str, str], list[Record]] = {}
+    for one in records:
+        places.setdefault((one.task, one.network), []).append(one)
+    return [_group(task, network, members) for (task, network), members in places.items()]
+
+
+def label(settings: dict[str, Any]) -> str:
+    """A method's name, with those of its settings that are not the usual ones, as one would write it."""
+    known = methods.__dict__.get(class_name(settings["kind"]))
+    usual = {field.name: field.default for field in fields(known)} if known else {}
+    unusual = {n: v for n, v in settings.items() if n not in UNTOLD and usual.get(n) != v}
+    shown = ", ".join(f"{name}={value}" for name, value in unusual.items())
+    return f"{settings['kind']}({shown})" if shown else str(settings["kind"])
+
+
+def class_name(kind: str) -> str:
+    """The class of a method's kind among all methods, or nothing."""
+    return next((name for name in methods.__all__ if snake_case(name) == kind), "")
+
+
+def _group(task: str, network: str, records: Sequence[Record]) -> Group:
+    differing = _differing([one.training for one in records])
+    found: dict[str, list[Record]] = {}
+    for one in records:
+        trained = [f"{name}={one.training.get(name)}" for name in differing]
+        found.setdefault(", ".join((label(one.method), *trained)), []).append(one)
+    entries = [
+        Entry(
+            name,
+            tuple(sorted((one for one in runs if not one.error), key=lambda one: one.seed)),
+            tuple(one for one in runs if one.error),
+        )
+        for name, runs in found.items()
+    ]
+    parts = re.fullmatch(r"Task\((.*?): (.*)\)", task, re.DOTALL)
+    name, sizes = parts.groups() if parts else (task, "")
+    sound, lost = (tuple(e for e in entries if bool(e.runs) is wanted) for wanted in (True, False))
+    return Group(name, sizes, network, sound, lost)
+
+
+def _differing(trainings: Sequence[dict[str, Any]]) -> list[str]:
+    """Settings of training, in order, that not all runs share."""
+    names = dict.fromkeys(name for one in trainings for name in one if name not in UNTOLD)
+    return [name for name in names if len({str(one.get(name)) for one in trainings}) > 1]
