@@ -1,0 +1,21 @@
+"""Puts the table of all metrics where a page asks for it: their rows stand in the code alone."""
+
+from typing import Any
+
+from pluribus.metrics import METRICS
+
+MARK = "<!-- metrics -->"
+HEAD = "| name | | range | what it says |\n|---|---|---|---|\n"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """What mkdocs calls with every page."""
+    return markdown.replace(MARK, HEAD + "\n".join(map(row, METRICS.values())))
+
+
+def row(metric: Any) -> str:
+    """A line of the table."""
+    better = "↑" if metric.direction == "higher" else "↓"
+    low, high = (f"{end:g}".replace("inf", "∞") for end in metric.range)
+    paper = f" *{metric.paper}.*" if metric.paper else ""
+    return f"| `{metric.name}` | {better} | {low} to {high} | {metric.explanation}{paper} |"
