@@ -19,13 +19,13 @@ RESULTS = [
     json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["runs"]
     for name in ("digits", "fashion_mnist")
 ]
-MEASURED = re.compile(r"\d\.\d{3} ± \d\.\d{3}")
+MEASURED = re.compile(r"\d\.\d{3}±\d\.\d{3}")
 
 
 def shown(runs):
     """Every number of a method's runs as pages show it: mean ± standard error over seeds."""
     columns = [[run[name] for run in runs] for name in runs[0]]
-    return {f"{fmean(values):.3f} ± {stdev(values) / math.sqrt(len(values)):.3f}" for values in columns}
+    return {f"{fmean(values):.3f}±{stdev(values) / math.sqrt(len(values)):.3f}" for values in columns}
 
 
 @pytest.mark.parametrize("page", [name for name, blocks in CODE.items() if blocks])
