@@ -18,4 +18,5 @@ def row(metric: Any) -> str:
     better = "↑" if metric.direction == "higher" else "↓"
     low, high = (f"{end:g}".replace("inf", "∞") for end in metric.range)
     paper = f" *{metric.paper}.*" if metric.paper else ""
-    return f"| `{metric.name}` | {better} | {low} to {high} | {metric.explanation}{paper} |"
+    name = metric.name.replace("_", "_<wbr>")  # may be broken there on a narrow screen
+    return f"| <code>{name}</code> | {better} | {low} to {high} | {metric.explanation}{paper} |"
