@@ -17,7 +17,7 @@ HELD_OUT = {"test": (1, 5), "validation": (0, 10)}
 class Sizes(TypedDict, total=False):
     """How much of each part a task keeps. Smaller parts hold the classes in the same proportions.
 
-    Keys:
+    Attributes:
         train: Training samples; all by default. The samples of other parts do not depend on it.
         validation: Validation samples, or 0; by default the published part, or a tenth of the training part.
         test: Test samples; by default the published part, or a fifth of all.

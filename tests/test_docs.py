@@ -1,0 +1,61 @@
+"""The site's code runs as it stands, its numbers are those that were measured, and its pages are in reach."""
+
+import json
+import math
+import re
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+
+from pluribus import methods
+from pluribus.settings import snake_case
+
+ROOT = Path(__file__).parent.parent
+PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md")}
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CODE = {name: list(BLOCK.finditer(text)) for name, text in PAGES.items()}
+RESULTS = [
+    json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["runs"]
+    for name in ("digits", "fashion_mnist")
+]
+MEASURED = re.compile(r"\d\.\d{3}±\d\.\d{3}")
+
+
+def shown(runs):
+    """Every number of a method's runs as pages show it: mean ± standard error over seeds."""
+    columns = [[run[name] for run in runs] for name in runs[0]]
+    return {f"{fmean(values):.3f}±{stdev(values) / math.sqrt(len(values)):.3f}" for values in columns}
+
+
+@pytest.mark.parametrize("page", [name for name, blocks in CODE.items() if blocks])
+def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    for block in CODE[page]:
+        lines_before = "\n" * PAGES[page][: block.start(1)].count("\n")  # an error names the line of the page
+        exec(compile(lines_before + block[1], page, "exec"), namespace)  # each goes on from the last one
+
+
+def test_every_method_page_has_code_that_runs():
+    for name in methods.__all__:
+        assert CODE[f"docs/methods/{snake_case(name)}.md"], name
+
+
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if MEASURED.search(text)])
+def test_measured_numbers_are_those_of_the_results(page):
+    known = {number for runs in RESULTS for of_method in runs.values() for number in shown(of_method)}
+    assert set(MEASURED.findall(PAGES[page])) <= known
+
+
+def test_measured_numbers_stand_in_the_row_of_their_method():
+    rows = re.findall(r"^\| `([^`]+)` \| (.*±.*)$", PAGES["docs/choosing.md"], re.MULTILINE)
+    assert {label for label, _ in rows} == set(RESULTS[0])
+    for label, cells in rows:
+        known = {number for runs in RESULTS if label in runs for number in shown(runs[label])}
+        assert set(MEASURED.findall(cells)) <= known, label
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_in_the_navigation(page):
+    assert f": {page.removeprefix('docs/')}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
