@@ -13,7 +13,7 @@ from statistics import fmean
 
 from pluribus import cli, record
 from pluribus.record import Record
-from pluribus.report.tables import label
+from pluribus.report.groups import label
 
 OUT = Path("pluribus_runs/compare")
 RESULT = Path(__file__).parent / "results" / "digits.json"

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import pluribus as pl
-from pluribus import cli
+from pluribus import cli, record
 from pluribus.methods import DeepEnsembles, MCDropout, Single
+from tests.report.records import classes, numbers
 
 QUICK = ["--task", "two_moons", "--option", "train=60", "--epochs", "2"]
 
@@ -62,6 +63,27 @@ def test_compare_prints_a_table_and_keeps_records(tmp_path):
     assert "mc_dropout" in printed
     assert "±" in printed
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 4
+    assert "mc_dropout(draws=2)" in (tmp_path / "report.html").read_text()
+
+
+def test_report_merges_runs_within_a_budget(tmp_path):
+    for name, runs in (("a", [classes(skill=1.0)]), ("b", [classes("deep_ensembles", skill=4.0), numbers()])):
+        for run in runs:
+            record.append(tmp_path / name, run)
+    printed = invoke("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "c")
+    assert "digits · cnn" in printed
+    assert "houses · mlp" in printed
+    assert "Take deep_<wbr>ensembles" in (tmp_path / "c" / "report.html").read_text()
+    invoke("report", tmp_path / "a", tmp_path / "b", "--budget", "parameters<=2x")
+    assert "Take single" in (tmp_path / "a" / "report.html").read_text()
+
+
+def test_compare_and_report_refuse_a_wrong_budget_first(tmp_path):
+    with pytest.raises(pl.SettingError, match="a budget limits"):
+        invoke("compare", *QUICK, "--budget", "money<=3x", "--out", tmp_path)
+    assert not (tmp_path / "records.jsonl").exists()
+    with pytest.raises(pl.SettingError, match="a budget limits"):
+        invoke("report", tmp_path, "--budget", "money<=3x")
 
 
 def test_a_trained_run_is_measured_and_predicts(tmp_path):
@@ -126,7 +148,7 @@ def test_a_users_own_module_and_task_are_compared(tmp_path, monkeypatch):
         "single,deep_ensembles",
     ]
     printed = invoke("compare", *options, "--epochs", 2, "--seeds", 1, "--workers", 1)
-    assert "my_own_code:build on mine" in printed
+    assert "mine · my_own_code:build" in printed
     assert (tmp_path / "pluribus_runs" / "compare" / "records.jsonl").exists()
 
 

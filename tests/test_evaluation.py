@@ -27,6 +27,11 @@ def test_classification_has_all_sections():
     assert one.cost["parameters_ratio"] == 1
     assert one.versions["torch"] == torch.__version__
     assert not evaluate(single, task, shifted=False).shifted
+    assert one.outcomes.columns["nll"].mean() == pytest.approx(one.metrics["nll"], rel=1e-5)
+    assert one.outcomes.ood["photographs"]["entropy"].shape == (600,)
+    first = one.outcomes.gallery.index[0]
+    raw = task.scaling.invert(task.test.x)[first, 0]
+    assert (one.outcomes.gallery.pixels[0, ..., 0] == (raw * 255).round().numpy()).all()
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "point"])

@@ -78,3 +78,8 @@ def test_impossible_requests_are_refused():
         conformal_quantile(torch.ones(3), 1.0)
     with pytest.raises(InputError, match="needs validation samples"):
         conformal_quantile(torch.ones(0), 0.9)
+
+
+def test_without_a_mistake_no_temperature_is_best_and_nothing_is_changed():
+    prediction, _ = classified()
+    assert fit_temperature(prediction, prediction.labels) == 1.0

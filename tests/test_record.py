@@ -1,11 +1,14 @@
 """Records: one line each, never torn, the last of each key counts."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pluribus import CheckpointError
-from pluribus.record import FILE, Record, append, key_of, read
+from pluribus.outcomes import Outcomes
+from pluribus.record import FILE, OUTCOMES, Record, append, key_of, read
 
 
 def one(key: str = "a", **changes) -> Record:
@@ -35,6 +38,20 @@ def test_the_last_record_of_a_key_counts(tmp_path):
     append(tmp_path, one(error="failed"))
     append(tmp_path, one(metrics={"nll": 1.0}))
     assert [record.error for record in read([tmp_path])] == [""]
+
+
+def test_outcomes_lie_beside_the_records_and_are_read_when_asked_for(tmp_path):
+    append(tmp_path, replace(one(), outcomes=Outcomes({"nll": np.array([0.5, 2.0])}, {})))
+    assert "outcomes" not in (tmp_path / FILE).read_text()
+    assert read([tmp_path])[0].outcomes is None
+    assert read([tmp_path], outcomes=True)[0].outcomes.columns["nll"].tolist() == [0.5, 2.0]
+
+
+def test_missing_and_damaged_outcomes_leave_the_record(tmp_path):
+    append(tmp_path, one("a"))
+    append(tmp_path, replace(one("b"), outcomes=Outcomes({}, {})))
+    (tmp_path / OUTCOMES / "b.npz").write_bytes(b"torn")
+    assert [(run.key, run.outcomes) for run in read([tmp_path], outcomes=True)] == [("a", None), ("b", None)]
 
 
 def test_keys_follow_from_settings_alone():

@@ -35,7 +35,12 @@ def with_temperature(prediction: CategoricalPrediction, temperature: float) -> C
 
 
 def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
-    """The temperature in [1/64, 64] with the least negative log-likelihood; 1 changes nothing."""
+    """The temperature in [1/64, 64] with the least negative log-likelihood; 1 changes nothing.
+
+    Where every label is right, the likelihood grows without end as the temperature falls to 0: 1 is returned.
+    """
+    if bool((prediction.labels == target).all()):
+        return 1.0
     logs = prediction.log_probabilities.double().clamp(min=-1e4)
 
     def loss(exponent: float) -> float:

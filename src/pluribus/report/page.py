@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
+from plotly.graph_objects import Figure
+from plotly.io import write_images
 from plotly.offline import get_plotlyjs
 
+from pluribus.errors import SettingError
 from pluribus.metrics import METRICS
 from pluribus.report.budget import Limit
 from pluribus.report.figures import make_panels
@@ -19,8 +22,9 @@ from pluribus.report.figures.reliability import ALL
 from pluribus.report.gallery import Picture, Wall, read_wall
 from pluribus.report.gaps import gaps
 from pluribus.report.groups import Group
-from pluribus.report.recommendation import Recommendation, Rival, recommend
+from pluribus.report.recommendation import Recommendation, Rival, qualities, recommend
 from pluribus.report.tables import Cell, Column, Table, make_table
+from pluribus.settings import refuse
 
 FILE = "report.html"
 
@@ -51,6 +55,8 @@ def make_page(groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: s
         limits: The budget.
         metric: What to judge by where a group has it.
     """
+    if metric is not None and groups and not any(metric in qualities(group) for group in groups):
+        raise refuse("metric", f"one of {', '.join(qualities(groups[0]))}", metric)
     panels: dict[str, Panel] = {}
     sections = [_section(number, group, limits, metric, panels) for number, group in enumerate(groups)]
     assets = files("pluribus.report") / "assets"
@@ -92,24 +98,29 @@ def write_page(
 
 def write_figures(folder: Path, groups: Sequence[Group]) -> list[Path]:
     """Every figure as it is first shown, as PNG and SVG; needs kaleido and a Chromium."""
-    written = []
+    folder.mkdir(parents=True, exist_ok=True)
+    written, drawn = [], []
     for number, group in enumerate(groups):
         stem = f"{number}-" if len(groups) > 1 else ""
         for panel in make_panels(group):
+            first = Figure(panel.first).update_layout(template="plotly_white", legend={"orientation": "h"})
             for ending in ("png", "svg"):
-                path = folder / f"{stem}{panel.name}.{ending}"
-                folder.mkdir(parents=True, exist_ok=True)
-                panel.first.update_layout(template="plotly_white").write_image(
-                    path, width=800, height=500, scale=2
-                )
-                written.append(path)
+                drawn.append(first)
+                written.append(folder / f"{stem}{panel.name}.{ending}")
+    try:
+        write_images(fig=drawn, file=written, width=800, height=500, scale=2)
+    except Exception as error:  # kaleido has many errors, for one that is missing among them
+        raise SettingError(
+            f"figures are drawn by kaleido in a Chromium or Chrome, however: {error} "
+            "Install pluribus[figures] and a browser, or look at the page."
+        ) from error
     return written
 
 
 def _section(
     number: int, group: Group, limits: tuple[Limit, ...], metric: str | None, panels: dict[str, Panel]
 ) -> str:
-    found = recommend(group, limits, metric)
+    found = recommend(group, limits, metric if metric in qualities(group) else None)
     wall = read_wall(found.choice) if found.choice else None
     table = make_table(group)
     own = {f"{panel.name}-{number}": panel for panel in make_panels(group)}

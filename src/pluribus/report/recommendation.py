@@ -184,8 +184,13 @@ def _trust(entry: Entry) -> list[str]:
     return []
 
 
+def qualities(group: Group) -> dict[str, Column]:
+    """What configurations of a group can be judged by."""
+    return {column.name: column for column in columns_of(group) if not column.is_cost}
+
+
 def _judge(group: Group, metric: str | None) -> Column | None:
-    columns = {column.name: column for column in columns_of(group) if not column.is_cost}
+    columns = qualities(group)
     if metric is None:
         return next((columns[name] for name in JUDGES if name in columns), None)
     if metric not in columns:

@@ -1,5 +1,6 @@
 """Drawing: what all figures share, so that a configuration looks the same in each of them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,9 +71,15 @@ def figure(traces: Sequence[Any], x: str, y: str, **layout: Any) -> go.Figure:
     return go.Figure(list(traces), {**axes, **layout, "template": None})
 
 
-def rounded(values: Sequence[float]) -> list[float]:
-    """Numbers short enough for a page that is sent around."""
-    return [float(f"{value:.{DIGITS}g}") for value in values]
+def rounded(values: Sequence[float]) -> list[float | None]:
+    """Numbers short enough for a page that is sent around; a gap where a number is not finite."""
+    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]
+
+
+def bars(errors: Sequence[float]) -> dict[str, Any]:
+    """Standard errors as thin bars; none where they are not known."""
+    known = [error if math.isfinite(error) else 0.0 for error in errors]
+    return {"type": "data", "array": rounded(known), "thickness": 1}
 
 
 def diagonal(name: str) -> go.Scatter:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from pluribus.report.figures.drawing import NEUTRAL, Panel, Selector, figure, look, rounded
+from pluribus.report.figures.drawing import NEUTRAL, Panel, Selector, bars, figure, look, rounded
 from pluribus.report.groups import Entry, Group
 from pluribus.report.tables import Cell, Column, columns_of
 
@@ -73,8 +73,8 @@ def draw_pareto(info: Pareto) -> go.Figure:
         go.Scatter(
             x=rounded([point.cost.mean]),
             y=rounded([point.quality.mean]),
-            error_x={"type": "data", "array": [_error(point.cost)], "thickness": 1},
-            error_y={"type": "data", "array": [_error(point.quality)], "thickness": 1},
+            error_x=bars([point.cost.error]),
+            error_y=bars([point.quality.error]),
             mode="markers",
             marker=look(point.position)["marker"] | {"size": 12},
             name=point.label,
@@ -117,7 +117,3 @@ def _undominated(label: str, cells: dict[str, tuple[Cell, Cell]], quality: Colum
         if better and not worse:
             return False
     return True
-
-
-def _error(cell: Cell) -> float:
-    return 0.0 if math.isnan(cell.error) else rounded([cell.error])[0]

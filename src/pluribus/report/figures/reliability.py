@@ -124,8 +124,8 @@ def reliability_panel(group: Group) -> Panel | None:
 def _without_few(curve: Curve) -> Curve:
     """Bins of a few samples say nothing and catch the eye; all are kept where all are small."""
     kept = [place for place, count in enumerate(curve.counts) if count > FEW] or range(len(curve.counts))
-    said, seen, counts = (tuple(v[i] for i in kept) for v in (curve.said, curve.seen, curve.counts))
-    return replace(curve, said=said, seen=seen, counts=counts)
+    said, seen = (tuple(values[place] for place in kept) for values in (curve.said, curve.seen))
+    return replace(curve, said=said, seen=seen, counts=tuple(curve.counts[place] for place in kept))
 
 
 def _sizes(counts: tuple[int, ...]) -> list[int]:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from pluribus.metrics import METRICS
 from pluribus.record import Record
-from pluribus.report.figures.drawing import Figures, Panel, Selector, figure, look, rounded
+from pluribus.report.figures.drawing import Figures, Panel, Selector, bars, figure, look, rounded
 from pluribus.report.groups import Group
 from pluribus.report.tables import Cell, summarise
 
@@ -42,11 +42,7 @@ def draw_declines(declines: tuple[Decline, ...], metric: str) -> go.Figure:
         go.Scatter(
             x=list(one.severities),
             y=rounded([cell.mean for cell in one.cells]),
-            error_y={
-                "type": "data",
-                "array": [0 if math.isnan(c.error) else rounded([c.error])[0] for c in one.cells],
-                "thickness": 1,
-            },
+            error_y=bars([cell.error for cell in one.cells]),
             mode="lines+markers",
             name=one.label,
             hovertemplate=f"%{{y:.3f}} at severity %{{x}}<extra>{one.label}</extra>",

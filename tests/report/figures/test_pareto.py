@@ -1,0 +1,71 @@
+"""Pareto: who is on the front, and what a point says."""
+
+import math
+
+from pluribus.report.figures.pareto import draw_pareto, pareto_panel, read_pareto
+from pluribus.report.tables import columns_of
+from tests.report.records import classes, only_group
+
+
+def column(group, name):
+    return next(one for one in columns_of(group) if one.name == name)
+
+
+def group():
+    return only_group(
+        classes(skill=0.8),
+        classes("batch_ensemble", skill=0.5),
+        classes("deep_ensembles", skill=1.6),
+        classes("mimo", skill=1.2),
+    )
+
+
+def read(quality, cost="multiply_adds"):
+    found = group()
+    return read_pareto(found, column(found, quality), column(found, cost))
+
+
+def test_the_front_is_what_nothing_beats_in_both():
+    assert [point.label for point in read("nll").front] == ["single", "mimo", "deep_ensembles"]
+    assert [point.label for point in read("accuracy").front] == ["single", "mimo", "deep_ensembles"]
+
+
+def test_equals_are_both_on_the_front():
+    found = only_group(classes(), classes("mc_dropout"))
+    found.entries[1].runs[0].metrics["nll"] = found.entries[0].runs[0].metrics["nll"]
+    info = read_pareto(found, column(found, "nll"), column(found, "parameters"))
+    assert [point.on_front for point in info.points] == [True, True]
+
+
+def test_what_has_no_number_is_left_out():
+    found = group()
+    found.entries[0].runs[0].metrics["nll"] = math.nan
+    info = read_pareto(found, column(found, "nll"), column(found, "parameters"))
+    assert "single" not in [point.label for point in info.points]
+    assert [point.position for point in info.points] == [1, 2, 3]
+
+
+def test_a_point_tells_its_settings_and_all_its_numbers():
+    run = classes("deep_ensembles")
+    run.method["members"] = 7
+    found = only_group(run)
+    (point,) = read_pareto(found, column(found, "nll"), column(found, "parameters")).points
+    assert "deep_ensembles(members=7)<br>members: 7<br>Accuracy: " in point.details
+    assert "params ×: 4.00" in point.details
+
+
+def test_the_drawing_shows_every_point_and_the_front():
+    info = read("nll")
+    drawn = draw_pareto(info)
+    assert [trace.name for trace in drawn.data] == ["front", *(point.label for point in info.points)]
+    assert drawn.data[0].x == (1.0, 2.0, 4.0)
+    assert drawn.layout.xaxis.title.text == "mult-adds ×"
+    assert drawn.layout.yaxis.title.text == "NLL (lower is better)"
+
+
+def test_every_quality_meets_every_cost():
+    panel = pareto_panel(group())
+    qualities, costs = (selector.options for selector in panel.selectors)
+    assert (qualities[0], costs[0]) == ("NLL", "mult-adds ×")
+    assert set(panel.figures) == {(quality, cost) for quality in qualities for cost in costs}
+    assert pareto_panel(only_group(classes(cost={}))) is None

@@ -1,0 +1,42 @@
+"""Separation: shares of samples by strangeness, and the AUROC that records know."""
+
+import numpy as np
+import pytest
+
+from pluribus.report.figures.separation import draw_separation, read_separation, separation_panel
+from tests.report.records import classes, numbers, only_group
+
+
+def test_shares_sum_to_one_and_order_follows_strangeness():
+    run = classes(skill=6.0)
+    info = read_separation(only_group(run).entries[0], "noise", "entropy")
+    assert sum(info.inside) == pytest.approx(1)
+    assert sum(info.outside) == pytest.approx(1)
+    assert np.dot(info.centres, info.outside) > np.dot(info.centres, info.inside)
+    assert info.auroc.mean == pytest.approx(run.ood["noise"]["auroc_entropy"])
+
+
+def test_a_constant_score_still_has_bins():
+    run = classes()
+    run.outcomes.scores["entropy"][:] = 0
+    run.outcomes.ood["noise"]["entropy"][:] = 0
+    info = read_separation(only_group(run).entries[0], "noise", "entropy")
+    assert sum(info.inside) == pytest.approx(1)
+
+
+def test_the_drawing_names_both_sets_and_the_auroc():
+    info = read_separation(only_group(classes(), classes(seed=1)).entries[0], "noise", "max_logit")
+    drawn = draw_separation(info, "noise", "max_logit")
+    assert [trace.name for trace in drawn.data] == ["test data", "noise"]
+    assert drawn.layout.title.text == f"AUROC {info.auroc.show(3)}"
+    assert "±" in drawn.layout.title.text
+    assert drawn.layout.xaxis.title.text == "Strangeness: max logit"
+
+
+def test_the_panel_offers_configurations_sets_and_criteria():
+    panel = separation_panel(only_group(classes(), classes("mc_dropout")))
+    labels, sets, criteria = (selector.options for selector in panel.selectors)
+    assert (labels, sets, criteria[0]) == (("single", "mc_dropout"), ("noise",), "entropy")
+    assert len(panel.figures) == 2 * 5
+    assert separation_panel(only_group(numbers())) is None
+    assert separation_panel(only_group(classes(outcomes=None))) is None

@@ -1,0 +1,102 @@
+"""Recommendations: the best within the budget, and honest words about it."""
+
+import math
+from dataclasses import replace
+
+from pytest import raises
+
+from pluribus.errors import SettingError
+from pluribus.report.budget import parse_budget
+from pluribus.report.recommendation import recommend
+from tests.report.records import classes, failed, numbers, only_group
+
+SEEDS = range(3)
+
+
+def three():
+    """The single network is worst, the deep ensemble best and dearest, dropout between them and cheap."""
+    return only_group(
+        *(classes(seed=seed, skill=1.0) for seed in SEEDS),
+        *(classes("deep_ensembles", seed, 4.0) for seed in SEEDS),
+        *(classes("mc_dropout", seed, 2.5) for seed in SEEDS),
+    )
+
+
+def said(found):
+    return " ".join(found.sentences)
+
+
+def test_the_best_quality_is_recommended_with_its_numbers():
+    found = recommend(three())
+    assert found.choice.label == "deep_ensembles"
+    assert found.title == "Take deep_ensembles"
+    assert [rival.entry.label for rival in found.rivals] == ["mc_dropout", "single"]
+    assert not any(rival.gap.within_noise for rival in found.rivals)
+    quality = found.judge.cell(found.choice).show(3)
+    assert f"lowest NLL: {quality} (mean over 3 seeds)" in said(found)
+    assert "more than chance makes" in said(found)
+    assert "It costs 4.00 × the parameters and 4.00 × the multiply-adds" in said(found)
+    assert "% sure on average and right in" in said(found)
+
+
+def test_a_budget_leaves_out_what_is_too_dear():
+    found = recommend(three(), parse_budget("multiply_adds<=1.5x,parameters<=2x"))
+    assert found.choice.label == "mc_dropout"
+    assert "within the budget, multiply-adds ≤ 1.5 × and parameters ≤ 2 ×" in said(found)
+    assert "Beyond the budget: deep_ensembles (multiply-adds 4 ×, parameters 4 ×)" in said(found)
+
+
+def test_a_budget_that_nothing_keeps_says_so():
+    found = recommend(three(), parse_budget("parameters<=0.5x"))
+    assert found.choice is None
+    assert found.title == "Nothing to recommend"
+    assert "Nothing fits the budget, parameters ≤ 0.5 ×." in said(found)
+    assert "single (parameters 1 ×)" in said(found)
+
+
+def test_what_is_not_known_to_keep_the_budget_is_beyond_it():
+    group = only_group(classes(), classes("mc_dropout", skill=3.0, cost={}))
+    found = recommend(group, parse_budget("parameters<=2x"))
+    assert found.choice.label == "single"
+    assert "mc_dropout (parameters not known)" in said(found)
+
+
+def test_a_difference_within_noise_is_called_chance_and_the_cheaper_one_named():
+    alike = [classes("deep_ensembles", seed, 2.001) for seed in SEEDS]
+    for run, other in zip(alike, [classes(seed=seed) for seed in SEEDS], strict=True):
+        run.outcomes.columns.update(other.outcomes.columns)
+        run.metrics["nll"] = other.metrics["nll"] - 1e-6
+    found = recommend(only_group(*(classes(seed=seed) for seed in SEEDS), *alike))
+    assert found.title == "Take deep_ensembles; single may be as good"
+    assert "which may be chance" in said(found)
+    assert "take single (1.00 × the parameters and 1.00 × the multiply-adds)" in said(found)
+
+
+def test_the_user_may_judge_by_another_metric():
+    group = only_group(classes(skill=1.0), classes("mc_dropout", skill=4.0))
+    group.entries[0].runs[0].metrics["ece"] = 0.0
+    assert recommend(group, metric="ece").choice.label == "single"
+    assert recommend(group).choice.label == "mc_dropout"
+    with raises(SettingError, match=r"are judged by accuracy, nll.*however: 'elo'"):
+        recommend(group, metric="elo")
+
+
+def test_missing_numbers_and_outcomes_are_said():
+    group = only_group(classes(), replace(classes("mc_dropout", skill=3.0), outcomes=None))
+    assert "Whether it beats single is not known" in said(recommend(group))
+    without = classes("mc_dropout", skill=9.0)
+    without.metrics["nll"] = math.nan
+    assert recommend(only_group(classes(), without)).choice.label == "single"
+    assert recommend(only_group(failed())).sentences == ("No run has succeeded.",)
+    assert recommend(only_group(classes(metrics={}))).choice is None
+
+
+def test_one_configuration_and_one_seed_are_said():
+    assert "It is the only configuration that was run: NLL" in said(recommend(only_group(classes())))
+    assert "(one seed)" in said(recommend(only_group(classes())))
+
+
+def test_regression_is_judged_by_density_and_trusted_by_intervals():
+    found = recommend(only_group(numbers(noise=2.0), numbers("mc_dropout", noise=0.5)))
+    assert (found.judge.name, found.choice.label) == ("gaussian_nll", "mc_dropout")
+    assert "Its 95 % intervals hold 9" in said(found)
