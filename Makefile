@@ -55,6 +55,7 @@ format: setup
 benchmarks: setup
 	$(BIN)/python benchmarks/stacking.py
 	$(BIN)/python benchmarks/digits.py
+	$(BIN)/python benchmarks/report_page.py
 	$(BIN)/python benchmarks/fashion_mnist.py
 
 clean:
