@@ -165,6 +165,7 @@ def test_the_numbers_of_a_figure_can_be_read(opened):
     page = opened()
     card = page.locator("#group-0 .card", has_text="What if it may abstain").first
     card.locator("summary").click()
+    card.locator("details table tbody tr").first.wait_for()
     assert card.locator("details table tbody tr").count() == 20 * len(KINDS)
 
 
