@@ -24,7 +24,8 @@ from pluribus.comparison import compare
 from pluribus.data import load_task
 from pluribus.methods import DeepEnsembles, Single
 from pluribus.record import Record
-from pluribus.report.tables import label, make_table, print_table
+from pluribus.report.groups import group_records, label
+from pluribus.report.tables import make_table, print_table
 from pluribus.training import Training
 
 RESULT = Path(__file__).parent / "results" / "fashion_mnist.json"
@@ -58,7 +59,8 @@ def main() -> None:
         workers=2,
         shifted=False,
     )
-    print_table(make_table(records), "cnn on fashion_mnist")
+    (group,) = group_records(records)
+    print_table(make_table(group), group.title)
     runs = {label(m.to_dict()): [numbers(r) for r in records if r.method == m.to_dict()] for m in methods}
     means = {name: {k: sum(r[k] for r in rs) / len(rs) for k in rs[0]} for name, rs in runs.items()}
     single, deep = means.values()
