@@ -234,7 +234,7 @@ def test_frozen_tensors_must_be_the_same_in_all_files(tmp_path):
     one = pl.from_checkpoints(frozen_trunk(), written([first, second], tmp_path)).eval()
     assert_close(one(x), torch.stack([first.eval()(x), second.eval()(x)]))
     with pytest.raises(
-        CheckpointError, match=r"must be equal in all files, however: 0.weight differs\. Unfreeze"
+        CheckpointError, match=r"must be equal in all members, however: 0.weight differs\. Unfreeze"
     ):
         pl.from_checkpoints(frozen_trunk(), written([first, frozen_trunk()], tmp_path))
 
@@ -273,3 +273,51 @@ def test_files_that_do_not_fit_are_refused_by_name(name, tmp_path):
 def test_paths_must_be_a_list(paths):
     with pytest.raises(CheckpointError, match="a list of at least one file, however: "):
         pl.from_checkpoints(mlp(), paths)
+
+
+@pytest.mark.parametrize("build", [mlp, batch_norm_mlp, tied_linears, CustomMatmul])
+def test_packed_models_are_members_in_their_order(build):
+    models = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        models.append(double(build).eval())
+        for name in models[-1].state_dict().keys() & dict(models[-1].named_buffers()).keys():
+            models[-1].state_dict()[name].add_(seed)
+    ensemble = pl.pack(models, example=X).eval()
+    for row, member in enumerate(models):
+        assert_close(ensemble(X)[row], member(X))
+        assert_close(ensemble.member(row)(X), member(X))
+
+
+def test_packed_models_are_copied():
+    models = [double(mlp) for _ in range(2)]
+    before = [parameter.clone() for model in models for parameter in model.parameters()]
+    ensemble = pl.pack(models)
+    ensemble.loss(X, Y).backward()
+    torch.optim.SGD(ensemble.parameters(), lr=1.0).step()
+    after = [parameter for model in models for parameter in model.parameters()]
+    assert_close(after, [*map(nn.Parameter, before)], rtol=0, atol=0)
+    assert all(parameter.grad is None for parameter in after)
+
+
+def test_only_models_of_one_architecture_are_packed():
+    with pytest.raises(pl.InputError, match=r"however: 1 is ReLU\(\) in the first and Tanh\(\) in number 1"):
+        pl.pack([nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Sequential(nn.Linear(3, 2), nn.Tanh())])
+    with pytest.raises(pl.InputError, match=r"out_features=2.*out_features=4"):
+        pl.pack([nn.Linear(3, 2), nn.Linear(3, 4)])
+    with pytest.raises(pl.InputError, match="at least one module"):
+        pl.pack([])
+    with pytest.raises(pl.InputError, match="a list of modules, however: Linear"):
+        pl.pack(nn.Linear(3, 2))
+    models = [CustomMatmul(), CustomMatmul()]
+    models[1].shift.add_(1)
+    with pytest.raises(pl.InputError, match=r"not saved are shared.*however: shift differs in number 1"):
+        pl.pack(models)
+    with pytest.raises(CheckpointError, match="frozen tensors are shared"):
+        pl.pack([frozen_trunk(), frozen_trunk().requires_grad_(False).apply(_shift)])
+
+
+@torch.no_grad()
+def _shift(layer):
+    for parameter in layer.parameters(recurse=False):
+        parameter.add_(1)

@@ -14,7 +14,7 @@ from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError, SettingError
 from pluribus.execution.cost import Cost, cost
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
-from pluribus.loading import from_checkpoints, load
+from pluribus.loading import from_checkpoints, load, pack
 from pluribus.method import Method
 from pluribus.prediction import Prediction
 from pluribus.version import VERSION
@@ -40,4 +40,5 @@ __all__ = [
     "cost",
     "from_checkpoints",
     "load",
+    "pack",
 ]

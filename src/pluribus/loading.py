@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pluribus.checkpoint import SETTINGS, read_folder, read_tensors
 from pluribus.convert import assemble, convert
 from pluribus.ensemble import Ensemble
-from pluribus.errors import CheckpointError
+from pluribus.errors import CheckpointError, InputError
 from pluribus.likelihood import Likelihood
 from pluribus.method import Choice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
@@ -77,14 +77,73 @@ def from_checkpoints(
     if not files:
         raise CheckpointError(f"paths must be a list of at least one file, however: {paths!r}.")
     network = Network(model)
-    method = DeepEnsembles(members=len(files), start="copy")
-    ensemble = convert(network.module, method, likelihood, example=example, output=output)
-    expected = {name: tensor for name, tensor in network.tensors().items() if name in network.persistent()}
     states = [_first_names(_plain(read_tensors(path), network), network, path) for path in files]
     for state, path in zip(states, files, strict=True):
-        _check_fit(expected, state, path)
-    _fill(ensemble, states)
-    return ensemble
+        _check_fit(_saved(network), state, path)
+    method = DeepEnsembles(members=len(files), start="copy")
+    return _filled(convert(network.module, method, likelihood, example=example, output=output), states)
+
+
+def pack(
+    models: Sequence[nn.Module],
+    likelihood: str | Likelihood = "categorical",
+    *,
+    example: Any = None,
+    output: Output = None,
+) -> Ensemble:
+    """One ensemble of networks that are already trained; they are copied and not touched.
+
+    Args:
+        models: At least one, of one architecture. They become members in this order.
+        likelihood: As for `convert`.
+        example: As for `convert`.
+        output: As for `convert`.
+
+    Example:
+        >>> models = [torch.nn.Linear(3, 2) for _ in range(4)]
+        >>> ensemble = pluribus.pack(models)
+        >>> torch.equal(ensemble(torch.ones(5, 3))[2], models[2](torch.ones(5, 3)))
+        True
+    """
+    if isinstance(models, nn.Module) or not isinstance(models, Iterable):
+        raise InputError(f"models must be a list of modules, however: {type(models).__name__}.")
+    networks = [Network(model) for model in models]
+    if not networks:
+        raise InputError("models must be at least one module, however: there is none.")
+    for position, network in enumerate(networks[1:], 1):
+        _check_alike(networks[0], network, position)
+    method = DeepEnsembles(members=len(networks), start="copy")
+    ensemble = convert(networks[0].module, method, likelihood, example=example, output=output)
+    return _filled(ensemble, [_saved(network) for network in networks])
+
+
+def _check_alike(first: Network, other: Network, position: int) -> None:
+    """Refuses another architecture, and another value of what members share because no file holds it."""
+    expected, came = _layers(first.module), _layers(other.module)
+    odd = sorted(name for name in expected.keys() | came.keys() if expected.get(name) != came.get(name))
+    if odd:
+        raise InputError(
+            f"models must be of one architecture, however: {odd[0] or 'the network itself'} is "
+            f"{expected.get(odd[0])} in the first and {came.get(odd[0])} in number {position}."
+        )
+    _check_fit(_saved(first), _saved(other), f"model {position}")
+    own = other.tensors()
+    for name in sorted(first.tensors().keys() - first.persistent()):
+        if name not in own or not torch.equal(first.tensors()[name], own[name]):
+            raise InputError(
+                f"buffers that are not saved are shared and must be equal in all models, however: {name} "
+                f"differs in number {position}. Register it with persistent=True."
+            )
+
+
+def _saved(network: Network) -> dict[str, Tensor]:
+    """The tensors that a file of weights holds, by first name."""
+    return {name: tensor for name, tensor in network.tensors().items() if name in network.persistent()}
+
+
+def _layers(module: nn.Module) -> dict[str, str]:
+    """What is where, with the settings that layers tell of themselves."""
+    return {name: f"{type(layer).__name__}({layer.extra_repr()})" for name, layer in module.named_modules()}
 
 
 def _plain(state: dict[str, Tensor], network: Network) -> dict[str, Tensor]:
@@ -110,17 +169,19 @@ def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path
     return found
 
 
-def _fill(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> None:
+def _filled(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> Ensemble:
+    """The ensemble with one state for each member."""
     with torch.no_grad():
         for name, target in ensemble.state_dict().items():
             _, tree, own = name.split(".", 2)
             values = [state[own].to(target) for state in states]
             if tree == "shared" and not all(torch.equal(value, values[0]) for value in values):
                 raise CheckpointError(
-                    f"frozen tensors are shared and must be equal in all files, however: {own} differs. "
+                    f"frozen tensors are shared and must be equal in all members, however: {own} differs. "
                     "Unfreeze it with model.requires_grad_(True)."
                 )
             target.copy_(torch.stack(values) if tree == "own" else values[0])
+    return ensemble
 
 
 def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) -> list[Choice]:
