@@ -13,6 +13,8 @@ from pluribus.network.widths import Group, Widths
 
 Key = tuple[type, str]
 """A class of modules and one of its attributes: decided alike for all of them."""
+Values = list[tuple[Any, Any]]
+"""Objects that have an attribute, each with its new value."""
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 NORM_SIZES = ("num_features", "num_channels", "normalized_shape")
 
@@ -95,9 +97,11 @@ def _changes(widths: Widths, node: Node, sizes: Mapping[Group, int]) -> Iterator
 
 def candidates(
     module: nn.Module, seen: Mapping[str, Mapping[int, set[int]]]
-) -> tuple[dict[Key, dict[nn.Module, Any]], set[Key]]:
-    """The attributes that may have to change, with new values, and those of which it is not certain."""
-    found: dict[Key, dict[nn.Module, Any]] = defaultdict(dict)
+) -> tuple[dict[Key, Values], set[Key]]:
+    """The attributes that may have to change, with new values by the object that has them, and those
+    of which it is not certain.
+    """
+    found: dict[Key, Values] = defaultdict(list)
     doubtful: set[Key] = set()
     for name, layer in module.named_modules():
         changes = seen.get(name, {})
@@ -109,10 +113,23 @@ def candidates(
                 continue
             new, certain = _changed(value, changes)
             if new != value:
-                found[type(layer), attribute][layer] = new
+                found[type(layer), attribute].append((layer, new))
                 if not certain:
                     doubtful.add((type(layer), attribute))
     return found, doubtful
+
+
+def configured(module: nn.Module, seen: Mapping[str, Mapping[int, set[int]]]) -> dict[Key, Values]:
+    """The like in the config of a Hugging Face model, which its code may read."""
+    config = getattr(module, "config", None)
+    found: dict[Key, Values] = {}
+    for attribute, value in vars(config).items() if hasattr(config, "to_dict") else ():
+        listed = isinstance(value, list)
+        new, _ = _changed(tuple(value) if listed else value, seen.get("", {}))
+        new = list(new) if listed else new
+        if new != value and not attribute.startswith("_"):
+            found[type(config), attribute] = [(config, new)]
+    return found
 
 
 def _is_own(layer: nn.Module, attribute: str) -> bool:
@@ -132,7 +149,7 @@ def _changed(value: Any, changes: Mapping[int, set[int]]) -> tuple[Any, bool]:
         return (others[0], changes[value] == {others[0]}) if others else (value, True)
     if type(value) is float and 0 < value < 1:
         size = round(value**-2)  # as the scale of attention
-        if value == size**-0.5:
-            new, certain = _changed(size, changes)
-            return (new**-0.5 if new != size else value), certain
+        others = sorted(changes.get(size, set()) - {size})
+        if value == size**-0.5 and others:
+            return others[0] ** -0.5, True
     return value, True

@@ -75,7 +75,7 @@ class Channels:
 
     def unify(self, one: Tensor, other: Tensor) -> None:
         """Makes the channels of two labels one, entry by entry."""
-        shape = torch.broadcast_shapes(one.shape, other.shape)
+        shape = torch.broadcast_shapes(one.shape, other.shape)  # type: ignore[no-untyped-call]
         one, other = (label.expand(shape).reshape(-1) for label in (one, other))
         met = (one >= 0) & (other >= 0)
         one, other = one[met], other[met]

@@ -24,7 +24,8 @@ def _names(*lines: str) -> frozenset[str]:
 MOVES = _names(
     "view reshape _unsafe_view unflatten flatten permute transpose t numpy_T mT matrix_H adjoint squeeze",
     "unsqueeze slice select narrow split split_with_sizes chunk tensor_split unbind expand expand_as view_as",
-    "repeat repeat_interleave roll flip movedim swapaxes pixel_shuffle pixel_unshuffle channel_shuffle unfold",
+    "repeat repeat_interleave roll flip movedim swapaxes pixel_shuffle pixel_unshuffle channel_shuffle",
+    "unfold",
 )
 RESHAPES = _names("view reshape _unsafe_view unflatten view_as")
 MIXES = _names("softmax log_softmax cumsum")
@@ -74,6 +75,8 @@ class Flow:
     """The channels of all values of a graph.
 
     Attributes:
+        held: How many channels there were when only parameters and buffers had some; all others
+            belong to tensors that the code creates.
         channels: The classes of channels.
         values: By node, the labels of what it computes.
         splits: Labels whose axes but the last must stay, such as heads and groups.
@@ -85,6 +88,7 @@ class Flow:
     values: dict[Node, Any] = field(default_factory=dict)
     splits: list[Tensor] = field(default_factory=list)
     mixed: list[tuple[Tensor, Operation]] = field(default_factory=list)
+    held: int = 1
 
     def run(self, graph_module: GraphModule, inputs: Sequence[Any]) -> Any:
         """Follows a graph from the labels of its inputs to those of its outputs."""
@@ -158,16 +162,22 @@ class Flow:
             return self.pool(tensors[0], shape)
         if torch.Tag.pointwise in getattr(node.target, "tags", ()) or operator in ELEMENTWISE:
             return self.elementwise(tensors, shape)
-        if any(one.labels for one in tensors):
+        if any(self._released(one).labels for one in tensors):
             raise self.refuse(operation)
         return _plain(shape)
 
-    def refuse(self, operation: Operation) -> ConversionError:
-        """What an operator without a rule raises."""
+    def _released(self, value: Labelled) -> Labelled:
+        """The value with fixed sizes where no parameter's channels are concerned."""
+        for label in value.labels:
+            if not (self.channels.find(label).clamp(max=self.held) % self.held).any():
+                self.channels.fix(label)
+        return self.channels.labelled(value.shape, value.labels)
+
+    def refuse(self, operation: Operation, why: str = "of which no rule is known") -> ConversionError:
+        """What an operator raises after which widths cannot be told."""
         return ConversionError(
-            f"the widths of a network must be readable from its operators, however: "
-            f"{place(operation)} runs {operation.operator}, and what that does to channels is not known. "
-            + REMEDY
+            "the widths of a network must be readable from its operators, however: "
+            f"{place(operation)} runs {operation.operator}, {why}. {REMEDY}"
         )
 
     def _move(self, operation: Operation, value: Labelled, shape: Any) -> Any:
@@ -187,6 +197,12 @@ class Flow:
             self.channels.labelled(one, labels)
             for one, labels in zip(shape if several else [shape], parts, strict=True)
         ]
+        for position, result in enumerate(results):
+            last = [varying(label)[-1] for label in result.labels]
+            if len(set(last)) < len(last):
+                results[position] = self._released(result)
+                if len(results[position].labels) > 1:
+                    raise self.refuse(operation, "which mixes two kinds of channels")
         if operation.operator in RESHAPES:
             self.splits += [label for result in results for label in result.labels]
         return results if several else results[0]

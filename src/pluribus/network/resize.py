@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from pluribus.errors import ConversionError, InputError
-from pluribus.network.attributes import Key, candidates, follow_tensors, sizes_seen
+from pluribus.network.attributes import Key, candidates, configured, follow_tensors, sizes_seen
 from pluribus.network.channels import Labelled
 from pluribus.network.flow import REMEDY, place, shapes
 from pluribus.network.graph import TORCH, read_graph
@@ -82,35 +83,35 @@ def slice_widths(widths: Widths, keep: Mapping[Group, Tensor]) -> nn.Module:
 def rebuilt(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Group, Tensor]) -> nn.Module:
     """A copy of the user's module with tensors and attributes of other sizes, proved to run."""
     seen = sizes_seen(widths, sizes)
-    first: ConversionError | None = None
-    for attempt, chosen in enumerate(_choices(widths, seen)):
+    errors: list[ConversionError] = []
+    for chosen in islice(_choices(widths, seen), ATTEMPTS):
         module = _with_tensors(widths, sizes, kept)
-        found, _ = candidates(module, seen)
+        found = {**candidates(module, seen)[0], **configured(module, seen)}
         for key in chosen:
-            for layer, value in found[key].items():
-                setattr(layer, key[1], value)
+            for holder, value in found[key]:
+                setattr(holder, key[1], value)
         follow_tensors(module)
         try:
             prove(widths, module, sizes)
             return module
         except ConversionError as error:
-            first = first or error
-        if attempt == ATTEMPTS:
-            break
-    raise first or ConversionError(REMEDY)
+            errors.append(error)
+    raise errors[:2][-1]
 
 
 def _choices(widths: Widths, seen: Mapping[str, Mapping[int, set[int]]]) -> Iterator[set[Key]]:
     """Sets of attributes to change, likeliest first."""
     found, doubtful = candidates(widths.network.module, seen)
-    certain = set(found) - doubtful
+    certain, config = set(found) - doubtful, set(configured(widths.network.module, seen))
     yield certain
     if doubtful:
         yield set(found)
-    for key in doubtful if len(doubtful) > 1 else ():
+    if config:
+        yield set(found) | config
+    for key in sorted(doubtful, key=str) if len(doubtful) > 1 else ():
         yield certain | {key}
         yield set(found) - {key}
-    for key in certain:
+    for key in sorted(certain, key=str):
         yield certain - {key}
 
 

@@ -159,6 +159,7 @@ def read_widths(network: Network, keep: Iterable[str] = ()) -> Widths:
     operations = {operation.node: operation for operation in graph.operations()}
     flow = Flow(operations)
     held, inputs = _inputs(network, graph, flow)
+    flow.held = len(flow.channels)
     for name in keep:
         if name in held:
             flow.channels.fixed_along(held[name], range(len(held[name].shape)))
@@ -267,8 +268,8 @@ def _groups(axes: Mapping[Axis, Tensor], flow: Flow) -> list[Group]:
     mixed = _mixed(flow)
     groups = []
     for where, members in sorted(together.items(), key=lambda item: item[1][0]):
-        if len(where) < 2:
-            continue  # nothing reads it, or the code alone: not a width
+        if len(where) < 2 or len(members) < 2:
+            continue  # nothing but the code reads it, or there is nothing to narrow
         carried = tuple(names[position] for position, _ in where)
         first = axes[carried[0]]
         chosen = set(members)
