@@ -9,6 +9,7 @@ from torch import nn
 from torch.fx import Node
 
 from pluribus.network.channels import Labelled
+from pluribus.network.rehearsal import rehearsal
 from pluribus.network.widths import Group, Widths
 
 Key = tuple[type, str]
@@ -21,9 +22,10 @@ NORM_SIZES = ("num_features", "num_channels", "normalized_shape")
 
 def follow_tensors(module: nn.Module) -> None:
     """Sets the sizes that torch's own layers keep to those of their tensors."""
-    for layer in module.modules():
-        for name, value in _sizes(layer).items():
-            setattr(layer, name, value)
+    with rehearsal(module, training=False):  # a weight that is computed may count how often it was
+        for layer in module.modules():
+            for name, value in _sizes(layer).items():
+                setattr(layer, name, value)
 
 
 def _sizes(layer: nn.Module) -> dict[str, Any]:
@@ -108,8 +110,10 @@ def candidates(
         while not changes and name:
             name = name.rpartition(".")[0]
             changes = seen.get(name, {})
+        with rehearsal(layer, training=False):
+            known = set(_sizes(layer))
         for attribute, value in vars(layer).items():
-            if attribute.startswith("_") or not _is_own(layer, attribute):
+            if attribute.startswith("_") or not _is_own(layer, attribute, known):
                 continue
             new, certain = _changed(value, changes)
             if new != value:
@@ -132,11 +136,11 @@ def configured(module: nn.Module, seen: Mapping[str, Mapping[int, set[int]]]) ->
     return found
 
 
-def _is_own(layer: nn.Module, attribute: str) -> bool:
+def _is_own(layer: nn.Module, attribute: str, known: set[str]) -> bool:
     """Whether an attribute is not one of torch's, whose sizes are known from tensors."""
     if attribute in NORM_SIZES and isinstance(layer, NORMS):
-        return getattr(layer, "weight", None) is None
-    return not type(layer).__module__.startswith("torch.") and not _sizes(layer)
+        return not known
+    return not type(layer).__module__.startswith("torch.") and not known
 
 
 def _changed(value: Any, changes: Mapping[int, set[int]]) -> tuple[Any, bool]:

@@ -95,10 +95,7 @@ class Channels:
         self.unify(label, torch.tensor(FIXED))
 
     def settle(self, label: Tensor) -> Tensor | None:
-        """The label as it is known now; None where it says nothing.
-
-        A single channel that was picked out by its index must stay where it is.
-        """
+        """The label as it is known now; None where it says nothing. A single channel is fixed."""
         label = narrowed(self.find(label))
         if label.numel() == 1:
             self.fix(label)

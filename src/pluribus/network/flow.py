@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import ConversionError
-from pluribus.network.channels import Channels, Labelled, varying
+from pluribus.network.channels import Channels, Labelled, narrowed, varying
 from pluribus.network.graph import Operation
 
 
@@ -193,6 +193,8 @@ class Flow:
             result = node.target(*moving, **named)  # type: ignore[operator]
             for part, moved in zip(parts, result if several else [result], strict=True):
                 part.append(moved)
+                if narrowed(moved).numel() == 1:  # picked by its number, which must stay
+                    self.channels.fix(label)
         results = [
             self.channels.labelled(one, labels)
             for one, labels in zip(shape if several else [shape], parts, strict=True)
