@@ -182,12 +182,17 @@ class Zeroed(Interpreter):
     """
 
     def __init__(self, widths: Widths, kept: Tensor) -> None:
-        super().__init__(widths.network.graph(False).program.graph_module)
+        program = widths.network.graph(False).program
+        super().__init__(program.graph_module)
         self.widths, self.kept = widths, kept
+        self._data = set(program.graph_signature.user_inputs)
 
     def run_node(self, n: Node) -> Any:
         """What a node computes, without the channels that are left out."""
         result, value = super().run_node(n), self.widths.values.get(n)
+        if not any(node.name in self._data for node in n.all_input_nodes):
+            return result  # computed from weights alone: the norm of a weight is that of all of it
+        self._data.add(n.name)
         if n.op != "call_function" or not isinstance(value, Labelled):
             return result
         for label in value.labels:
