@@ -22,7 +22,7 @@ Overrides = Mapping[str, Method | Mapping[str, Any]]
 
 
 def convert(
-    model: nn.Module | Callable[[], nn.Module],
+    model: nn.Module | Callable[..., nn.Module],
     method: Method,
     likelihood: str | Likelihood = "categorical",
     *,
@@ -36,7 +36,8 @@ def convert(
     """Turns a network into an ensemble; the network is copied and not touched.
 
     Args:
-        model: A module, or a factory of one, which some methods call once for each member.
+        model: A module, or a factory of one, which some methods call once for each member. A factory
+            with one required argument gets a width, 1.0 for the network itself.
         method: What the ensemble is, such as `DeepEnsembles(members=4)`.
         likelihood: What the outputs mean: `categorical`, `bernoulli`, `gaussian`, `point`, or a
             `Likelihood`.

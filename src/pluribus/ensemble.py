@@ -88,7 +88,7 @@ class Ensemble(nn.Module):
         samples: int | None = None,
         criterion: Criterion | None = None,
     ) -> Tensor:
-        """The method's training objective on one batch, a scalar: the mean of the members' losses.
+        """The method's training objective on one batch, a scalar: most often the mean of the members' losses.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
@@ -109,7 +109,8 @@ class Ensemble(nn.Module):
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
         parts = self.method.parts(inputs.batch, len(rows)) if self.training else None
         if parts is None:
-            return self._losses(self._runner(self.binding, rows, inputs), y, criterion).mean()
+            mean = self._losses(self._runner(self.binding, rows, inputs), y, criterion).mean()
+            return self.method.total(mean, len(rows))
         seen = [(row, part.to(y.device)) for row, part in zip(rows, parts, strict=True) if len(part)]
         outputs = self._runner.split(
             self.binding, [row for row, _ in seen], [inputs.take(part) for _, part in seen]
@@ -118,7 +119,7 @@ class Ensemble(nn.Module):
             self._losses(output.unsqueeze(0), y[part], criterion).mean() * (len(part) / inputs.batch)
             for output, (_, part) in zip(outputs, seen, strict=True)
         ]
-        return torch.stack(losses).sum()
+        return self.method.total(torch.stack(losses).sum(), len(rows))
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""

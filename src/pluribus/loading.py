@@ -18,7 +18,7 @@ from pluribus.network import Network
 from pluribus.network.output import Output
 from pluribus.surgery import find_sites
 
-Model = nn.Module | Callable[[], nn.Module]
+Model = nn.Module | Callable[..., nn.Module]
 PREFIXES = ("module.", "_orig_mod.")
 """What data parallelism and compilation put before the names in a state_dict."""
 

@@ -77,6 +77,17 @@ class Method(Settings, ABC):
         """Which samples of a training batch each row sees; None is all of them."""
         return None
 
+    def total(self, mean: Tensor, rows: int) -> Tensor:
+        """The training objective from the mean of the members' losses."""
+        return mean
+
+    @property
+    def streams(self) -> int:
+        """How many orders of the samples training goes through at once; a batch is then a batch of the
+        first order, followed by one of the second, and so on.
+        """
+        return 1
+
     def changed(self, override: "Method | Mapping[str, Any]", pattern: str) -> Self:
         """The method with a layer's own settings."""
         if isinstance(override, Method):

@@ -132,3 +132,20 @@ def test_every_seed_is_a_seed(method, seed):
 def test_uninitialised_parameters_are_refused_with_a_remedy():
     with pytest.raises(ConversionError, match="LazyLinear"):
         pl.convert(nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)), DeepEnsembles(members=2))
+
+
+def test_a_factory_of_widths_builds_the_network_at_width_one():
+    network = Network(lambda width: nn.Linear(6, int(8 * width)))
+    assert network.module.out_features == 8
+    assert network.factory().out_features == 8
+    assert network.by_width(0.5).out_features == 4
+    assert Network(lambda width=1.0: nn.Linear(6, 8)).by_width is None
+
+
+def test_a_network_may_become_another_module():
+    network = Network(nn.Linear(6, 8), torch.randn(2, 6))
+    before = network.graph(False)
+    network.become(nn.Linear(6, 4))
+    assert network.factory is None
+    assert network.graph(False) is not before
+    assert network.tensors()["weight"].shape == (4, 6)

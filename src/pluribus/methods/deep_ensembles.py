@@ -23,14 +23,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from pluribus.binding import Binding, stack_modules, tensors
+from pluribus.binding import Binding, stack_modules
 from pluribus.conversion import Row
-from pluribus.errors import ConversionError
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
-from pluribus.network.initialise import reinitialise
-from pluribus.network.network import built, copy_module
-from pluribus.network.rehearsal import derived_seed, seeded
+from pluribus.network.fresh import fresh_modules
 from pluribus.settings import number, one_of, whole
 
 PRIOR_SEED = 1 << 20
@@ -70,7 +67,7 @@ class DeepEnsembles(Method):
         ]
         modules, redrawn = {"copy": [network.module] * self.members}, list[str]()
         if any(start == "fresh" for _, start in chosen):
-            modules["fresh"], redrawn = _fresh(network, self.members, seed)
+            modules["fresh"], redrawn = fresh_modules(network, self.members, seed)
         own: dict[str, Tensor] = {}
         for site, start in chosen:
             own |= stack_modules(modules[start], {*site.trained, *site.statistics})
@@ -86,39 +83,9 @@ class DeepEnsembles(Method):
         return Built(binding, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
 
     def _prior(self, network: Network, seed: int) -> Binding:
-        modules, _ = _fresh(network, self.members, seed + PRIOR_SEED)
+        modules, _ = fresh_modules(network, self.members, seed + PRIOR_SEED)
         own = stack_modules(modules, set(network.tensors()))
         return Binding(network, own, self.members)
-
-
-def _fresh(network: Network, members: int, seed: int) -> tuple[list[nn.Module], list[str]]:
-    modules, redrawn = [], []
-    for member in range(members):
-        member_seed = derived_seed(seed, member)
-        if network.factory is None:
-            module = copy_module(network.module)
-            redrawn = reinitialise(module, member_seed)
-        else:
-            with seeded(member_seed, network.module.parameters()):
-                module = built(network.factory)
-            _check_same(network.module, module)
-        modules.append(module)
-    return modules, redrawn
-
-
-def _check_same(first: nn.Module, other: nn.Module) -> None:
-    def described(module: nn.Module) -> dict[str, object]:
-        layers = {name: type(layer).__name__ for name, layer in module.named_modules()}
-        return layers | {name: tuple(tensor.shape) for name, tensor in tensors(module).items()}
-
-    expected, came = described(first), described(other)
-    for name in sorted(expected.keys() | came.keys()):
-        if expected.get(name) != came.get(name):
-            says = "is a" if isinstance(expected.get(name), str) else "has shape"
-            raise ConversionError(
-                f"the factory must build one architecture, however: {name or 'the network itself'} {says} "
-                f"{expected.get(name)} and then {came.get(name)}."
-            )
 
 
 def _alike(network: Network, name: str, value: Tensor) -> bool:

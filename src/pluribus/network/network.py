@@ -1,8 +1,9 @@
 """Network: a copy of the user's module with what Pluribus knows of it."""
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ class Network:
     """The user's module, copied, with an example input and its data flow.
 
     Args:
-        model: A module, which is copied and not touched, or a factory of one.
+        model: A module, which is copied and not touched, or a factory of one. A factory with one
+            required argument gets the width: 1.0 builds the network, 0.5 one of half the width.
         example: One input as the module takes it; made from the module where it is needed.
         output: What of the returned values is the prediction.
         seed: Of what a factory draws.
@@ -29,17 +31,20 @@ class Network:
 
     def __init__(
         self,
-        model: nn.Module | Callable[[], nn.Module],
+        model: nn.Module | Callable[..., nn.Module],
         example: Any = None,
         output: Output = None,
         seed: int = 0,
     ) -> None:
-        self.factory = None if isinstance(model, nn.Module) else model
+        self.factory: Callable[[], nn.Module] | None = None
+        self.by_width: Callable[[float], nn.Module] | None = None
         if isinstance(model, nn.Module):
             self.module = copy_module(model)
         else:
+            self.by_width = model if _takes_width(model) else None
+            self.factory = partial(model, 1.0) if self.by_width else model
             with seeded(seed):
-                self.module = built(model)
+                self.module = built(self.factory)
             copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
         self.output = output
         self._given = None if example is None else Inputs.of(example)
@@ -55,6 +60,10 @@ class Network:
         """The example that was given, or one made from the module."""
         example = self._given or make_example(self.module)
         return example.doubled() if example.batch == 1 else example  # BatchNorm learns from two at least
+
+    def become(self, module: nn.Module, factory: Callable[[], nn.Module] | None = None) -> None:
+        """Takes another module in place of its own, which takes the same inputs."""
+        self.module, self.factory, self._graphs = module, factory, {}
 
     def graph(self, training: bool) -> Graph:
         """The data flow in train or in eval mode, read once."""
@@ -131,6 +140,15 @@ def computed(module: nn.Module) -> dict[int, Any]:
                 if isinstance(tensor, Tensor) and not tensor.is_leaf:
                     found[id(tensor)] = tensor.detach().clone()
     return found
+
+
+def _takes_width(factory: Callable[..., nn.Module]) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # not a function, or one of C
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.default is p.empty and p.kind in positional for p in parameters) == 1
 
 
 def built(factory: Callable[[], nn.Module]) -> nn.Module:

@@ -19,6 +19,7 @@ from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError
 from pluribus.metrics import METRICS
+from pluribus.network.rehearsal import derived_seed
 from pluribus.training import checkpoint
 from pluribus.training.checkpoint import Progress
 from pluribus.training.progress import Show
@@ -61,12 +62,12 @@ def train(
     model, optimizer = fabric.setup(ensemble, optimizer)
     model.mark_forward_method("loss")
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps = -(-len(task.train) // training.batch)
+    steps, streams = -(-len(task.train) // training.batch), ensemble.method.streams
     with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
         while now.epoch < training.epochs and not _out_of_patience(now, training):
             model.train()
             losses = []
-            for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric)):
+            for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric, streams)):
                 progress = (now.epoch + step / steps) / training.epochs
                 _set_rate(optimizer, training.rate(progress))
                 loss = model.loss(x, y, progress=progress, samples=len(task.train))
@@ -98,15 +99,20 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
     return fabric
 
 
-def _batches(task: Task, training: Training, epoch: int, fabric: "Fabric") -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(
+    task: Task, training: Training, epoch: int, fabric: "Fabric", streams: int
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of one epoch, in an order that follows from the seed and the epoch alone.
 
-    Each of several processes takes its share of every batch.
+    Each of several processes takes its share of every batch; each of several streams has its own order.
     """
-    generator = torch.Generator().manual_seed(training.seed * 1_000_003 + epoch)
-    for x, y in task.train.batches(training.batch, generator):
-        mine = slice(fabric.global_rank, None, fabric.world_size)
-        yield x[mine].to(fabric.device), y[mine].to(fabric.device)
+    seed = training.seed * 1_000_003 + epoch
+    seeds = [seed, *(derived_seed(seed, stream) for stream in range(1, streams))]
+    orders = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
+    mine = slice(fabric.global_rank, None, fabric.world_size)
+    for batches in zip(*orders, strict=True):
+        x, y = (torch.cat([part[mine] for part in parts]) for parts in zip(*batches, strict=True))
+        yield x.to(fabric.device), y.to(fabric.device)
 
 
 def _resume(

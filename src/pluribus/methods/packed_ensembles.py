@@ -1,0 +1,231 @@
+"""Packed-Ensembles: M networks of α/M times the width, for the cost of about one.
+
+Laurent, Lafage, Tartaglione, Daniel, Martinez, Bursuc & Franchi, "Packed-Ensembles for efficient
+uncertainty estimation", ICLR 2023.
+
+The paper widens a network α times and cuts all of its layers but the first into M groups, which are
+M separate networks (Eq. 4). Here they are M networks from the start: nothing can leak from one into
+another, and norms, attention and concatenation need no thought. Inside each, convolutions have γ groups.
+
+    ẑ(c) = Σ_k ω(c, k) mask(k, c) h(k),    mask of density 1/(M γ)                          (4)
+    parameters of an inner layer: α²/(M γ) of the single network's                     (§3.2)
+    D_KL(z, ẑ) ≤ ½ {p + 1/p − 2 + p(1−p) Σ ω²μ²/σ² + [(1−p) μ_z]²/(p σ²)}                   (7)
+
+    symbol   here
+    M        members
+    α        alpha; a member's widths are int(width α/M)
+    γ        gamma; lowered until every group reads min_channels inputs
+    p        mask_density(), the share of weights that are left
+    σ², μ_z  of the layer's output, from those of its independent inputs
+
+Cost: M networks of α/M times the width: α²/(M γ) times the single network, more for its first and last layer.
+Deviations: linear layers have no groups inside a member (γ), nor has the last convolution, as in the
+networks of the paper's tables; widths are rounded up to a multiple of γ, where the authors' code
+rounds to a number that γ need not divide. Frozen and excluded layers keep their widths and are shared.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.binding import Binding, stack_modules
+from pluribus.conversion import Row
+from pluribus.errors import ConversionError
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.network.fresh import fresh_modules
+from pluribus.network.grouping import inner_convolutions, multiples, regroup
+from pluribus.network.network import built
+from pluribus.network.rehearsal import seeded
+from pluribus.network.resize import resize
+from pluribus.network.widths import Widths, read_widths
+from pluribus.settings import flag, one_of, positive, whole
+
+
+def mask_density(members: int, gamma: int) -> float:
+    """The share p of a wide layer's weights that its groups leave."""
+    return 1 / (members * gamma)
+
+
+def sparsity_divergence(weight: Tensor, mean: Tensor, variance: Tensor, density: float) -> Tensor:
+    """D_KL of a linear layer's output from that of its randomly masked version, `[out]`, in nats.
+
+    Args:
+        weight: ω, `[out, in]`.
+        mean: μ of the inputs, `[in]`, which are Gaussian and independent.
+        variance: Σ(k, k) of the inputs, `[in]`.
+        density: p, the share of the weights that is left, in (0, 1].
+    """
+    p, output_mean, output_variance, power = _moments(weight, mean, variance, density)
+    masked = p * (output_variance + (1 - p) * power)  # Eq. (15)
+    distance = ((1 - p) * output_mean) ** 2  # Eq. (14)
+    return ((masked / output_variance).log() + (output_variance + distance) / masked - 1) / 2
+
+
+def sparsity_bound(weight: Tensor, mean: Tensor, variance: Tensor, density: float) -> Tensor:
+    """The bound of Proposition C.1 on `sparsity_divergence`, `[out]`."""
+    p, output_mean, output_variance, power = _moments(weight, mean, variance, density)
+    spread = p * (1 - p) * power / output_variance
+    shift = ((1 - p) * output_mean) ** 2 / (p * output_variance)
+    return (p + 1 / p - 2 + spread + shift) / 2  # Eq. (7)
+
+
+def _moments(
+    weight: Tensor, mean: Tensor, variance: Tensor, density: float
+) -> tuple[float, Tensor, Tensor, Tensor]:
+    squares = weight.square()
+    return density, weight @ mean, squares @ variance, squares @ mean.square()  # Eqs. (8), (10)
+
+
+@dataclass(frozen=True)
+class PackedEnsembles(Method):
+    """M narrow networks with weights of their own.
+
+    Args:
+        members: How many networks, at least 1.
+        alpha: How wide all of them together are, above 0; each has `alpha / members` times the width.
+        gamma: Groups inside the convolutions of a member, at least 1; may differ from layer to layer.
+        min_channels: Fewest inputs of a group, at least 1; with fewer there are fewer groups.
+        reduction: `mean` trains the mean of the members' losses, as the paper does; `sum` their sum,
+            with the gradients of training each alone.
+        shuffle_members: Whether each member goes through the training set in an order of its own. A batch
+            for `loss` is then a batch for the first member, followed by one for the second, and so on.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> ensemble = pluribus.convert(model, PackedEnsembles(members=4, alpha=2))
+        >>> ensemble(torch.zeros(7, 3)).shape, ensemble.member(0)[0].out_features
+        (torch.Size([4, 7, 2]), 4)
+    """
+
+    members: int = 4
+    alpha: float = 2.0
+    gamma: int = 1
+    min_channels: int = 64
+    reduction: str = "mean"
+    shuffle_members: bool = False
+
+    per_layer: ClassVar[frozenset[str]] = frozenset({"gamma"})
+
+    def __post_init__(self) -> None:
+        whole("members", self.members)
+        positive("alpha", self.alpha)
+        whole("gamma", self.gamma)
+        whole("min_channels", self.min_channels)
+        one_of("reduction", self.reduction, ("mean", "sum"))
+        flag("shuffle_members", self.shuffle_members)
+
+    @property
+    def factor(self) -> float:
+        """A member's width, of the network's."""
+        return self.alpha / self.members
+
+    @property
+    def streams(self) -> int:
+        return self.members if self.shuffle_members else 1
+
+    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+        return list(torch.arange(batch).tensor_split(rows)) if self.shuffle_members else None
+
+    def total(self, mean: Tensor, rows: int) -> Tensor:
+        return mean * rows if self.reduction == "sum" else mean
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        chosen = [choice for choice in choices if isinstance(choice.method, PackedEnsembles)]
+        before = {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
+        groups, notes = self._narrow(network, choices, seed)
+        modules, redrawn = fresh_modules(network, self.members, seed)
+        own = stack_modules(modules, {n for c in chosen for n in (*c.site.trained, *c.site.statistics)})
+        if redrawn:
+            notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
+        notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]
+        after = {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
+        rows = tuple(_row(choice, self.members, before, after, groups) for choice in choices)
+        return Built(Binding(network, own, self.members), rows, tuple(notes))
+
+    def _narrow(
+        self, network: Network, choices: Sequence[Choice], seed: int
+    ) -> tuple[dict[str, int], list[str]]:
+        """Puts the narrow module into `network`; says what groups convolutions have, and notes."""
+        gammas = {
+            name: choice.method.gamma
+            for choice in choices
+            if isinstance(choice.method, PackedEnsembles)
+            for name in choice.site.names
+        }
+        if network.by_width is not None:
+            self._build_narrow(network, partial(network.by_width, self.factor), gammas, seed)
+            return {}, []
+        if self.factor == 1 and set(gammas.values()) == {1}:
+            network.become(network.module)
+            return {}, []
+        widths = read_widths(network, _kept(choices))
+        names = [name for name, *_ in inner_convolutions(widths)]
+        divisors = multiples(widths, self.factor, gammas, self.min_channels)
+        module = resize(network, self.factor, divisors, widths)
+        groups = regroup(module, names, gammas, self.min_channels)
+        network.become(module)
+        return groups, _notes(widths)
+
+    def _build_narrow(
+        self, network: Network, factory: Callable[[], nn.Module], gammas: Mapping[str, int], seed: int
+    ) -> None:
+        if set(gammas.values()) != {1}:
+            raise ConversionError(
+                "a factory of networks by width builds their groups itself, however: gamma is "
+                f"{max(gammas.values())}. Set gamma=1 and build convolutions with groups."
+            )
+        with seeded(seed):
+            module = built(factory)
+        expected, came = set(network.tensors()), set(Network(module).tensors())
+        if expected != came:
+            raise ConversionError(
+                "the factory must build the same layers at every width, however: "
+                f"{', '.join(sorted(expected ^ came)[:5])} is not in all of them."
+            )
+        network.become(module, factory)
+
+
+def _kept(choices: Sequence[Choice]) -> set[str]:
+    """The tensors that members share, whose sizes stay: frozen ones, and those of layers that are left."""
+    shared: set[str] = set()
+    for choice in choices:
+        site = choice.site
+        trained = {*site.trained, *site.statistics} if choice.method else set()
+        shared |= {*site.parameters, *site.statistics} - trained
+    return shared
+
+
+def _notes(widths: Widths) -> list[str]:
+    if not widths.groups:
+        return ["there is no inner width, so every member is a whole network"]
+    buffers = {name for name, _ in widths.network.module.named_buffers()}
+    sliced = {name for group in widths.groups for name, _ in group.axes if name in buffers}
+    sliced = {name for name in sliced if name.rsplit(".", 1)[-1] not in ("running_mean", "running_var")}
+    return [f"{name} has the values of its first channels" for name in sorted(sliced)]
+
+
+def _row(
+    choice: Choice,
+    members: int,
+    before: Mapping[str, tuple[int, ...]],
+    after: Mapping[str, tuple[int, ...]],
+    groups: Mapping[str, int],
+) -> Row:
+    site = choice.site
+    if not isinstance(choice.method, PackedEnsembles):
+        return Row(site.names, site.kind, "shared", choice.reason)
+    if not site.trained and site.parameters:
+        return Row(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
+    became = f"{members} copies"
+    changed = [name for name in site.trained if before[name] != after[name]]
+    if changed:
+        name = changed[0]
+        became += f", {name.rsplit('.', 1)[-1]} {list(before[name])} to {list(after[name])}"
+    if groups.get(site.name, 1) > 1:
+        became += f", {groups[site.name]} groups"
+    return Row(site.names, site.kind, became)
