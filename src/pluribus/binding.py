@@ -78,9 +78,10 @@ class Binding(nn.Module):
         """The tensors that all rows have in common."""
         return tensors(self.shared)
 
-    def own_tensors(self, rows: slice = slice(None)) -> dict[str, Tensor]:
-        """The tensors of some rows, `[rows, ...]`."""
-        return {name: tensor[rows] for name, tensor in tensors(self.own).items()}
+    def own_tensors(self, rows: slice | None = None) -> dict[str, Tensor]:
+        """The tensors of some rows or of all, `[rows, ...]`."""
+        own = tensors(self.own)
+        return own if rows is None else {name: tensor[rows] for name, tensor in own.items()}
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         """The complete tensors of one row after the other."""

@@ -28,7 +28,7 @@ from torch import Tensor
 from pluribus.members import fork
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import average, samples
-from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussian_log_density
+from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussian_surprise
 
 
 def rmse(prediction: ContinuousPrediction, target: Tensor) -> float:
@@ -46,7 +46,7 @@ def mae(prediction: ContinuousPrediction, target: Tensor) -> float:
 def gaussian_nll(prediction: GaussianPrediction, target: Tensor) -> float:
     """Eq. (2), in nats."""
     prediction, target = samples(prediction, target)
-    return -average(gaussian_log_density(target, fork(prediction.mean, 1), fork(prediction.variance, 1)))
+    return average(gaussian_surprise(target, fork(prediction.mean, 1), fork(prediction.variance, 1)))
 
 
 def log_predictive_density(prediction: GaussianPrediction, target: Tensor) -> float:
