@@ -41,7 +41,10 @@ class Binding(nn.Module):
         self.shared, self.own = nn.Module(), nn.Module()
         persistent = network.persistent()
         for name, tensor in network.tensors().items():
-            tree, value = (self.own, own[name]) if name in own else (self.shared, tensor.detach().clone())
+            tree, value = (self.shared, tensor.detach().clone())
+            if name in own:
+                axes = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
+                tree, value = self.own, reorder(own[name], (0, *(axis + 1 for axis in axes)))
             if isinstance(tensor, nn.Parameter):
                 value = nn.Parameter(value, tensor.requires_grad)
             plant(tree, name, value, persistent=name in persistent)
@@ -85,9 +88,6 @@ class Binding(nn.Module):
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         """The complete tensors of one row after the other."""
-        if not torch.is_grad_enabled():
-            yield from self._bind_apart(rows)
-            return
         # One unbind, whose backward stacks once; slices would each add a zero of the full size.
         columns = {name: _columns(tensor) for name, tensor in self.own_tensors().items()}
         for row in rows:
@@ -123,6 +123,12 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
         tree.register_parameter(last, tensor)
     else:
         tree.register_buffer(last, tensor, persistent)
+
+
+def reorder(tensor: Tensor, axes: Sequence[int]) -> Tensor:
+    """The same tensor, in memory with these axes from the slowest to the fastest."""
+    inverse = sorted(range(len(axes)), key=lambda position: axes[position])
+    return tensor.permute(*axes).contiguous().permute(*inverse)
 
 
 def uproot(tree: nn.Module, name: str) -> None:

@@ -74,7 +74,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y = torch.bmm(samples, weight.mT)
     if bias is not None:
         y.add_(bias.unsqueeze(1))
-    return y if x.ndim == 3 else y.unflatten(1, x.shape[1:-1])
+    return y if x.ndim == 3 else y.view(*x.shape[:-1], -1)
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:
