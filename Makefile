@@ -46,9 +46,10 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# PLURIBUS_DATA must name a folder with Fashion-MNIST and MNIST for the second.
+# PLURIBUS_DATA must name a folder with Fashion-MNIST and MNIST for the last.
 benchmarks: setup
 	$(BIN)/python benchmarks/stacking.py
+	$(BIN)/python benchmarks/packed_speed.py
 	$(BIN)/python benchmarks/fashion_mnist.py
 
 clean:

@@ -43,8 +43,7 @@ class Binding(nn.Module):
         for name, tensor in network.tensors().items():
             tree, value = (self.shared, tensor.detach().clone())
             if name in own:
-                axes = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
-                tree, value = self.own, reorder(own[name], (0, *(axis + 1 for axis in axes)))
+                tree, value = self.own, reorder(own[name], memory_order(tensor))
             if isinstance(tensor, nn.Parameter):
                 value = nn.Parameter(value, tensor.requires_grad)
             plant(tree, name, value, persistent=name in persistent)
@@ -109,7 +108,20 @@ class Binding(nn.Module):
 
 def _columns(tensor: Tensor) -> Sequence[Tensor]:
     # Buffers are updated in place, which torch allows on single views only.
-    return tensor.unbind() if tensor.requires_grad else [tensor[row] for row in range(len(tensor))]
+    if not tensor.requires_grad:
+        return [tensor[row] for row in range(len(tensor))]
+    if tensor.is_contiguous():
+        return tensor.unbind()
+    # Taken apart in the order of memory, so that backward stacks in that order too.
+    axes = memory_order(tensor[0])
+    inverse = sorted(range(tensor.ndim), key=axes.__getitem__)
+    return [row.permute([axis - 1 for axis in inverse[1:]]) for row in tensor.permute(axes).unbind()]
+
+
+def memory_order(row: Tensor) -> tuple[int, ...]:
+    """The axes of `[members, ...]`, slowest first, where every member lies in memory as `row` does."""
+    axes = sorted(range(row.ndim), key=row.stride, reverse=True)
+    return (0, *(axis + 1 for axis in axes))
 
 
 def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -> None:
@@ -126,8 +138,8 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
 
 
 def reorder(tensor: Tensor, axes: Sequence[int]) -> Tensor:
-    """The same tensor, in memory with these axes from the slowest to the fastest."""
-    inverse = sorted(range(len(axes)), key=lambda position: axes[position])
+    """The same tensor, in memory with these axes, slowest first."""
+    inverse = sorted(range(len(axes)), key=axes.__getitem__)
     return tensor.permute(*axes).contiguous().permute(*inverse)
 
 
