@@ -56,6 +56,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/stacking.py
 	$(BIN)/python benchmarks/digits.py
 	$(BIN)/python benchmarks/report_page.py
+	$(BIN)/python benchmarks/packed_speed.py
 	$(BIN)/python benchmarks/fashion_mnist.py
 
 clean:

@@ -15,7 +15,8 @@ from pluribus.binding import Binding, Skeleton, blank, materialise, plant, stack
 from pluribus.errors import InputError
 from pluribus.methods import BatchEnsemble, DeepEnsembles, Single
 from pluribus.network import Network
-from tests.cases import CASES, case_named, each, logits, run, seeded
+from tests import zoo
+from tests.cases import CASES, case_named, each, logits, normal, run, seeded
 
 NAMES = """residual_cnn shared_module repeated_child tied_linears tied_embedding root_layer parameter_list
     transformer_encoder mini_vit lstm weight_norm spectral_norm custom_matmul hf_bert"""
@@ -294,3 +295,20 @@ def test_a_skeleton_gives_checkpointed_networks_the_right_gradients():
         return Skeleton(blank(network)).fill(weights)(x)
 
     assert_close(gradients(skeletal, on=True), gradients(skeletal, on=False))
+
+
+def test_members_lie_in_memory_as_the_network_does(tmp_path):
+    x, y = normal(2, 8, 8)(), torch.arange(10) % 3
+    model = zoo.residual_cnn().double()
+    last = copy.deepcopy(model).to(memory_format=torch.channels_last)
+    one, other = (pl.convert(network, DeepEnsembles(members=3)) for network in (model, last))
+    for ensemble in (one, other):
+        ensemble.loss(x, y).backward()
+    for first, second in zip(one.parameters(), other.parameters(), strict=True):
+        assert_close(second.grad, first.grad)
+        assert second.grad.stride() == second.stride()
+    weight = other.binding.own.get_parameter("0.weight")
+    assert weight.shape == (3, 8, 2, 3, 3)
+    assert weight[1].is_contiguous(memory_format=torch.channels_last)
+    other.eval().save(tmp_path / "saved")
+    assert_close(pl.load(tmp_path / "saved", last).eval()(x), other(x), rtol=0, atol=0)

@@ -41,7 +41,9 @@ class Binding(nn.Module):
         self.shared, self.own = nn.Module(), nn.Module()
         persistent = network.persistent()
         for name, tensor in network.tensors().items():
-            tree, value = (self.own, own[name]) if name in own else (self.shared, tensor.detach().clone())
+            tree, value = (self.shared, tensor.detach().clone())
+            if name in own:
+                tree, value = self.own, reorder(own[name], memory_order(tensor))
             if isinstance(tensor, nn.Parameter):
                 value = nn.Parameter(value, tensor.requires_grad)
             plant(tree, name, value, persistent=name in persistent)
@@ -78,15 +80,13 @@ class Binding(nn.Module):
         """The tensors that all rows have in common."""
         return tensors(self.shared)
 
-    def own_tensors(self, rows: slice = slice(None)) -> dict[str, Tensor]:
-        """The tensors of some rows, `[rows, ...]`."""
-        return {name: tensor[rows] for name, tensor in tensors(self.own).items()}
+    def own_tensors(self, rows: slice | None = None) -> dict[str, Tensor]:
+        """The tensors of some rows or of all, `[rows, ...]`."""
+        own = tensors(self.own)
+        return own if rows is None else {name: tensor[rows] for name, tensor in own.items()}
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         """The complete tensors of one row after the other."""
-        if not torch.is_grad_enabled():
-            yield from self._bind_apart(rows)
-            return
         # One unbind, whose backward stacks once; slices would each add a zero of the full size.
         columns = {name: _columns(tensor) for name, tensor in self.own_tensors().items()}
         for row in rows:
@@ -108,7 +108,20 @@ class Binding(nn.Module):
 
 def _columns(tensor: Tensor) -> Sequence[Tensor]:
     # Buffers are updated in place, which torch allows on single views only.
-    return tensor.unbind() if tensor.requires_grad else [tensor[row] for row in range(len(tensor))]
+    if not tensor.requires_grad:
+        return [tensor[row] for row in range(len(tensor))]
+    if tensor.is_contiguous():
+        return tensor.unbind()
+    # Taken apart in the order of memory, so that backward stacks in that order too.
+    axes = memory_order(tensor[0])
+    inverse = sorted(range(tensor.ndim), key=axes.__getitem__)
+    return [row.permute([axis - 1 for axis in inverse[1:]]) for row in tensor.permute(axes).unbind()]
+
+
+def memory_order(row: Tensor) -> tuple[int, ...]:
+    """The axes of `[members, ...]`, slowest first, where every member lies in memory as `row` does."""
+    axes = sorted(range(row.ndim), key=row.stride, reverse=True)
+    return (0, *(axis + 1 for axis in axes))
 
 
 def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -> None:
@@ -122,6 +135,12 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
         tree.register_parameter(last, tensor)
     else:
         tree.register_buffer(last, tensor, persistent)
+
+
+def reorder(tensor: Tensor, axes: Sequence[int]) -> Tensor:
+    """The same tensor, in memory with these axes, slowest first."""
+    inverse = sorted(range(len(axes)), key=axes.__getitem__)
+    return tensor.permute(*axes).contiguous().permute(*inverse)
 
 
 def uproot(tree: nn.Module, name: str) -> None:

@@ -1,6 +1,5 @@
 """Ensemble: what `convert` returns."""
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pluribus.binding import Binding
 from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
 from pluribus.errors import InputError
+from pluribus.execution.freeze import freeze
 from pluribus.execution.run import Runner, uncompiled
 from pluribus.likelihood import Likelihood
 from pluribus.members import join
@@ -56,6 +56,7 @@ class Ensemble(nn.Module):
         self.binding = built.binding
         self._no_decay = {f"binding.{name}" for name in built.no_decay}
         self.network, self.seed, self._selection = network.kind, seed, list(selection)
+        self._example = network.given
         self._runner = Runner(network.module, network.output)
         self.training = self.binding.training = self._runner.module.training
 
@@ -173,8 +174,12 @@ class Ensemble(nn.Module):
         return self._runner.member(self.binding, row)
 
     def freeze(self) -> "Frozen":
-        """All members for inference alone: no gradients, nothing left to compute before a run."""
-        return Frozen(self._runner, self.binding.freeze())
+        """All members for inference alone: no gradients, nothing left to compute before a run.
+
+        BatchNorm becomes part of the layer before it where the data flow, read with the example of
+        `convert`, proves that this changes nothing but rounding.
+        """
+        return Frozen(*freeze(self._runner, self.binding, self._example))
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
@@ -227,12 +232,16 @@ class Ensemble(nn.Module):
 
 
 class Frozen(nn.Module):
-    """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode."""
+    """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode.
 
-    def __init__(self, runner: Runner, binding: Binding) -> None:
+    Attributes:
+        binding: The tensors of all members.
+        notes: What became part of what, or why nothing did.
+    """
+
+    def __init__(self, runner: Runner, binding: Binding, notes: Sequence[str]) -> None:
         super().__init__()
-        self.binding = binding
-        self._runner = copy.deepcopy(runner)
+        self.binding, self._runner, self.notes = binding, runner, tuple(notes)
         self.train(False)
 
     def train(self, mode: bool = True) -> Self:

@@ -1,5 +1,6 @@
 """What a network's outputs mean: how well each member fits a target, and what all of them predict."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from pluribus.prediction import (
     PointPrediction,
     Prediction,
     align,
-    gaussian_log_density,
+    gaussian_surprise,
     precise,
 )
 from pluribus.settings import Settings, nearest, positive
@@ -29,6 +30,8 @@ ROUNDING = 1e-3  # how far a sum of half-precision probabilities may be from one
 
 def check_finite(name: str, values: Tensor, remedy: str) -> None:
     """Refuse NaN and infinity, saying how many there are."""
+    if math.isfinite(values.sum().item()):  # neither is lost in a sum, and one number is soon looked at
+        return
     lost = values.numel() - int(values.isfinite().sum())
     if lost:
         raise InputError(
@@ -125,7 +128,9 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def per_sample(values: Tensor) -> Tensor:
     """Mean over all axes but the first two, `[members, batch]`."""
-    return values.unsqueeze(-1).flatten(2).mean(2)
+    if values.shape[2:].numel() == 1:
+        return values.reshape(values.shape[:2])
+    return values.flatten(2).mean(2)
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,7 @@ class Gaussian(Likelihood):
 
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_finite("targets", target, MISSING)
-        return per_sample(-gaussian_log_density(target, *gaussian_parameters(outputs, self.precision)))
+        return per_sample(gaussian_surprise(target, *gaussian_parameters(outputs, self.precision)))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
         parameters = gaussian_parameters(outputs, self.precision)

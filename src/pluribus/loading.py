@@ -47,12 +47,13 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         settings["seed"],
     )
     _check_fit(ensemble.state_dict(), saved, path)
-    device = ensemble.device
     dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:
         ensemble.to(dtypes.pop())  # buffers that are not saved follow
-    # Assigned, not copied: the dtypes are those that were saved.
-    ensemble.load_state_dict({name: tensor.to(device) for name, tensor in saved.items()}, assign=True)
+    # Assigned, not copied: the dtypes are those that were saved; device and order in memory the network's.
+    held = ensemble.state_dict()
+    loaded = {name: torch.empty_like(held[name], dtype=t.dtype).copy_(t) for name, t in saved.items()}
+    ensemble.load_state_dict(loaded, assign=True)
     return ensemble
 
 

@@ -25,7 +25,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from pluribus.errors import CheckpointError
 from pluribus.metrics.ood import ood_scores
-from pluribus.metrics.regression import gaussian_surprise, ranked_distance
+from pluribus.metrics.regression import joint_surprise, ranked_distance
 from pluribus.metrics.samples import samples
 from pluribus.metrics.scoring import squared_distance, surprise
 from pluribus.prediction import (
@@ -198,7 +198,7 @@ def _of_numbers(prediction: ContinuousPrediction, target: Tensor) -> Mapping[str
         found |= {
             "low": low,
             "high": high,
-            "gaussian_nll": gaussian_surprise(prediction, target),
+            "gaussian_nll": joint_surprise(prediction, target),
             "crps": ranked_distance(prediction, target),
             "position": prediction.cdf(target),
         }

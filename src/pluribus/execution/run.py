@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pluribus.binding import Binding, Skeleton, Surrounding, blank, materialise
 from pluribus.errors import InputError, PluribusError
+from pluribus.execution.chain import read_chain, run_chain
 from pluribus.members import join
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output, select_output
@@ -30,7 +31,7 @@ CAUGHT = (
 )
 """What a network raises for inputs that do not fit, or under vmap."""
 
-STACKED_LAYERS = (nn.Linear, nn.LayerNorm)
+STACKED_LAYERS = (nn.Linear, nn.LayerNorm, nn.Identity)
 STACKED_ROWS = 8
 """Rows from which small networks are stacked: 4 gained nothing, 20 did, in between was not measured."""
 STACKED_WORK = 1e8
@@ -67,6 +68,8 @@ class Runner:
         self.output = output
         self.reason = _why_looped(module)
         self.refused: dict[tuple[bool, bool], str] = {}
+        self._chain = read_chain(self.module)
+        self._weights = sum(parameter.numel() for parameter in self.module.parameters())
         self._skeletons: list[tuple[Skeleton, Token]] = []
         self._writes_inputs: dict[tuple[bool, bool], bool] = {}
         self._prior: Runner | None = None
@@ -124,7 +127,7 @@ class Runner:
     def _outputs(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
         if self._stacks(binding, rows, inputs.batch):
             try:
-                return self._stacked(binding, inputs.copy())
+                return self._stacked(binding, inputs)
             except CAUGHT as error:  # the user's code does something that vmap cannot, or fails anyhow
                 outputs = join(self._looped(binding, rows, [inputs] * len(rows)))
                 self.refused[self._mode] = str(error).splitlines()[0]
@@ -153,15 +156,20 @@ class Runner:
         return outputs
 
     def _stacked(self, binding: Binding, inputs: Inputs) -> Tensor:
-        (skeleton, _), shared = self._free_skeleton(), binding.shared_tensors()
+        own, shared = binding.own_tensors(), binding.shared_tensors()
+        if self._chain and self.output is None and len(inputs.args) == 1 and not inputs.kwargs:
+            outputs = run_chain(self._chain, own, shared, inputs.args[0])
+            self._check(outputs.shape[1:], inputs)
+            return outputs
+        (skeleton, _), inputs = self._free_skeleton(), inputs.copy()
 
         def row(own: dict[str, Tensor]) -> Tensor:
             module = skeleton.fill({**shared, **own})
-            return self._checked(select_output(module(*inputs.args, **inputs.keywords), self.output), inputs)
+            return self._picked(module(*inputs.args, **inputs.keywords), inputs)
 
         # Code that hooks saved tensors (gradient checkpointing) would run rows again outside of vmap.
         with torch.autograd.graph.disable_saved_tensors_hooks("checkpointing cannot be stacked"):
-            return torch.vmap(row)(binding.own_tensors())
+            return torch.vmap(row)(own)
 
     def _free_skeleton(self) -> tuple[Skeleton, "Token"]:
         """A skeleton whose last outputs no backward can reach any more: backward may run it again."""
@@ -176,9 +184,7 @@ class Runner:
             return False
         if rows != binding.stacked_rows():
             return False
-        own = binding.own_tensors()
-        work = batch * sum(tensor[0].numel() for tensor in own.values())
-        return bool(own) and work <= STACKED_WORK
+        return batch * self._weights <= STACKED_WORK
 
     @property
     def _mode(self) -> tuple[bool, bool]:
@@ -197,15 +203,20 @@ class Runner:
             raise InputError(_explain(module, inputs, error)) from error
         if watched:
             self._writes_inputs.setdefault(self._mode, given.versions() != before)
-        return self._checked(select_output(returned, self.output), inputs)
+        return self._picked(returned, inputs)
 
-    def _checked(self, outputs: Tensor, inputs: Inputs) -> Tensor:
-        if outputs.ndim == 0 or outputs.shape[0] != inputs.batch:
+    def _picked(self, returned: Any, inputs: Inputs) -> Tensor:
+        """The prediction among what a row returned."""
+        outputs = select_output(returned, self.output)
+        self._check(outputs.shape, inputs)
+        return outputs
+
+    def _check(self, shape: torch.Size, inputs: Inputs) -> None:
+        if not shape or shape[0] != inputs.batch:
             raise InputError(
                 f"the network must return one row per sample, {inputs.batch} here, "
-                f"however: shape {tuple(outputs.shape)}. Pick another value with convert(..., output=...)."
+                f"however: shape {tuple(shape)}. Pick another value with convert(..., output=...)."
             )
-        return outputs
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_skeletons": []}  # they hold tensors of past runs

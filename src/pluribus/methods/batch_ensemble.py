@@ -92,10 +92,10 @@ class RankOne(Binding):
             factor = 1 + std * torch.randn(self.members, size, generator=generator)
             plant(tree, name, nn.Parameter(factor.to(weight)))
 
-    def own_tensors(self, rows: slice = slice(None)) -> dict[str, Tensor]:
-        shared, second = tensors(self.shared), tensors(self.second)
+    def own_tensors(self, rows: slice | None = None) -> dict[str, Tensor]:
+        shared, second, some = tensors(self.shared), tensors(self.second), rows or slice(None)
         weights = {
-            name: rank_one(shared[name], first[rows], second[name][rows])
+            name: rank_one(shared[name], first[some], second[name][some])
             for name, first in tensors(self.first).items()
         }
         return super().own_tensors(rows) | weights

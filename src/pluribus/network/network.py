@@ -47,7 +47,7 @@ class Network:
                 self.module = built(self.factory)
             copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
         self.output = output
-        self._given = None if example is None else Inputs.of(example)
+        self.given = None if example is None else Inputs.of(example)
         self._graphs: dict[bool, Graph] = {}
 
     @property
@@ -58,7 +58,7 @@ class Network:
     @cached_property
     def example(self) -> Inputs:
         """The example that was given, or one made from the module."""
-        example = self._given or make_example(self.module)
+        example = self.given or make_example(self.module)
         return example.doubled() if example.batch == 1 else example  # BatchNorm learns from two at least
 
     def become(self, module: nn.Module, factory: Callable[[], nn.Module] | None = None) -> None:

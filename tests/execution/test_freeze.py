@@ -1,0 +1,179 @@
+"""Freezing: the same predictions with fewer operators, and norms folded only where that is proved."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.backbones import resnet18
+from pluribus.errors import ConversionError
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from tests import zoo
+from tests.cases import CASES, each, normal, run
+
+METHODS = [
+    Single(),
+    DeepEnsembles(members=2, prior_scale=0.5),
+    DeepEnsembles(members=9),
+    BatchEnsemble(members=2),
+    MCDropout(rate=0.2, draws=2),
+]
+DEEP = DeepEnsembles(members=2)
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+images = normal(2, 8, 8)()
+
+
+def settled(ensemble):
+    """In eval mode, with norms that are far from the identity, as after training."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, tensor in ensemble.binding.state_dict().items():
+            if "running" in name:
+                tensor.copy_(torch.rand(tensor.shape, generator=generator).to(tensor) + 0.5)
+            elif tensor.is_floating_point():
+                tensor.add_(0.1 * torch.randn(tensor.shape, generator=generator).to(tensor))
+    return ensemble.eval()
+
+
+@each(CASES)
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_frozen_ensemble_predicts_what_the_ensemble_does(method, case):
+    try:
+        ensemble = settled(pl.convert(case.model(), method, example=case.inputs()))
+    except ConversionError:  # a case that the method refuses
+        return
+    expected = run(ensemble, case.inputs())
+    assert_close(run(ensemble.freeze(), case.inputs()), expected, **EXACT)
+
+
+def folded(model, method=DEEP, x=images):
+    """How many norms were folded, after a look at the numbers."""
+    ensemble = settled(pl.convert(model.double(), method, example=x))
+    frozen = ensemble.freeze()
+    assert_close(frozen(x), ensemble(x).detach(), **EXACT)
+    return sum("is part of" in note for note in frozen.notes)
+
+
+class Two(nn.Module):
+    """A convolution and a norm, put together by a function."""
+
+    def __init__(self, forward, conv=None, norm=None):
+        super().__init__()
+        self.conv, self.norm = conv or nn.Conv2d(2, 2, 3, padding=1), norm or nn.BatchNorm2d(2)
+        self.head, self.run = nn.Linear(2, 3), forward
+
+    def forward(self, x):
+        return self.head(self.run(self, x).mean((2, 3)))
+
+
+GROUPED = nn.Conv2d(2, 2, 3, groups=2, padding_mode="reflect", bias=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "count"),
+    [
+        (Two(lambda m, x: m.norm(m.conv(x))), images, 1),
+        (Two(lambda m, x: m.norm(m.conv(m.norm(m.conv(x))))), images, 1),
+        (Two(lambda m, x: m.norm(m.conv(x)), GROUPED), images, 1),
+        (Two(lambda m, x: m.norm(m.conv(x)), norm=nn.BatchNorm2d(2, affine=False)), images, 1),
+        (zoo.batch_norm_mlp(), normal(6)(), 1),
+        (zoo.residual_cnn(), images, 2),
+    ],
+    ids=["plain", "twice", "grouped", "not affine", "linear", "residual"],
+)
+def test_norms_that_follow_a_layer_alone_are_folded(model, x, count):
+    assert folded(model, x=x) == count
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Two(lambda m, x: m.norm(m.conv(x).relu())),
+        Two(lambda m, x: m.norm(y := m.conv(x)) + y),
+        Two(lambda m, x: m.norm(m.conv(x)) + m.conv(x)),
+        Two(lambda m, x: m.norm(m.conv(x)) + m.norm(x)),
+        Two(lambda m, x: m.conv(m.norm(x))),
+        Two(lambda m, x: m.norm(m.conv(x)) + m.conv.weight.mean()),
+        Two(lambda m, x: m.norm(m.conv(x)) + F.conv2d(x, m.conv.weight, padding=1)),
+        Two(lambda m, x: m.norm(m.conv(x)), norm=nn.BatchNorm2d(2, track_running_stats=False)),
+        Two(lambda m, x: m.norm(m.conv(x)), conv=nn.Linear(8, 8)),
+        Two(lambda m, x: m.norm(m.conv(x)) if x.isfinite().all() else x),
+    ],
+    ids=[
+        *("between", "read twice", "run twice", "norm run twice", "before", "weight read", "weight run"),
+        *("batch statistics", "other axis", "no graph"),
+    ],
+)
+def test_others_stay(model):
+    assert folded(model) == 0
+
+
+@pytest.mark.parametrize(("method", "count"), [(DEEP, 1), (MCDropout(draws=2), 0)], ids=str)
+def test_dropout_that_only_kept_draws_run_stays_between(method, count):
+    def run(model, x):
+        x = model.conv(x)
+        return model.norm(F.dropout(x, 0.5) if model.training else x)
+
+    assert folded(Two(run), method) == count
+
+
+def test_whoever_holds_a_norm_finds_it_folded():
+    model = Two(lambda m, x: m.steps[1](m.steps[0](x)) * m.norm.num_features)
+    model.steps = [model.conv, model.norm]  # a plain list, which torch does not look into
+    assert folded(model) == 1
+
+
+def test_all_norms_of_a_resnet_are_folded():
+    frozen = pl.convert(resnet18(width=2), DEEP).freeze()
+    assert sum("is part of" in note for note in frozen.notes) == 20
+    norms = [layer for layer in frozen._runner.module.modules() if isinstance(layer, nn.BatchNorm2d)]
+    assert norms == []
+
+
+def test_a_folded_network_of_linear_layers_runs_stacked():
+    ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9))
+    assert ensemble._runner.reason
+    assert not ensemble.freeze()._runner.reason
+
+
+def test_narrow_convolutions_have_channels_last_where_no_view_minds():
+    def pooled(m, x):
+        return m.conv(x).reshape(len(x), 2, -1).view(-1, 2, 8, 8)
+
+    for model, last in ((zoo.residual_cnn(), True), (Two(pooled), False)):
+        frozen = pl.convert(model.double(), DEEP, example=images).freeze()
+        weights = [tensor[0] for tensor in frozen.binding.own.parameters() if tensor.ndim == 5]
+        assert ("channels last in memory" in frozen.notes) == last
+        assert all(weight.is_contiguous(memory_format=torch.channels_last) == last for weight in weights)
+
+
+def test_wide_convolutions_stay():
+    model = nn.Sequential(nn.Conv2d(2, 160, 3), nn.Conv2d(160, 320, 3), zoo.Apply(lambda x: x.mean((2, 3))))
+    assert pl.convert(model, DEEP).freeze().notes == ()
+
+
+def test_a_network_that_cannot_be_read_says_so():
+    ensemble = pl.convert(Two(lambda m, x: m.norm(m.conv(x)) if x.sum() > 0 else x), DEEP)
+    (note,) = ensemble.freeze().notes
+    assert note.startswith("nothing folded: ")
+
+
+def test_a_frozen_ensemble_can_be_copied_pickled_and_moved():
+    frozen = settled(pl.convert(zoo.residual_cnn(), DEEP)).freeze()
+    x, expected = images.float(), frozen(images.float())
+    for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
+        assert_close(other(x), expected, rtol=0, atol=0)
+    assert_close(frozen.double()(images).float(), expected)
+
+
+def test_the_ensemble_stays_as_it_was():
+    ensemble = settled(pl.convert(zoo.residual_cnn().double(), DEEP))
+    before, state = ensemble(images), copy.deepcopy(ensemble.state_dict())
+    ensemble.freeze()(images)
+    assert_close(ensemble(images), before, rtol=0, atol=0)
+    assert_close(dict(ensemble.state_dict()), dict(state), rtol=0, atol=0)
