@@ -40,3 +40,13 @@ def test_the_panel_offers_configurations_sets_and_criteria():
     assert len(panel.figures) == 2 * 5
     assert separation_panel(only_group(numbers())) is None
     assert separation_panel(only_group(classes(outcomes=None))) is None
+
+
+def test_scores_that_are_not_finite_are_left_out():
+    run = classes()
+    run.outcomes.scores["entropy"][:2] = np.nan, np.inf
+    info = read_separation(only_group(run).entries[0], "noise", "entropy")
+    assert np.isfinite(info.centres).all()
+    assert sum(info.inside) == pytest.approx(1)
+    run.outcomes.ood["noise"]["entropy"][:] = np.nan
+    assert read_separation(only_group(run).entries[0], "noise", "entropy") is None

@@ -91,5 +91,4 @@ def _value(run: Record, metric: str, kind: str, severity: int) -> float:
         for name, section in run.shifted.items()
         if name.rpartition("/")[2] == str(severity) and kind in (ALL, name.rpartition("/")[0])
     ]
-    values = [math.nan if section.get(metric) is None else section[metric] for section in sections]
-    return summarise(values).mean
+    return summarise([section.get(metric, math.nan) for section in sections]).mean
