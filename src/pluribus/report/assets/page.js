@@ -49,7 +49,7 @@
   }
   function draw(plot) {
     const panel = data[plot.id];
-    plot.figure = panel.figures[chosen(plot).join("|")];
+    plot.figure = panel.figures[JSON.stringify(chosen(plot))];
     plot.point = -1;
     const missing = plot.parentElement.querySelector(".absent");
     missing.hidden = Boolean(plot.figure);
