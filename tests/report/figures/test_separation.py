@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pluribus.report.figures.separation import draw_separation, read_separation, separation_panel
+from pluribus.report.figures.separation import BINS, draw_separation, read_separation, separation_panel
 from tests.report.records import classes, numbers, only_group
 
 
@@ -22,6 +22,16 @@ def test_a_constant_score_still_has_bins():
     run.outcomes.ood["noise"]["entropy"][:] = 0
     info = read_separation(only_group(run).entries[0], "noise", "entropy")
     assert sum(info.inside) == pytest.approx(1)
+
+
+def test_bins_that_are_narrow_for_their_place_stand_side_by_side():
+    run = classes()
+    for scores in (run.outcomes.scores, run.outcomes.ood["noise"]):
+        scores["entropy"][:] = 2.3 + scores["entropy"] / 1e4
+    drawn = draw_separation(
+        read_separation(only_group(run).entries[0], "noise", "entropy"), "noise", "entropy"
+    )
+    assert len(set(drawn.data[0].x)) == BINS
 
 
 def test_the_drawing_names_both_sets_and_the_auroc():

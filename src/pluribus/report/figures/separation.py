@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from pluribus.metrics.ood import CRITERIA
-from pluribus.report.figures.drawing import INSIDE, OUTSIDE, Panel, Selector, figure, rounded
+from pluribus.report.figures.drawing import FINE, INSIDE, OUTSIDE, Panel, Selector, figure, rounded
 from pluribus.report.groups import Entry, Group
 from pluribus.report.tables import Cell, summarise
 
@@ -60,7 +60,7 @@ def draw_separation(info: Separation, kind: str, criterion: str) -> go.Figure:
     """Two histograms, one over the other."""
     traces = [
         go.Bar(
-            x=rounded(info.centres),
+            x=rounded(info.centres, FINE),
             y=rounded(shares),
             name=name,
             marker={"color": colour, "opacity": 0.6},
