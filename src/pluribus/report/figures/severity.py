@@ -45,7 +45,7 @@ def draw_declines(declines: tuple[Decline, ...], metric: str) -> go.Figure:
             error_y=bars([cell.error for cell in one.cells]),
             mode="lines+markers",
             name=one.label,
-            hovertemplate=f"%{{y:.3f}} at severity %{{x}}<extra>{one.label}</extra>",
+            hovertemplate="%{y:.3f} at severity %{x}<extra>%{fullData.name}</extra>",
             **look(one.position),
         )
         for one in declines
