@@ -86,6 +86,18 @@ def test_compare_and_report_refuse_a_wrong_budget_first(tmp_path):
         invoke("report", tmp_path, "--budget", "money<=3x")
 
 
+def test_compare_refuses_a_metric_that_there_is_not_before_it_trains(tmp_path):
+    with pytest.raises(pl.SettingError, match="metric must be one of accuracy"):
+        invoke("compare", *QUICK, "--metric", "elo", "--out", tmp_path)
+    assert not (tmp_path / record.FILE).exists()
+
+
+def test_the_report_of_a_file_lies_beside_it(tmp_path):
+    record.append(tmp_path, classes())
+    invoke("report", tmp_path / record.FILE)
+    assert (tmp_path / "report.html").is_file()
+
+
 def test_a_trained_run_is_measured_and_predicts(tmp_path):
     invoke(
         "train",

@@ -1,5 +1,7 @@
 """Outcomes: columns that average to the metrics, files that come back, pictures as they were."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -96,3 +98,21 @@ def test_only_classified_images_have_a_gallery():
     assert make_gallery(prediction, target, torch.rand(60, 2, 4, 4)) is None
     numbers = Point().prediction(logits(2, 60, 1))
     assert make_gallery(numbers, torch.zeros(60, 1), torch.rand(60, 1, 4, 4)) is None
+
+
+def test_bytes_are_shown_as_they_are_and_one_picture_is_no_gallery():
+    prediction, target = Categorical().prediction(logits(2, 2, 3)), torch.tensor([0, 1])
+    x = torch.tensor([0, 51, 200], dtype=torch.uint8).reshape(1, 3, 1, 1).expand(2, 3, 4, 4)
+    assert make_gallery(prediction, target, x).pixels[0, 0, 0].tolist() == [0, 51, 200]
+    assert make_gallery(prediction[:1], target[:1], x[:1]) is None
+
+
+def test_a_file_of_before_answers_were_kept_comes_without_its_gallery(tmp_path):
+    prediction, target = Categorical().prediction(logits(3, 50, 4)), torch.arange(50) % 4
+    gallery = make_gallery(prediction, target, torch.rand(50, 3, 4, 6))
+    replace(read_outcomes(prediction, target), gallery=gallery).save(tmp_path / "new.npz")
+    with np.load(tmp_path / "new.npz") as arrays:
+        np.savez(tmp_path / "old.npz", **{name: arrays[name] for name in arrays if name != "gallery/label"})
+    old = Outcomes.load(tmp_path / "old.npz")
+    assert old.gallery is None
+    assert len(old.columns["nll"]) == 50

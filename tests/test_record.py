@@ -21,9 +21,17 @@ def test_a_record_comes_back_equal(tmp_path):
 
 
 def test_numbers_that_are_not_finite_are_null_and_come_back_as_nan(tmp_path):
-    append(tmp_path, one(metrics={"nll": math.inf}))
+    lost = {
+        "metrics": {"nll": math.inf},
+        "ood": {"svhn": {"auroc": math.nan}},
+        "shifted": {"fog/1": {"nll": math.inf}},
+    }
+    append(tmp_path, one(**lost))
     assert "null" in (tmp_path / FILE).read_text()
-    assert math.isnan(read([tmp_path])[0].metrics["nll"])
+    (found,) = read([tmp_path])
+    assert math.isnan(found.metrics["nll"])
+    assert math.isnan(found.ood["svhn"]["auroc"])
+    assert math.isnan(found.shifted["fog/1"]["nll"])
 
 
 def test_a_torn_line_is_left_out_and_does_not_spoil_the_next(tmp_path):
@@ -38,6 +46,14 @@ def test_the_last_record_of_a_key_counts(tmp_path):
     append(tmp_path, one(error="failed"))
     append(tmp_path, one(metrics={"nll": 1.0}))
     assert [record.error for record in read([tmp_path])] == [""]
+
+
+def test_a_failure_does_not_replace_what_succeeded_elsewhere(tmp_path):
+    append(tmp_path / "here", one(metrics={"nll": 1.0}))
+    append(tmp_path / "there", one(error="failed"))
+    for folders in (("here", "there"), ("there", "here")):
+        (found,) = read([tmp_path / folder for folder in folders])
+        assert (found.error, found.metrics) == ("", {"nll": 1.0})
 
 
 def test_outcomes_lie_beside_the_records_and_are_read_when_asked_for(tmp_path):

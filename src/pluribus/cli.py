@@ -38,6 +38,7 @@ from pluribus.network.rehearsal import seeded
 from pluribus.report.budget import parse_budget
 from pluribus.report.groups import Group, group_records
 from pluribus.report.page import write_figures, write_page
+from pluribus.report.recommendation import check_metric
 from pluribus.report.tables import make_table, print_table
 from pluribus.settings import nearest
 from pluribus.training import Training
@@ -93,6 +94,7 @@ def compare(
     """Trains and measures methods on a task, and says which is best. Run again, it goes on."""
     chosen, data = parse_methods(methods), resolve_task(task, data_dir, option)
     limits = parse_budget(budget)
+    check_metric(metric)
     name = model or default_model(data)
     folder = out or Path("pluribus_runs/compare")
     training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep)
@@ -125,7 +127,7 @@ def report(
     """Makes one page of all records of some runs, and says what to take within a budget."""
     limits = parse_budget(budget)
     groups = group_records(record.read(runs, outcomes=True))
-    folder = out or runs[0]
+    folder = out or (runs[0] if runs[0].is_dir() else runs[0].parent)
     page = write_page(folder, groups, limits, metric)
     print_groups(groups)
     console.print(f"report:  {page}", highlight=False)

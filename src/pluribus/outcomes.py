@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from pluribus.data.scaling import unit
 from pluribus.errors import CheckpointError
 from pluribus.metrics.ood import ood_scores
 from pluribus.metrics.regression import joint_surprise, ranked_distance
@@ -53,6 +54,7 @@ class Gallery:
     Args:
         index: Their numbers among the test samples, `[pictures]`.
         target: Their classes, `[pictures]`.
+        label: The ensemble's answers, `[pictures]`.
         confidence: In the answer, `[pictures]`.
         pixels: Bytes, `[pictures, height, width, 1 or 3]`.
         votes: Each member's class, `[members, pictures]`.
@@ -62,6 +64,7 @@ class Gallery:
 
     index: Array
     target: Array
+    label: Array
     confidence: Array
     pixels: Array
     votes: Array
@@ -122,9 +125,10 @@ class Outcomes:
             name, kind = key.split("/", 1)  # the name of a set may hold a slash
             ood.setdefault(kind, {})[name] = values
         gallery = parts.pop("gallery")
-        if gallery:
-            gallery["class_names"] = tuple(str(name) for name in gallery["class_names"])
-        return cls(**parts, ood=ood, gallery=Gallery(**gallery) if gallery else None)
+        if "label" not in gallery:  # none, or one of before answers were kept
+            return cls(**parts, ood=ood, gallery=None)
+        gallery["class_names"] = tuple(str(name) for name in gallery["class_names"])
+        return cls(**parts, ood=ood, gallery=Gallery(**gallery))
 
 
 def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
@@ -148,7 +152,7 @@ def strangeness(prediction: Prediction) -> dict[str, Array]:
 def make_gallery(
     prediction: Prediction, target: Tensor, x: Tensor, class_names: tuple[str, ...] = ()
 ) -> Gallery | None:
-    """The pictures that a prediction is least and most sure of; None where samples are no pictures.
+    """The pictures that a prediction is least and most sure of; None where samples are no pictures or one.
 
     Args:
         prediction: Of classes, one for each sample.
@@ -162,10 +166,13 @@ def make_gallery(
         return None
     order = prediction.entropy.argsort(descending=True, stable=True)
     each = min(GALLERY, len(order) // 2)
+    if not each:
+        return None
     index = torch.cat((order[:each], order.flip(0)[:each]))
     return Gallery(
         index.cpu().numpy(),
         target[index.to(target.device)].cpu().numpy().astype(np.int32),
+        prediction.labels[index].cpu().numpy().astype(np.int32),
         prediction.confidence[index].detach().cpu().float().numpy(),
         _pixels(x[index.to(x.device)]),
         prediction.member_labels[:, index].cpu().numpy().astype(np.int32),
@@ -214,7 +221,7 @@ def _kept(values: Tensor) -> Array:
 
 def _pixels(images: Tensor) -> Array:
     """Images as bytes, channels last; what lies outside of 0 to 1 is stretched, each picture for itself."""
-    images = images.detach().cpu().float()
+    images = unit(images.detach().cpu()).float()
     height, width = images.shape[-2:]
     shrink = max(height, width) / SIDE
     if shrink > 1:

@@ -93,7 +93,7 @@ def append(folder: Path, record: Record) -> None:
 
 
 def read(paths: Iterable[Path], outcomes: bool = False) -> list[Record]:
-    """The records of some folders or files, the last one of each key; unfinished lines are left out.
+    """The records of some folders or files, the last sound one of each key; unfinished lines are left out.
 
     Args:
         paths: Folders of runs, or files of records.
@@ -112,7 +112,8 @@ def read(paths: Iterable[Path], outcomes: bool = False) -> list[Record]:
             lying = _outcomes_file(file.parent, record)
             if outcomes and not record.error and lying.is_file():
                 record = replace(record, outcomes=_outcomes(lying))
-            found[record.key] = record
+            if not record.error or found.get(record.key, record).error:
+                found[record.key] = record
     return list(found.values())
 
 
@@ -135,6 +136,14 @@ def _finite(value: Any) -> Any:
 
 
 def _unfinite(value: dict[str, Any]) -> dict[str, Any]:
-    for section in ("metrics", "posthoc", "cost", "seconds"):
-        value[section] = {n: math.nan if v is None else v for n, v in value.get(section, {}).items()}
+    for section in ("metrics", "shifted", "ood", "posthoc", "cost", "seconds"):
+        value[section] = _numbers(value.get(section, {}))
     return value
+
+
+def _numbers(section: dict[str, Any]) -> dict[str, Any]:
+    """A section, or sections by name, with NaN where there is no number."""
+    return {
+        name: _numbers(value) if isinstance(value, dict) else math.nan if value is None else value
+        for name, value in section.items()
+    }

@@ -18,6 +18,7 @@ def test_limits_are_relative_or_plain_numbers():
     )
     assert parse_budget("weight_bytes<=1e3k") == (Limit("weight_bytes", 1e6, False),)
     assert parse_budget("  ") == ()
+    assert str(parse_budget("parameters<=2.5M")[0]) == "parameters ≤ 2,500,000"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ def test_pictures_come_with_truth_votes_and_confidence():
     assert (len(wall.least), len(wall.most)) == (12, 12)
     for place, picture in enumerate((*wall.least, *wall.most)):
         assert picture.truth == f"class <{columns['target'][picture.index]}>"
+        assert picture.answer == f"class <{columns['label'][picture.index]}>"
         assert picture.confidence == pytest.approx(columns["confidence"][picture.index])
         assert sum(share for _, share in picture.said) == pytest.approx(1)
         votes = gallery.votes[:, place]

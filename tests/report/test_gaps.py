@@ -22,16 +22,19 @@ def test_single_seeds_single_methods_and_uneven_seeds_are_said():
     assert "one configuration, single" in said
     assert "There is one seed" in said
     uneven = only_group(classes(), classes(seed=1), classes("mc_dropout"))
-    assert "Configurations have different numbers of seeds: single 2, mc_dropout 1." in gaps(uneven)
+    assert "Configurations have different seeds: single 0, 1; mc_dropout 0." in gaps(uneven)
+    other = only_group(classes(), classes("mc_dropout", seed=1))
+    assert "Configurations have different seeds: single 0; mc_dropout 1." in gaps(other)
     without = gaps(only_group(classes("mc_dropout"), classes("deep_ensembles")))
     assert "The single network is not among the configurations" in " ".join(without)
 
 
 def test_missing_metrics_and_outcomes_are_named_by_configuration():
     partial = replace(classes("mc_dropout"), outcomes=None)
-    partial.metrics["ece"] = math.nan
+    partial.metrics.update(ece=math.nan, nll=math.inf)
     said = " ".join(gaps(only_group(classes(), partial)))
     assert "ECE is missing in runs of mc_dropout." in said
+    assert "NLL is missing in runs of mc_dropout." in said
     assert "No outcomes lie beside the records of mc_dropout" in said
 
 
@@ -39,3 +42,19 @@ def test_missing_shifted_and_foreign_data_are_said():
     said = gaps(only_group(numbers(), numbers("mc_dropout")))
     assert "Nothing was measured on shifted data." in said
     assert "Nothing was measured on data out of distribution." in said
+
+
+def test_a_seed_that_came_twice_is_said():
+    again = replace(classes(), key="again")
+    assert "single has several runs of seed 0: the last of each is shown." in gaps(
+        only_group(classes(), again)
+    )
+
+
+def test_sets_that_only_some_were_measured_on_are_said():
+    fewer = classes("mc_dropout")
+    fewer.ood["night"] = {"auroc_entropy": 0.9}
+    fewer.shifted.pop("fog/5")
+    said = gaps(only_group(classes(), fewer, classes("mimo", shifted={}, ood={})))
+    assert "Averages over data out of distribution are over different sets: single lacks night." in said
+    assert "Averages over shifted data are over different sets: mc_dropout lacks fog/5." in said

@@ -42,3 +42,10 @@ def test_labels_show_the_settings_that_are_not_the_usual_ones():
 def test_the_yardstick_is_the_single_network():
     assert only_group(classes("mc_dropout"), classes()).single.kind == "single"
     assert only_group(classes("mc_dropout")).single is None
+
+
+def test_of_a_seed_that_came_twice_the_last_run_counts():
+    again = replace(classes(), key="again", metrics={"nll": 9.0})
+    (entry,) = only_group(classes(), classes(seed=1), again).entries
+    assert [(run.seed, run.key) for run in entry.runs] == [(0, "again"), (1, "single-1-cnn")]
+    assert entry.repeated == (0,)

@@ -1,5 +1,7 @@
 """The page as text: what is on it, what it says of what is not, and that it needs nothing else."""
 
+import html
+import json
 import math
 import re
 from dataclasses import replace
@@ -126,6 +128,35 @@ def test_names_cannot_break_the_page():
     found = page(nasty)
     assert "</script><b>&" in "".join(found.said)
     assert "b" not in found.open
+
+
+def test_choices_keep_names_as_they_are():
+    odd = classes("mc_dropout")
+    odd.method["note"] = 'a|b  "c"'
+    text = make_page(group_records([classes(), odd]))
+    label = 'mc_dropout(note=a|b  "c")'
+    assert f'<option value="{html.escape(label)}"' in text
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1])
+    assert (
+        json.dumps([label, "noise", "entropy"], separators=(",", ":")) in figures["separation-0"]["figures"]
+    )
+
+
+def test_a_frame_marks_what_the_ensemble_answers_wrong_whatever_its_members_vote():
+    run = classes()
+    gallery = run.outcomes.gallery
+    gallery.target[:], gallery.label[:], gallery.votes[:] = 1, 1, 2
+    assert "<li class=wrong>" not in make_page(group_records([run]))
+    gallery.label[0] = 3
+    text = make_page(group_records([run]))
+    assert text.count("<li class=wrong>") == 1
+    assert re.search(r"% sure of <b>class &lt;3&gt;</b>, is <b>class &lt;1&gt;</b>", text)
+
+
+def test_every_task_tells_its_sizes():
+    text = said(*RUNS, numbers())
+    assert "300 train, 60 validation, 200 test; inputs [1, 8, 8]" in text
+    assert "inputs [4]; Gaussian" in text
 
 
 def test_ten_methods_fit_into_a_letter(tmp_path):

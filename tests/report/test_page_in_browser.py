@@ -134,6 +134,8 @@ def test_arrow_keys_show_the_configuration_under_a_point(opened):
     page.wait_for_function(
         "document.querySelector('#pareto-0 .hoverlayer').textContent.includes('deep_ensembles')"
     )
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#pareto-0 .hoverlayer .hovertext", state="detached")
 
 
 def test_terms_are_explained_on_hover_and_on_focus(opened):

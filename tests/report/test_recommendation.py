@@ -1,13 +1,14 @@
 """Recommendations: the best within the budget, and honest words about it."""
 
 import math
+import re
 from dataclasses import replace
 
 from pytest import raises
 
 from pluribus.errors import SettingError
 from pluribus.report.budget import parse_budget
-from pluribus.report.recommendation import recommend
+from pluribus.report.recommendation import check_metric, recommend
 from tests.report.records import classes, failed, numbers, only_group
 
 SEEDS = range(3)
@@ -100,3 +101,51 @@ def test_regression_is_judged_by_density_and_trusted_by_intervals():
     found = recommend(only_group(numbers(noise=2.0), numbers("mc_dropout", noise=0.5)))
     assert (found.judge.name, found.choice.label) == ("gaussian_nll", "mc_dropout")
     assert "Its 95 % intervals hold 9" in said(found)
+
+
+def test_shared_seeds_may_favour_another():
+    """The single network is best over its seeds, but worse than dropout on the only one that both have."""
+    group = only_group(
+        *(classes(seed=s, skill=k) for s, k in enumerate((1, 5, 5))), classes("mc_dropout", 0, 2.0)
+    )
+    found = recommend(group)
+    assert found.title == "Take single; mc_dropout may be as good"
+    assert [rival.verdict for rival in found.rivals] == ["better on shared seeds"]
+    assert "On the seeds that both have, mc_dropout did better" in said(found)
+
+
+def test_verdicts_follow_the_direction_of_the_metric():
+    for metric in ("nll", "accuracy"):
+        found = recommend(three(), metric=metric)
+        assert found.choice.label == "deep_ensembles"
+        assert found.rivals[-1].verdict == "worse"
+    assert "Accuracy is better" in said(recommend(three()))
+    assert "NLL is better" in said(recommend(three(), metric="accuracy"))
+
+
+def test_what_has_no_number_is_no_rival():
+    without = classes("mimo")
+    without.metrics["nll"] = math.nan
+    found = recommend(only_group(classes(), classes("mc_dropout", skill=3.0), without))
+    assert [rival.entry.label for rival in found.rivals] == ["single"]
+    assert "Of 2 configurations" in said(found)
+
+
+def test_a_metric_without_a_test_of_chance_says_so():
+    found = recommend(three(), metric="ood_auroc")
+    assert "is not known: chance is not tested for OOD AUROC" in said(found)
+
+
+def test_small_numbers_are_told_with_their_figures():
+    runs = [
+        numbers(kind, seed, noise) for kind, noise in (("single", 2e-4), ("mimo", 1e-4)) for seed in SEEDS
+    ]
+    told = said(recommend(only_group(*runs), metric="rmse"))
+    assert re.search(r"RMSE is 0\.0000[1-9]\d+ lower \(95 % interval 0\.0000[1-9]", told)
+
+
+def test_a_metric_that_no_group_has_is_refused_before_anything_is_run():
+    check_metric(None)
+    check_metric("rmse")
+    with raises(SettingError, match=r"metric must be one of accuracy, nll.*however: metric='elo'"):
+        check_metric("elo")

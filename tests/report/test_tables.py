@@ -73,3 +73,34 @@ def test_costs_are_ratios_where_they_are_known_and_numbers_where_not():
     plain = make_table([one("single", 0, 0.9, cost={"parameters": 10})])
     assert plain.columns[2].title == "params"
     assert plain.rows["single"][2].show(0) == "10"
+
+
+def test_a_single_network_without_mistakes_leaves_no_corruption_error():
+    perfect = {"fog/1": {"accuracy": 1.0}}
+    table = make_table([one("single", 0, 1.0, shifted=perfect), one("mimo", 0, 0.9, shifted=perfect)])
+    assert "mCE" not in [column.title for column in table.columns]
+
+
+def test_numbers_that_are_not_finite_are_left_out_of_means():
+    table = make_table([*RECORDS, one("mimo", 2, math.inf), one("mimo", 3, math.nan)])
+    assert table.rows["mimo"][0].mean == pytest.approx(0.9)
+    shifted = {"fog/1": {"accuracy": math.nan}, "fog/2": {"accuracy": 0.4}, "fog/3": {}}
+    table = make_table([one("single", 0, 0.9, shifted=shifted)])
+    assert [column.title for column in table.columns] == ["Accuracy", "NLL", "shifted acc."]
+    assert table.rows["single"][2].mean == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("rmse", "shown"), [(5.4321e-5, "0.00005432"), (1.23456, "1.235"), (54321.4, "54321")]
+)
+def test_numbers_in_units_of_the_data_show_four_figures(rmse, shown):
+    table = make_table([one("single", 0, 0.9, metrics={"rmse": rmse})])
+    assert table.rows["single"][0].show(table.columns[0].digits) == shown
+
+
+def test_names_are_printed_as_they_are(capsys):
+    odd = Record("x", {"kind": "[/bold]", "version": 1}, "digits", "[red]", 0, {}, metrics={"nll": 1.0})
+    print_table(make_table([odd]), "a [/title]")
+    printed = capsys.readouterr().out
+    assert "[/bold]" in printed
+    assert "a [/title]" in printed

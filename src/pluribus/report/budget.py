@@ -29,7 +29,7 @@ class Limit:
     relative: bool
 
     def __str__(self) -> str:
-        return f"{COSTS[self.name]} ≤ {self.most:g}{' ×' if self.relative else ''}"
+        return f"{COSTS[self.name]} ≤ {self.most:,.10g}{' ×' if self.relative else ''}"
 
     def cost(self, entry: Entry, group: Group) -> float:
         """What a configuration costs, as the limit counts it; NaN where no run knows."""
@@ -49,7 +49,7 @@ def parse_budget(text: str) -> tuple[Limit, ...]:
     """The limits in a text; an empty one has none.
 
     >>> [str(limit) for limit in parse_budget("multiply_adds<=1.5x, parameters<=2M")]
-    ['multiply-adds ≤ 1.5 ×', 'parameters ≤ 2e+06']
+    ['multiply-adds ≤ 1.5 ×', 'parameters ≤ 2,000,000']
     """
     return tuple(_limit(part.strip()) for part in text.split(",") if part.strip())
 

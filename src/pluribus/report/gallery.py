@@ -18,6 +18,7 @@ class Picture:
         index: Its number among the test samples.
         png: The image file.
         truth: Its class.
+        answer: That of the ensemble, which weighs probabilities; the votes may be split or go another way.
         said: The members' votes, by class, the most voted first, shares that sum to one.
         confidence: Of the ensemble in its answer.
     """
@@ -25,6 +26,7 @@ class Picture:
     index: int
     png: bytes
     truth: str
+    answer: str
     said: tuple[tuple[str, float], ...]
     confidence: float
 
@@ -63,6 +65,7 @@ def _picture(gallery: Gallery, place: int) -> Picture:
         int(gallery.index[place]),
         _png(gallery.pixels[place]),
         _name(gallery, int(gallery.target[place])),
+        _name(gallery, int(gallery.label[place])),
         tuple((_name(gallery, one), float(votes[one]) / total) for one in order),
         float(gallery.confidence[place]),
     )

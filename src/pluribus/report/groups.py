@@ -19,13 +19,15 @@ class Entry:
 
     Args:
         label: Its name; no other entry of the group has it.
-        runs: Its sound records, by seed.
+        runs: Its sound records, one for each seed, the last that came, by seed.
         failures: Those of runs that failed.
+        repeated: Seeds that came more than once.
     """
 
     label: str
     runs: tuple[Record, ...]
     failures: tuple[Record, ...] = ()
+    repeated: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -100,18 +102,19 @@ def _group(task: str, network: str, records: Sequence[Record]) -> Group:
     for one in records:
         trained = [f"{name}={one.training.get(name)}" for name in differing]
         found.setdefault(", ".join((label(one.method), *trained)), []).append(one)
-    entries = [
-        Entry(
-            name,
-            tuple(sorted((one for one in runs if not one.error), key=lambda one: one.seed)),
-            tuple(one for one in runs if one.error),
-        )
-        for name, runs in found.items()
-    ]
+    entries = [_entry(name, runs) for name, runs in found.items()]
     parts = re.fullmatch(r"Task\((.*?): (.*)\)", task, re.DOTALL)
     name, sizes = parts.groups() if parts else (task, "")
     sound, lost = (tuple(e for e in entries if bool(e.runs) is wanted) for wanted in (True, False))
     return Group(name, sizes, network, sound, lost)
+
+
+def _entry(name: str, records: Sequence[Record]) -> Entry:
+    sound = [one for one in records if not one.error]
+    runs = {one.seed: one for one in sound}
+    repeated = (seed for seed in sorted(runs) if sum(one.seed == seed for one in sound) > 1)
+    failures = tuple(one for one in records if one.error)
+    return Entry(name, tuple(runs[seed] for seed in sorted(runs)), failures, tuple(repeated))
 
 
 def _differing(trainings: Sequence[dict[str, Any]]) -> list[str]:

@@ -133,12 +133,13 @@ def _section(
         _gallery(wall) if wall else "",
     )
     hidden = " hidden" if number else ""
-    return f'<section id="group-{number}" role="tabpanel"{hidden}>{"".join(parts)}</section>'
+    sizes = f'<p class="quiet small">{_text(group.sizes)}</p>' if group.sizes else ""
+    return f'<section id="group-{number}" role="tabpanel"{hidden}>{sizes}{"".join(parts)}</section>'
 
 
 def _tabs(groups: Sequence[Group]) -> str:
     if len(groups) < 2:
-        return f'<p class="quiet small">{_text(groups[0].sizes)}</p>' if groups else ""
+        return ""
     buttons = "".join(
         f'<button type="button" role="tab" aria-controls="group-{number}" '
         f'aria-selected="{str(not number).lower()}" tabindex="{-1 if number else 0}">'
@@ -158,8 +159,8 @@ def _answer(found: Recommendation) -> str:
         own = _shown(found.judge.cell(found.choice), found.judge)
         table = (
             '<details open><summary>The numbers behind it</summary><div class="scroll"><table><thead><tr>'
-            f"<th>configuration</th><th>{title}</th><th>difference</th>"
-            f"<th>{_glossed('95 % interval')}</th><th>verdict</th></tr></thead><tbody>"
+            f"<th>configuration</th><th>{title}</th><th>verdict</th><th>difference</th>"
+            f"<th>{_glossed('95 % interval')}</th></tr></thead><tbody>"
             f'<tr class="chosen"><th scope="row">{_label(found.choice.label)}</th>'
             f"<td>{own}</td><td></td><td></td><td></td></tr>{rows}</tbody></table></div></details>"
         )
@@ -170,14 +171,14 @@ def _rival(found: Recommendation, rival: Rival) -> str:
     gap, judge = rival.gap, found.judge
     quality = _shown(rival.cell, judge) if judge else ""
     cells = "<td>–</td><td>–</td>"
-    verdict, kind = "not known", "chance"
-    if gap is not None:
-        value, low, high = (f"{one:+.3f}".replace("-", "−") for one in (gap.value, gap.low, gap.high))
+    if gap is not None and judge is not None:
+        ends = (f"{one:+.{judge.digits}f}".replace("-", "−") for one in (gap.value, gap.low, gap.high))
+        value, low, high = ends
         cells = f"<td>{value}</td><td>{low} to {high}</td>"
-        verdict, kind = ("may be chance", "chance") if gap.within_noise else ("worse", "worse")
+    kind = rival.verdict.split()[0]
     return (
-        f'<tr><th scope="row">{_label(rival.entry.label)}</th><td>{quality}</td>{cells}'
-        f'<td class="verdict-{kind}">{verdict}</td></tr>'
+        f'<tr><th scope="row">{_label(rival.entry.label)}</th><td>{quality}</td>'
+        f'<td class="verdict-{kind}">{rival.verdict}</td>{cells}</tr>'
     )
 
 
@@ -239,7 +240,7 @@ def _selector(selector: Selector, found: Recommendation) -> str:
     """The first option is chosen; one recommended configuration rather than the first."""
     chosen = found.choice.label if found.choice and selector.options[0] != ALL else selector.options[0]
     options = "".join(
-        f"<option{' selected' if option == chosen else ''}>{_text(option)}</option>"
+        f'<option value="{_text(option)}"{" selected" if option == chosen else ""}>{_text(option)}</option>'
         for option in selector.options
     )
     return f"<label>{_text(selector.name)} <select>{options}</select></label>"
@@ -253,8 +254,8 @@ def _gallery(wall: Wall) -> str:
     )
     return (
         f'<div class="card"><h2>What it is sure of</h2><p class="quiet small">Test images by the '
-        f"{_glossed('entropy')} of {_text(wall.label)}, seed {wall.seed}, with the share of members "
-        f"that vote for each class. A red frame marks a wrong answer.</p>{lists}</div>"
+        f"{_glossed('entropy')} of {_text(wall.label)}, seed {wall.seed}, with its answer and the share of "
+        f"members that vote for each class. A red frame marks a wrong answer.</p>{lists}</div>"
     )
 
 
@@ -264,10 +265,11 @@ def _picture(picture: Picture) -> str:
         f'<i style="width:{share:.0%}"></i><span>{share:.0%}</span></div>'
         for name, share in picture.said[:3]
     )
-    wrong = " class=wrong" if picture.said[0][0] != picture.truth else ""
+    wrong = " class=wrong" if picture.answer != picture.truth else ""
+    truth = "" if picture.answer == picture.truth else f", is <b>{_text(picture.truth)}</b>"
     return (
         f'<li{wrong}><img src="{picture.address}" alt="test image {picture.index}, {_text(picture.truth)}">'
-        f"<div>is <b>{_text(picture.truth)}</b>, {picture.confidence:.0%} sure</div>{votes}</li>"
+        f"<div>{picture.confidence:.0%} sure of <b>{_text(picture.answer)}</b>{truth}</div>{votes}</li>"
     )
 
 
@@ -282,13 +284,18 @@ def _footer(groups: Sequence[Group]) -> str:
 def _json(panels: Mapping[str, Panel]) -> str:
     """The figures for the script; `<` is written so that no text can end the element."""
     found = {
-        name: {"figures": {"|".join(key): drawn.to_plotly_json() for key, drawn in panel.figures.items()}}
+        name: {"figures": {_key(key): drawn.to_plotly_json() for key, drawn in panel.figures.items()}}
         for name, panel in panels.items()
     }
     for panel in found.values():
         for drawn in panel["figures"].values():
             drawn["layout"].pop("template", None)
     return json.dumps(found, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _key(options: tuple[str, ...]) -> str:
+    """What is chosen, as the script writes it."""
+    return json.dumps(options, separators=(",", ":"), ensure_ascii=False)
 
 
 def _explained(text: str) -> str:

@@ -11,12 +11,12 @@ from pluribus.errors import SettingError
 from pluribus.report.budget import COSTS, Limit
 from pluribus.report.groups import Entry, Group
 from pluribus.report.noise import FORMS, Difference, difference
-from pluribus.report.tables import Cell, Column, columns_of
-from pluribus.settings import nearest
+from pluribus.report.tables import Cell, Column, all_columns, columns_of
+from pluribus.settings import nearest, refuse
 
 JUDGES = ("nll", "gaussian_nll", "rmse")
 """What is judged by unless the user says otherwise: the first that there is."""
-UNPAIRED = "no outcomes of the same seeds and test samples lie beside the records"
+UNPAIRED = "no outcomes of the same seeds and test samples, all finite, lie beside the records"
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,25 @@ class Rival:
     Args:
         entry: The other one.
         cell: Its quality.
-        gap: Its quality less that of the recommended one; None where outcomes are not there.
+        gap: Its quality less that of the recommended one; None where that is not known.
+        behind: Whether the gap speaks against it.
         cheaper: What it saves, in words; empty where it does not cost less.
     """
 
     entry: Entry
     cell: Cell
     gap: Difference | None
+    behind: bool
     cheaper: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Over the seeds that both have; these may favour one that all seeds do not."""
+        if self.gap is None:
+            return "not known"
+        if self.gap.within_noise:
+            return "may be chance"
+        return "worse" if self.behind else "better on shared seeds"
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class Recommendation:
         limits: The budget.
         judge: The quality judged by.
         choice: The best within the budget; None where nothing is.
-        rivals: The others within it, best first.
+        rivals: The others within it that have the quality, best first.
         over: Those beyond it, with the reason.
     """
 
@@ -58,8 +69,8 @@ class Recommendation:
 
     @property
     def alike(self) -> tuple[Rival, ...]:
-        """Those that may be as good: the gap is within noise, or not known."""
-        return tuple(rival for rival in self.rivals if rival.gap is None or rival.gap.within_noise)
+        """Those that may be as good: all but those that are worse beyond chance."""
+        return tuple(rival for rival in self.rivals if rival.verdict != "worse")
 
     @property
     def title(self) -> str:
@@ -76,7 +87,13 @@ class Recommendation:
         if self.choice is None or self.judge is None:
             return (*self._nothing(), *self._beyond())
         why = (_best(self, self.choice, self.judge), *_against_single(self, self.choice, self.judge))
-        return (*why, *_as_good(self), *_paid(self, self.choice), *_trust(self.choice), *self._beyond())
+        return (
+            *why,
+            *_as_good(self, self.judge),
+            *_paid(self, self.choice),
+            *_trust(self.choice),
+            *self._beyond(),
+        )
 
     def _nothing(self) -> list[str]:
         if not self.group.entries:
@@ -105,14 +122,20 @@ def recommend(group: Group, limits: tuple[Limit, ...] = (), metric: str | None =
     if judge is None or not within:
         return Recommendation(group, limits, judge, None, over=over)
     order = _ranked(within, judge)
-    if math.isnan(judge.cell(order[0]).mean):
+    if not order:
         return Recommendation(group, limits, None, None, over=over)
-    choice = order[0]
-    rivals = tuple(
-        Rival(entry, judge.cell(entry), difference(entry, choice, judge.name), _saving(entry, choice, group))
-        for entry in order[1:]
-    )
-    return Recommendation(group, limits, judge, choice, rivals, over)
+    rivals = tuple(_rival(entry, order[0], judge, group) for entry in order[1:])
+    return Recommendation(group, limits, judge, order[0], rivals, over)
+
+
+def _rival(entry: Entry, choice: Entry, judge: Column, group: Group) -> Rival:
+    gap = difference(entry, choice, judge.name)
+    behind = gap is not None and _is_worse(judge, gap)
+    return Rival(entry, judge.cell(entry), gap, behind, _saving(entry, choice, group))
+
+
+def _is_worse(column: Column, gap: Difference) -> bool:
+    return (gap.value > 0) is column.lower_is_better
 
 
 def _best(given: Recommendation, choice: Entry, judge: Column) -> str:
@@ -134,28 +157,42 @@ def _against_single(given: Recommendation, choice: Entry, judge: Column) -> list
     gap, said = difference(choice, single, judge.name), []
     if gap is not None:
         verdict = "which may be chance" if gap.within_noise else "more than chance makes"
-        said.append(f"Against the single network its {judge.title} is {_told(gap)}, {verdict}.")
+        said.append(f"Against the single network its {judge.title} is {_told(gap, judge)}, {verdict}.")
     others = [c for c in columns_of(given.group) if c.name in FORMS and c.name != judge.name]
     gaps = [(column, difference(choice, single, column.name)) for column in others]
     sure = [_judged(column, gap) for column, gap in gaps if gap and not gap.within_noise]
-    return [*said, *([f"Beyond chance there too: {_listed(sure)}."] if sure else [])]
+    return [*said, *([f"Beyond chance against the single network: {_listed(sure)}."] if sure else [])]
 
 
 def _judged(column: Column, gap: Difference) -> str:
-    verdict = "worse" if (gap.value > 0) is column.lower_is_better else "better"
-    return f"{column.title} is {verdict}, {_told(gap)}"
+    verdict = "worse" if _is_worse(column, gap) else "better"
+    return f"{column.title} is {verdict}, {_told(gap, column)}"
 
 
-def _as_good(given: Recommendation) -> list[str]:
-    unknown = [rival.entry.label for rival in given.alike if rival.gap is None]
-    known = [rival for rival in given.alike if rival.gap is not None]
-    said = [f"Whether it beats {_listed(unknown)} is not known: {UNPAIRED}."] if unknown else []
+def _as_good(given: Recommendation, judge: Column) -> list[str]:
+    unknown, known, ahead = (
+        [rival for rival in given.alike if rival.verdict == verdict]
+        for verdict in ("not known", "may be chance", "better on shared seeds")
+    )
+    said = [f"Whether it beats {_named(unknown)} is not known: {_reason(judge)}."] if unknown else []
+    if ahead:
+        said.append(f"On the seeds that both have, {_named(ahead)} did better: give all the same seeds.")
     saving = [f"{rival.entry.label} ({rival.cheaper})" for rival in known if rival.cheaper]
     if known:
-        names = _listed([rival.entry.label for rival in known])
         cheaper = f" If cost matters, take {' or '.join(saving)}." if saving else ""
-        said.append(f"That it beats {names} may be chance.{cheaper}")
+        said.append(f"That it beats {_named(known)} may be chance.{cheaper}")
     return said
+
+
+def _named(rivals: Sequence[Rival]) -> str:
+    return _listed([rival.entry.label for rival in rivals])
+
+
+def _reason(judge: Column) -> str:
+    """Why a difference is not known to be more than chance."""
+    if judge.name in FORMS:
+        return UNPAIRED
+    return f"chance is not tested for {judge.title}, so compare standard errors"
 
 
 def _paid(given: Recommendation, choice: Entry) -> list[str]:
@@ -184,9 +221,17 @@ def _trust(entry: Entry) -> list[str]:
     return []
 
 
-def qualities(group: Group) -> dict[str, Column]:
-    """What configurations of a group can be judged by."""
-    return {column.name: column for column in columns_of(group) if not column.is_cost}
+def qualities(group: Group, measured: bool = True) -> dict[str, Column]:
+    """What configurations of a group can be judged by; all that there may be if not `measured`."""
+    columns = columns_of(group) if measured else all_columns(group)
+    return {column.name: column for column in columns if not column.is_cost}
+
+
+def check_metric(metric: str | None) -> None:
+    """Refuses what no group can be judged by, before anything is run."""
+    names = qualities(Group("", "", "", ()), measured=False)
+    if metric is not None and metric not in names:
+        raise refuse("metric", f"one of {', '.join(names)}", metric)
 
 
 def _judge(group: Group, metric: str | None) -> Column | None:
@@ -202,12 +247,9 @@ def _judge(group: Group, metric: str | None) -> Column | None:
 
 
 def _ranked(entries: Sequence[Entry], judge: Column) -> list[Entry]:
-    """Best first, those without a number last."""
-    means = [judge.cell(entry).mean for entry in entries]
-    worst = math.inf if judge.lower_is_better else -math.inf
-    known = [worst if math.isnan(mean) else mean for mean in means]
-    order = sorted(range(len(entries)), key=lambda i: known[i], reverse=not judge.lower_is_better)
-    return [entries[i] for i in order]
+    """Best first; those without a number are left out."""
+    known = [entry for entry in entries if not math.isnan(judge.cell(entry).mean)]
+    return sorted(known, key=lambda entry: judge.cell(entry).mean, reverse=not judge.lower_is_better)
 
 
 def _excess(entry: Entry, group: Group, limits: Sequence[Limit]) -> str:
@@ -238,11 +280,11 @@ def _ratios(group: Group) -> list[tuple[Column, str]]:
     return [(column, words[column.name]) for column in columns]
 
 
-def _told(gap: Difference) -> str:
+def _told(gap: Difference, column: Column) -> str:
     """A gap with its interval, both as they are read."""
-    sign, low, high = ("higher", gap.low, gap.high) if gap.value >= 0 else ("lower", -gap.high, -gap.low)
-    ends = f"{low:.3f} to {high:.3f}".replace("-", "−")
-    return f"{abs(gap.value):.3f} {sign} (95 % interval {ends})"
+    word, *ends = ("higher", gap.low, gap.high) if gap.value >= 0 else ("lower", -gap.high, -gap.low)
+    value, low, high = (f"{one:.{column.digits}f}" for one in (abs(gap.value), *ends))
+    return f"{value} {word} (95 % interval {low} to {high})".replace("-", "−")
 
 
 def _percent(share: float) -> str:

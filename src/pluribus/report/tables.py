@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pluribus.errors import InputError
 from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
 from pluribus.record import Record
@@ -88,21 +89,22 @@ def make_table(group: Group) -> Table:
 def columns_of(group: Group) -> tuple[Column, ...]:
     """The columns for which some record of the group has a number."""
     records = group.records
-    return tuple(one for one in _columns(group) if any(not math.isnan(one.value(r)) for r in records))
+    return tuple(one for one in all_columns(group) if any(math.isfinite(one.value(r)) for r in records))
 
 
 def print_table(table: Table, title: str) -> None:
     """Draws the table on the terminal, the best numbers in bold; on a narrow one, methods side by side."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table as Drawn
 
     console = Console()
     heads = ["method", *(f"{one.title} {'↓' if one.lower_is_better else '↑'}" for one in table.columns)]
-    grid = [[method, *map(_drawn, cells, table.columns)] for method, cells in table.rows.items()]
+    grid = [[escape(method), *map(_drawn, cells, table.columns)] for method, cells in table.rows.items()]
     if console.width < WIDE:
         heads, *grid = (list(line) for line in zip(heads, *grid, strict=True))
-    drawn = Drawn(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    drawn = Drawn(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for position, head in enumerate(heads):
         drawn.add_column(head, justify="right" if position else "left", overflow="fold", min_width=7)
     for line in grid:
@@ -119,8 +121,8 @@ def _drawn(cell: Cell, column: Column) -> str:
 
 
 def summarise(values: Sequence[float]) -> Cell:
-    """Mean and standard error of the values that are numbers."""
-    known = [value for value in values if not math.isnan(value)]
+    """Mean and standard error of the values that are finite."""
+    known = [value for value in values if math.isfinite(value)]
     if not known:
         return Cell(math.nan, math.nan)
     error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else math.nan
@@ -134,6 +136,15 @@ def _metric(name: str, title: str = "") -> Column:
     return Column(name, title or metric.title, value, lower, metric.explanation)
 
 
+def _in_units(group: Group, name: str) -> Column:
+    """A metric in the units of the data, with as many decimals as show four figures of the largest."""
+    column = _metric(name)
+    sizes = [abs(column.value(run)) for run in group.records]
+    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
+    places = 3 - math.floor(math.log10(largest)) if largest else column.digits
+    return replace(column, digits=max(places, 0))
+
+
 def _cost(group: Group, name: str, title: str, explanation: str) -> Column:
     """A cost over that of the single network; as it is where no run knows the ratio."""
     ratio = f"{name}_ratio"
@@ -145,11 +156,13 @@ def _cost(group: Group, name: str, title: str, explanation: str) -> Column:
     return Column(name, title, plain, True, f"{explanation}.", digits=0, is_cost=True)
 
 
-def _columns(group: Group) -> list[Column]:
+def all_columns(group: Group) -> list[Column]:
+    """All numbers that records may have, in the order of the table."""
     return [
-        *(_metric(name) for name in ("accuracy", "nll", "ece", "rmse")),
+        *(_metric(name) for name in ("accuracy", "nll", "ece")),
+        _in_units(group, "rmse"),
         _metric("gaussian_nll", "NLL"),
-        _metric("crps"),
+        _in_units(group, "crps"),
         _metric("coverage_gap_95", "coverage gap"),
         Column(
             "shifted_accuracy",
@@ -188,8 +201,7 @@ def _columns(group: Group) -> list[Column]:
 
 
 def _mean(sections: dict[str, dict[str, float]], name: str) -> float:
-    values = [section[name] for section in sections.values() if section.get(name) is not None]
-    return statistics.fmean(values) if values else math.nan
+    return summarise([section.get(name, math.nan) for section in sections.values()]).mean
 
 
 def _ood(one: Record) -> float:
@@ -199,13 +211,18 @@ def _ood(one: Record) -> float:
 
 
 def _corruption_error(one: Record, group: Group) -> float:
-    """The mCE against the single network of the same seed; NaN where they were not measured alike."""
+    """The mCE against the single network of the same seed; NaN where they were not measured alike, or where
+    the single network makes no mistakes to divide by.
+    """
     vanilla = next((run for run in _singles(group) if run.seed == one.seed), None)
     if vanilla is None or not one.shifted or one.shifted.keys() != vanilla.shifted.keys():
         return math.nan
     if "accuracy" not in one.metrics or "accuracy" not in vanilla.metrics:
         return math.nan
-    return mean_corruption_error(_shift_errors(one), _shift_errors(vanilla))
+    try:
+        return mean_corruption_error(_shift_errors(one), _shift_errors(vanilla))
+    except InputError:
+        return math.nan
 
 
 def _singles(group: Group) -> tuple[Record, ...]:
@@ -215,5 +232,5 @@ def _singles(group: Group) -> tuple[Record, ...]:
 def _shift_errors(one: Record) -> ShiftErrors:
     errors: dict[str, list[float]] = {}
     for name, section in one.shifted.items():
-        errors.setdefault(name.split("/")[0], []).append(1 - section["accuracy"])
+        errors.setdefault(name.split("/")[0], []).append(1 - section.get("accuracy", math.nan))
     return ShiftErrors(1 - one.metrics["accuracy"], errors)

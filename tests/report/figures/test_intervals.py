@@ -26,6 +26,16 @@ def test_the_truth_is_marked_inside_or_outside():
     assert drawn.layout.title.text == f"{info.coverage:.1%} of all targets lie inside"
 
 
+def test_intervals_far_from_zero_keep_their_ends():
+    run = numbers()
+    for name in ("mean", "low", "high", "target"):
+        run.outcomes.columns[name] += 1995
+    info = read_intervals(only_group(run).entries[0])
+    drawn = draw_intervals(info)
+    assert drawn.data[0].base == pytest.approx(info.low, abs=1e-3)
+    assert drawn.data[1].y == pytest.approx(info.mean, abs=1e-3)
+
+
 def test_only_predictions_with_a_density_have_a_panel():
     panel = intervals_panel(only_group(numbers(), numbers("mc_dropout")))
     assert set(panel.figures) == {("single",), ("mc_dropout",)}

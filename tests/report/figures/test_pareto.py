@@ -1,8 +1,9 @@
 """Pareto: who is on the front, and what a point says."""
 
+import html
 import math
 
-from pluribus.report.figures.pareto import draw_pareto, pareto_panel, read_pareto
+from pluribus.report.figures.pareto import WIDTH, draw_pareto, pareto_panel, read_pareto
 from pluribus.report.tables import columns_of
 from tests.report.records import classes, only_group
 
@@ -52,6 +53,17 @@ def test_a_point_tells_its_settings_and_all_its_numbers():
     (point,) = read_pareto(found, column(found, "nll"), column(found, "parameters")).points
     assert "deep_ensembles(members=7)<br>members: 7<br>Accuracy: " in point.details
     assert "params ×: 4.00" in point.details
+
+
+def test_what_a_point_tells_is_text_in_short_lines():
+    run = classes("deep_ensembles")
+    run.method["note"] = "<b>%{x}" + " long" * 30
+    found = only_group(run)
+    info = read_pareto(found, column(found, "nll"), column(found, "parameters"))
+    details = info.points[0].details
+    assert "&lt;b&gt;%{x} long" in details
+    assert max(len(html.unescape(line)) for line in details.split("<br>")) <= WIDTH
+    assert draw_pareto(info).data[1].text == (details,)
 
 
 def test_the_drawing_shows_every_point_and_the_front():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pluribus.report.figures.separation import draw_separation, read_separation, separation_panel
+from pluribus.report.figures.separation import BINS, draw_separation, read_separation, separation_panel
 from tests.report.records import classes, numbers, only_group
 
 
@@ -24,6 +24,16 @@ def test_a_constant_score_still_has_bins():
     assert sum(info.inside) == pytest.approx(1)
 
 
+def test_bins_that_are_narrow_for_their_place_stand_side_by_side():
+    run = classes()
+    for scores in (run.outcomes.scores, run.outcomes.ood["noise"]):
+        scores["entropy"][:] = 2.3 + scores["entropy"] / 1e4
+    drawn = draw_separation(
+        read_separation(only_group(run).entries[0], "noise", "entropy"), "noise", "entropy"
+    )
+    assert len(set(drawn.data[0].x)) == BINS
+
+
 def test_the_drawing_names_both_sets_and_the_auroc():
     info = read_separation(only_group(classes(), classes(seed=1)).entries[0], "noise", "max_logit")
     drawn = draw_separation(info, "noise", "max_logit")
@@ -40,3 +50,13 @@ def test_the_panel_offers_configurations_sets_and_criteria():
     assert len(panel.figures) == 2 * 5
     assert separation_panel(only_group(numbers())) is None
     assert separation_panel(only_group(classes(outcomes=None))) is None
+
+
+def test_scores_that_are_not_finite_are_left_out():
+    run = classes()
+    run.outcomes.scores["entropy"][:2] = np.nan, np.inf
+    info = read_separation(only_group(run).entries[0], "noise", "entropy")
+    assert np.isfinite(info.centres).all()
+    assert sum(info.inside) == pytest.approx(1)
+    run.outcomes.ood["noise"]["entropy"][:] = np.nan
+    assert read_separation(only_group(run).entries[0], "noise", "entropy") is None

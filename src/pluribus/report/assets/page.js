@@ -44,12 +44,13 @@
     };
   }
   function legendRows(plot, traces) {
-    const perRow = Math.max(1, Math.floor(plot.clientWidth / 190));
-    return Math.ceil(traces.filter((trace) => trace.showlegend !== false).length / perRow);
+    const names = traces.filter((trace) => trace.showlegend !== false).map((trace) => trace.name || "");
+    const widest = 60 + 7 * Math.max(18, ...names.map((name) => name.length));
+    return Math.ceil(names.length / Math.max(1, Math.floor(plot.clientWidth / widest)));
   }
   function draw(plot) {
     const panel = data[plot.id];
-    plot.figure = panel.figures[chosen(plot).join("|")];
+    plot.figure = panel.figures[JSON.stringify(chosen(plot))];
     plot.point = -1;
     const missing = plot.parentElement.querySelector(".absent");
     missing.hidden = Boolean(plot.figure);
@@ -153,7 +154,9 @@
     plot.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
       if (step) { event.preventDefault(); walk(plot, step); }
+      if (event.key === "Escape") Plotly.Fx.unhover(plot);
     });
+    plot.addEventListener("blur", () => { if (plot.figure) Plotly.Fx.unhover(plot); });
   });
   setTheme(dark.matches ? "dark" : "light");
   drawVisible().then(() => { root.dataset.ready = "yes"; });

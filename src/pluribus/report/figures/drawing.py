@@ -16,6 +16,8 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x", "
 DASHES = ("solid", "dash", "dot", "dashdot")
 INSIDE, OUTSIDE, NEUTRAL = COLOURS[0], COLOURS[3], COLOURS[9]
 DIGITS = 4
+FINE = 7
+"""Digits of numbers that may differ by little of their size."""
 
 
 Figures = Mapping[tuple[str, ...], go.Figure]
@@ -71,9 +73,9 @@ def figure(traces: Sequence[Any], x: str, y: str, **layout: Any) -> go.Figure:
     return go.Figure(list(traces), {**axes, **layout, "template": None})
 
 
-def rounded(values: Sequence[float]) -> list[float | None]:
+def rounded(values: Sequence[float], digits: int = DIGITS) -> list[float | None]:
     """Numbers short enough for a page that is sent around; a gap where a number is not finite."""
-    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
 def bars(errors: Sequence[float]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from pluribus.report.figures.drawing import COLOURS, NEUTRAL, Figures, Panel, Selector, figure, rounded
+from pluribus.report.figures.drawing import COLOURS, FINE, NEUTRAL, Figures, Panel, Selector, figure, rounded
 from pluribus.report.groups import Entry, Group
 
 SHOWN = 100
@@ -42,7 +42,7 @@ def draw_intervals(info: Intervals) -> go.Figure:
     traces = [
         go.Bar(
             x=places,
-            base=rounded(info.low),
+            base=rounded(info.low, FINE),
             y=rounded([high - low for low, high in zip(info.low, info.high, strict=True)]),
             name="95 % interval",
             marker={"color": NEUTRAL, "opacity": 0.35},
@@ -50,7 +50,7 @@ def draw_intervals(info: Intervals) -> go.Figure:
         ),
         go.Scatter(
             x=places,
-            y=rounded(info.mean),
+            y=rounded(info.mean, FINE),
             mode="markers",
             name="predicted",
             marker={"color": COLOURS[0], "symbol": "line-ew-open", "size": 8},
@@ -58,7 +58,7 @@ def draw_intervals(info: Intervals) -> go.Figure:
         *(
             go.Scatter(
                 x=[place for place, hit in zip(places, inside, strict=True) if hit is wanted],
-                y=rounded([y for y, hit in zip(info.target, inside, strict=True) if hit is wanted]),
+                y=rounded([y for y, hit in zip(info.target, inside, strict=True) if hit is wanted], FINE),
                 mode="markers",
                 name=name,
                 marker={"color": colour, "symbol": symbol, "size": 7},

@@ -1,14 +1,19 @@
 """Pareto: quality against cost; nothing beats the configurations on the front in both."""
 
+import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
 from pluribus.report.figures.drawing import NEUTRAL, Panel, Selector, bars, figure, look, rounded
 from pluribus.report.groups import Entry, Group
 from pluribus.report.tables import Cell, Column, columns_of
+
+WIDTH = 44
+"""Characters of a line under the pointer, that fit on a phone."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,11 @@ def read_pareto(group: Group, quality: Column, cost: Column) -> Pareto:
 
 
 def describe(entry: Entry, columns: Sequence[Column]) -> str:
-    """A configuration in full: its settings and all its numbers, a line each."""
+    """A configuration in full: its settings and all its numbers, a line each, or more where it is long."""
     settings = {n: v for n, v in entry.runs[0].method.items() if n not in ("kind", "version")}
     lines = [entry.label, *(f"{name}: {value}" for name, value in settings.items())]
-    cells = [(column, column.cell(entry)) for column in columns]
-    return "<br>".join([*lines, *(f"{c.title}: {cell.show(c.digits)}" for c, cell in cells)])
+    lines += [f"{column.title}: {column.cell(entry).show(column.digits)}" for column in columns]
+    return "<br>".join(html.escape(part, quote=False) for line in lines for part in wrap(line, WIDTH))
 
 
 def draw_pareto(info: Pareto) -> go.Figure:
@@ -78,7 +83,8 @@ def draw_pareto(info: Pareto) -> go.Figure:
             mode="markers",
             marker=look(point.position)["marker"] | {"size": 12},
             name=point.label,
-            hovertemplate=f"{point.details}<extra></extra>",
+            text=[point.details],
+            hovertemplate="%{text}<extra></extra>",
         )
         for point in info.points
     ]

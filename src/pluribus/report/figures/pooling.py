@@ -7,8 +7,10 @@ from pluribus.report.groups import Entry
 
 
 def pooled(entry: Entry, names: tuple[str, ...]) -> tuple[Array, ...]:
-    """Columns by name, each `[seeds × samples]`; nothing if a run lacks one."""
+    """Columns by name, each `[seeds × samples]`, of finite samples; nothing if a run lacks one."""
     found = [run.outcomes.columns if run.outcomes else {} for run in entry.runs]
     if any(name not in columns for columns in found for name in names):
         return ()
-    return tuple(np.concatenate([columns[name] for columns in found]) for name in names)
+    joined = [np.concatenate([columns[name] for columns in found]) for name in names]
+    finite = np.logical_and.reduce([np.isfinite(values) for values in joined])
+    return tuple(values[finite] for values in joined) if finite.any() else ()

@@ -77,7 +77,7 @@ def draw_reliability(info: ReliabilityDiagram, label: str = ALL) -> go.Figure:
         x, y = rounded(curve.said), rounded(curve.seen)
         style = look(curve.position)
         style["marker"] |= {"size": 7 if info.of_intervals else _sizes(curve.counts)}
-        hover = f"%{{x:.3f}} said, %{{y:.3f}} seen, %{{text}}<extra>{curve.label}</extra>"
+        hover = "%{x:.3f} said, %{y:.3f} seen, %{text}<extra>%{fullData.name}</extra>"
         traces.append(
             go.Scatter(
                 x=x, y=y, text=share, name=curve.label, mode="lines+markers", hovertemplate=hover, **style

@@ -50,7 +50,7 @@ def draw_selections(selections: tuple[Selection, ...]) -> go.Figure:
             mode="lines",
             name=one.label,
             line=look(one.position)["line"],
-            hovertemplate=f"%{{y:.4f}} on the surest %{{x:.0%}}<extra>{one.label}</extra>",
+            hovertemplate="%{y:.4f} on the surest %{x:.0%}<extra>%{fullData.name}</extra>",
         )
         for one in selections
     ]

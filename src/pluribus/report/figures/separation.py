@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from pluribus.metrics.ood import CRITERIA
-from pluribus.report.figures.drawing import INSIDE, OUTSIDE, Panel, Selector, figure, rounded
+from pluribus.report.figures.drawing import FINE, INSIDE, OUTSIDE, Panel, Selector, figure, rounded
 from pluribus.report.groups import Entry, Group
 from pluribus.report.tables import Cell, summarise
 
@@ -33,12 +33,19 @@ class Separation:
 
 
 def read_separation(entry: Entry, kind: str, criterion: str) -> Separation | None:
-    """Of one set out of distribution; None where a run lacks the scores."""
+    """Of one set out of distribution; None where a run lacks the scores, or none is finite."""
     found = [run.outcomes for run in entry.runs]
     if any(one is None or criterion not in one.ood.get(kind, {}) for one in found):
         return None
-    inside = np.concatenate([one.scores[criterion] for one in found if one])
-    outside = np.concatenate([one.ood[kind][criterion] for one in found if one])
+    inside, outside = (
+        values[np.isfinite(values)]
+        for values in (
+            np.concatenate([one.scores[criterion] for one in found if one]),
+            np.concatenate([one.ood[kind][criterion] for one in found if one]),
+        )
+    )
+    if not len(inside) or not len(outside):
+        return None
     low, high = np.percentile(np.concatenate((inside, outside)), SPAN)
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     shares = [
@@ -53,7 +60,7 @@ def draw_separation(info: Separation, kind: str, criterion: str) -> go.Figure:
     """Two histograms, one over the other."""
     traces = [
         go.Bar(
-            x=rounded(info.centres),
+            x=rounded(info.centres, FINE),
             y=rounded(shares),
             name=name,
             marker={"color": colour, "opacity": 0.6},

@@ -45,7 +45,7 @@ def draw_declines(declines: tuple[Decline, ...], metric: str) -> go.Figure:
             error_y=bars([cell.error for cell in one.cells]),
             mode="lines+markers",
             name=one.label,
-            hovertemplate=f"%{{y:.3f}} at severity %{{x}}<extra>{one.label}</extra>",
+            hovertemplate="%{y:.3f} at severity %{x}<extra>%{fullData.name}</extra>",
             **look(one.position),
         )
         for one in declines
@@ -91,5 +91,4 @@ def _value(run: Record, metric: str, kind: str, severity: int) -> float:
         for name, section in run.shifted.items()
         if name.rpartition("/")[2] == str(severity) and kind in (ALL, name.rpartition("/")[0])
     ]
-    values = [math.nan if section.get(metric) is None else section[metric] for section in sections]
-    return summarise(values).mean
+    return summarise([section.get(metric, math.nan) for section in sections]).mean
