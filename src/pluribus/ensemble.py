@@ -16,7 +16,7 @@ from pluribus.errors import InputError
 from pluribus.execution.freeze import freeze
 from pluribus.execution.run import Runner, uncompiled
 from pluribus.likelihood import Likelihood
-from pluribus.members import join
+from pluribus.members import fork, join
 from pluribus.method import Built, Method
 from pluribus.network import Network
 from pluribus.network.inputs import Inputs, inputs_of_batch
@@ -116,8 +116,12 @@ class Ensemble(nn.Module):
         outputs = self._runner.split(
             self.binding, [row for row, _ in seen], [inputs.take(part) for _, part in seen]
         )
+        if criterion is None and len({output.shape[1:] for output in outputs}) == 1:
+            order = torch.cat([part for _, part in seen])
+            mean = self._losses(fork(torch.cat(outputs), 1), y[order], None).mean()
+            return self.method.total(mean, len(rows))
         losses = [
-            self._losses(output.unsqueeze(0), y[part], criterion).mean() * (len(part) / inputs.batch)
+            self._losses(fork(output, 1), y[part], criterion).mean() * (len(part) / inputs.batch)
             for output, (_, part) in zip(outputs, seen, strict=True)
         ]
         return self.method.total(torch.stack(losses).sum(), len(rows))

@@ -11,7 +11,7 @@ import pluribus as pl
 from pluribus.backbones import mlp
 from pluribus.execution.chain import read_chain
 from pluribus.execution.run import STACKED_ROWS
-from pluribus.methods import BatchEnsemble, DeepEnsembles
+from pluribus.methods import BatchEnsemble, DeepEnsembles, PackedEnsembles
 from tests import zoo
 from tests.cases import normal
 
@@ -47,6 +47,29 @@ def test_a_chain_computes_what_its_members_do(build, x, method):
     assert_close(ensemble(given), looped(x))
     for one, other in zip(ensemble.parameters(), looped.parameters(), strict=True):
         assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("batch", [10 * STACKED_ROWS, 10 * STACKED_ROWS + 3])
+@pytest.mark.parametrize(("build", "x"), CHAINS)
+def test_a_chain_computes_what_its_members_do_on_batches_of_their_own(build, x, batch):
+    method = PackedEnsembles(members=STACKED_ROWS, alpha=STACKED_ROWS, shuffle_members=True)
+    ensemble = pl.convert(build().double(), method, example=x)
+    looped = copy.deepcopy(ensemble)
+    looped._runner.reason = "for this test"
+    many, targets = x[torch.arange(batch) % 10] * torch.linspace(1, 2, batch).view(-1, *[1] * (x.ndim - 1)), y
+    given = many.double()
+    for one in (ensemble, looped):
+        one.loss(given.clone(), targets[torch.arange(batch) % 10]).backward()
+    for one, other in zip(ensemble.parameters(), looped.parameters(), strict=True):
+        assert one.grad.abs().sum() > 0
+        assert_close(one.grad, other.grad)
+
+
+def test_inputs_that_do_not_fit_a_chain_are_refused():
+    method = PackedEnsembles(members=STACKED_ROWS, shuffle_members=True)
+    ensemble = pl.convert(zoo.mlp(), method, example=x.float())
+    with pytest.raises(pl.InputError, match=r"layer 0 \(Linear\) failed, on \(float32\[2, 7\]\)"):
+        ensemble.loss(torch.zeros(2 * STACKED_ROWS, 7), torch.zeros(2 * STACKED_ROWS).long())
 
 
 @pytest.mark.parametrize(

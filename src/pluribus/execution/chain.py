@@ -49,17 +49,15 @@ def read_chain(module: nn.Module) -> list[Link]:
 def run_chain(
     chain: list[Link], own: Mapping[str, Tensor], shared: Mapping[str, Tensor], x: Tensor
 ) -> Tensor:
-    """The outputs of all members on one batch, `[members, batch, ...]`.
+    """The outputs of all members, `[members, batch, ...]`.
 
     Args:
         chain: What `read_chain` found.
         own: The tensors that each member has for itself, `[members, ...]`.
         shared: The others.
-        x: The batch, `[batch, ...]`.
+        x: A batch for each member, `[members, batch, ...]`.
     """
-    members = len(next(iter(own.values())))
-    rows = {**{name: fork(tensor, members) for name, tensor in shared.items()}, **own}
-    x = fork(x, members)
+    rows = {**{name: fork(tensor, len(x)) for name, tensor in shared.items()}, **own}
     for link in chain:
         if link.weight:
             x = _linear(x, rows[link.weight], rows.get(link.bias))

@@ -3,7 +3,7 @@
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pluribus.binding import Binding, Skeleton, Surrounding, blank, materialise
 from pluribus.errors import InputError, PluribusError
 from pluribus.execution.chain import read_chain, run_chain
-from pluribus.members import join
+from pluribus.members import fork, join
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output, select_output
 
@@ -100,6 +100,11 @@ class Runner:
 
     def split(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
         """The predictions of each row on a batch of its own."""
+        shapes = {one.args[0].shape for one in inputs if self._chains(one)}
+        if len(shapes) == 1 and self._stacks(binding, rows, inputs[0].batch):
+            own, shared = binding.own_tensors(), binding.shared_tensors()
+            with suppress(*CAUGHT):  # inputs that do not fit: the loop says which
+                return list(run_chain(self._chain, own, shared, join([one.args[0] for one in inputs])))
         return self._looped(binding, rows, inputs)
 
     def member(self, binding: Binding, position: int) -> nn.Module:
@@ -157,8 +162,8 @@ class Runner:
 
     def _stacked(self, binding: Binding, inputs: Inputs) -> Tensor:
         own, shared = binding.own_tensors(), binding.shared_tensors()
-        if self._chain and self.output is None and len(inputs.args) == 1 and not inputs.kwargs:
-            outputs = run_chain(self._chain, own, shared, inputs.args[0])
+        if self._chains(inputs):
+            outputs = run_chain(self._chain, own, shared, fork(inputs.args[0], binding.members))
             self._check(outputs.shape[1:], inputs)
             return outputs
         (skeleton, _), inputs = self._free_skeleton(), inputs.copy()
@@ -178,6 +183,11 @@ class Runner:
                 return skeleton, token
         self._skeletons.append((Skeleton(self.module), Token()))
         return self._skeletons[-1]
+
+    def _chains(self, inputs: Inputs) -> bool:
+        """Whether the network is a chain of known layers, and takes these inputs as one."""
+        plain = self.output is None and len(inputs.args) == 1 and not inputs.kwargs
+        return bool(self._chain) and plain and isinstance(inputs.args[0], Tensor)
 
     def _stacks(self, binding: Binding, rows: Sequence[Any], batch: int) -> bool:
         if self.reason or self._mode in self.refused or len(rows) < STACKED_ROWS:
