@@ -25,3 +25,10 @@ def test_lightnings_trainer_trains_an_ensemble():
     pytest.importorskip("lightning")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     assert example("lightning_trainer").main(epochs=15) > 0.9
+
+
+def test_weights_or_batches_that_differ_make_members_disagree():
+    found = example("sources_of_diversity").study(epochs=2, train_images=100)
+    disagreement = {key: numbers["disagreement on digits"] for key, numbers in found.items()}
+    assert disagreement.pop((False, False)) == pytest.approx(0, abs=1e-7)
+    assert min(disagreement.values()) > 1e-6
