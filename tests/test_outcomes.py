@@ -54,6 +54,7 @@ def test_of_too_many_samples_the_same_ones_are_kept_in_every_column():
     assert {len(values) for values in found.columns.values()} == {MOST}
     assert_array_equal(found.columns["label"], found.columns["target"])
     assert len(found.scores["entropy"]) == MOST
+    assert found.columns["confidence"][[0, -1]] == pytest.approx(prediction.confidence[[0, -1]].numpy())
 
 
 def test_files_come_back_as_they_were(tmp_path):

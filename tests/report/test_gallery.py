@@ -37,3 +37,11 @@ def test_the_least_sure_come_first():
 def test_runs_without_pictures_have_no_wall():
     assert read_wall(only_group(classes(images=False)).entries[0]) is None
     assert read_wall(only_group(numbers()).entries[0]) is None
+
+
+def test_votes_are_weighed_as_the_members_are():
+    run = classes()
+    run.outcomes.gallery.votes[:, 0] = (3, 3, 3, 7)
+    run.outcomes.gallery.weights[:] = (0.1, 0.1, 0.1, 0.7)
+    said = read_wall(only_group(run).entries[0]).least[0].said
+    assert [(name, round(share, 3)) for name, share in said] == [("class <7>", 0.7), ("class <3>", 0.3)]

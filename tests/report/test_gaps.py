@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from pluribus.report.gaps import gaps
+from pluribus.report.gaps import LONGEST, gaps
 from tests.report.records import classes, failed, numbers, only_group
 
 
@@ -14,6 +14,8 @@ def test_nothing_is_said_where_nothing_is_missing():
 
 def test_failed_runs_are_named_with_their_error():
     assert "mimo, seed 0, failed: ValueError: no <such> layer" in gaps(only_group(classes(), failed()))
+    long = gaps(only_group(classes(), failed(error="x" * 5000)))[0]
+    assert long == f"mimo, seed 0, failed: {'x' * LONGEST}…"
     assert gaps(only_group(failed()))[-1] == "No run succeeded, so there is nothing to show."
 
 

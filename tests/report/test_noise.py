@@ -66,6 +66,9 @@ def test_what_cannot_be_paired_is_not_known():
     assert difference(one, other, "nll") is None
     one, other = entries(classes(), classes("mc_dropout", samples=100))
     assert difference(one, other, "nll") is None
+    foreign = classes("mc_dropout")
+    foreign.outcomes.columns["target"] = foreign.outcomes.columns["target"][::-1]
+    assert difference(*entries(classes(), foreign), "nll") is None
     one, other = entries(classes(), classes("mc_dropout"))
     assert difference(one, other, "top5") is None
     infinite = classes("mc_dropout")

@@ -124,10 +124,26 @@ def test_a_missing_metric_is_a_dash_that_sorts_last():
 
 
 def test_names_cannot_break_the_page():
-    nasty = replace(classes(), network="</script><b>&", key="nasty")
-    found = page(nasty)
-    assert "</script><b>&" in "".join(found.said)
-    assert "b" not in found.open
+    odd = '</script><i id="odd">&'
+    nasty = replace(classes(), network=odd, task=f"Task(digits: {odd})", key="nasty")
+    nasty.method["note"] = odd
+    nasty.ood[odd], nasty.outcomes.ood[odd] = nasty.ood["noise"], nasty.outcomes.ood["noise"]
+    gallery = replace(nasty.outcomes.gallery, class_names=(odd,) * 10)
+    nasty = replace(nasty, outcomes=replace(nasty.outcomes, gallery=gallery))
+    found = page(nasty, replace(failed(error=odd), network=odd, task=nasty.task))
+    assert "odd" not in found.ids
+    text = "".join(found.said)
+    assert all(f"{before}{odd}" in text for before in ("· ", "note=", "failed: ", "sure of "))
+
+
+def test_heads_sort_the_better_first():
+    text = make_page(group_records(RUNS))
+    assert re.search(r'data-first="descending"><button[^>]*>Accuracy ↑', text)
+    assert re.search(r'data-first="ascending"><button[^>]*>NLL ↓', text)
+
+
+def test_the_recommended_configuration_is_chosen_first():
+    assert '<option value="mc_dropout" selected>' in make_page(group_records(RUNS))
 
 
 def test_choices_keep_names_as_they_are():

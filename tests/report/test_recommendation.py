@@ -149,3 +149,23 @@ def test_a_metric_that_no_group_has_is_refused_before_anything_is_run():
     check_metric("rmse")
     with raises(SettingError, match=r"metric must be one of accuracy, nll.*however: metric='elo'"):
         check_metric("elo")
+
+
+def test_confidence_above_and_below_the_share_of_right_answers_is_told():
+    for confidence, words in ((1.0, "too sure by"), (0.1, "too careful by")):
+        run = classes(skill=2.0)
+        run.outcomes.columns["confidence"][:] = confidence
+        assert words in said(recommend(only_group(run)))
+
+
+def test_what_costs_more_in_one_way_is_not_called_cheaper():
+    dear = {"parameters_ratio": 4.0, "multiply_adds_ratio": 1.0}
+    mixed = {"parameters_ratio": 1.0, "multiply_adds_ratio": 4.0}
+    other = classes("mimo", cost=mixed, outcomes=classes().outcomes)
+    found = recommend(only_group(classes("mc_dropout", cost=dear, outcomes=classes().outcomes), other))
+    assert [rival.cheaper for rival in found.rivals] == [""]
+    assert "If cost matters" not in said(found)
+
+
+def test_a_cost_at_the_limit_is_within_the_budget():
+    assert recommend(only_group(classes()), parse_budget("parameters<=1x")).choice is not None

@@ -104,3 +104,12 @@ def test_names_are_printed_as_they_are(capsys):
     printed = capsys.readouterr().out
     assert "[/bold]" in printed
     assert "a [/title]" in printed
+
+
+def test_corruption_error_is_relative_to_the_same_seed():
+    runs = [one("single", s, 0.9, shifted={"fog/1": {"accuracy": a}}) for s, a in enumerate((0.6, 0.8))]
+    table = make_table(runs)
+    column = next(i for i, one in enumerate(table.columns) if one.title == "mCE")
+    assert (table.rows["single"][column].mean, table.rows["single"][column].error) == pytest.approx(
+        (1.0, 0.0)
+    )

@@ -7,13 +7,20 @@ from pluribus.record import Record
 from pluribus.report.groups import Entry, Group
 from pluribus.report.tables import columns_of
 
+LONGEST = 300
+"""Characters of an error; the whole is in the records."""
+
 
 def gaps(group: Group) -> list[str]:
     """What is missing, the gravest first; nothing where nothing is."""
-    said = [f"{label}, seed {run.seed}, failed: {run.error}" for label, run in group.failures]
+    said = [f"{label}, seed {run.seed}, failed: {_short(run.error)}" for label, run in group.failures]
     if not group.entries:
         return [*said, "No run succeeded, so there is nothing to show."]
     return [*said, *_few(group), *_unmeasured(group), *_unseen(group)]
+
+
+def _short(error: str) -> str:
+    return error if len(error) <= LONGEST else f"{error[:LONGEST]}…"
 
 
 def _few(group: Group) -> list[str]:
