@@ -5,7 +5,8 @@
 PE-(2,3,1) against three whole networks: one hidden layer of 200 (protein: 400), ReLU, a Gaussian whose
 variance is a softplus, the published 90/10 splits, all of the training part to train on. All splits of a
 set are trained at once, as one ensemble of 3 members for each split that see the batches of their own
-split; the three whole networks are the case α = M. The mean and variance of the mixture are scored as one Gaussian.
+split; the three whole networks are the case α = M. The mean and variance of the mixture are scored as one
+Gaussian.
 
 The paper gives no optimizer, number of epochs or batch; here Adam, 1e-2 down to 0 by a cosine, 40 epochs
 of batches of 100, the same for both and for all sets, chosen once and not tuned. Numbers are means ± standard
