@@ -212,7 +212,7 @@ def _match_attention(module: nn.Module, held: Mapping[str, Labelled], flow: Flow
         if not isinstance(layer, nn.MultiheadAttention) or weight is None:
             continue
         embedded = flow.channels.along(flow.channels.labelled(weight.shape, weight.labels), 0)
-        flow.splits.append(embedded.view(layer.num_heads, -1))
+        flow.blocks.append(embedded.view(layer.num_heads, -1))
         if not embedded.any():
             for part in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
                 inner = held.get(f"{name}.{part}".lstrip("."))
@@ -287,14 +287,9 @@ def _offset(axis: Tensor, channels: Tensor) -> int:
 
 
 def _with_multiples(groups: Sequence[Group], owner: Tensor, flow: Flow) -> Iterator[Group]:
-    """The groups with what their sizes must be divisible by: the rows of labels with several axes."""
+    """The groups with what their sizes must be divisible by: the number of their rows in some label."""
     found = [1] * len(groups)
-    for label in flow.splits:
-        label = narrowed(flow.channels.find(label))
-        axes = varying(label)
-        if len(axes) < 2:
-            continue
-        rows = torch.unique(label.movedim(axes[-1], -1).reshape(-1, label.shape[axes[-1]]), dim=0)
+    for rows in _rows(flow):
         owners = owner[rows.clamp(min=0)]
         whole = owners[:, 0][(owners == owners[:, :1]).all(1)]
         for position, count in counted(whole).items():
@@ -302,6 +297,17 @@ def _with_multiples(groups: Sequence[Group], owner: Tensor, flow: Flow) -> Itera
                 found[position] = math.lcm(found[position], count)
     for group, multiple in zip(groups, found, strict=True):
         yield replace(group, multiple=multiple)
+
+
+def _rows(flow: Flow) -> Iterator[Tensor]:
+    """Labels as the distinct rows along their last axis, `[rows, size]`."""
+    for label in flow.splits:
+        label = narrowed(flow.channels.find(label))
+        axes = varying(label)
+        if len(axes) > 1:
+            yield torch.unique(label.movedim(axes[-1], -1).reshape(-1, label.shape[axes[-1]]), dim=0)
+    for label in flow.blocks:
+        yield torch.unique(flow.channels.find(label), dim=0)
 
 
 def _mixed(flow: Flow) -> dict[int, list[str]]:
