@@ -289,25 +289,29 @@ def _offset(axis: Tensor, channels: Tensor) -> int:
 def _with_multiples(groups: Sequence[Group], owner: Tensor, flow: Flow) -> Iterator[Group]:
     """The groups with what their sizes must be divisible by: the number of their rows in some label."""
     found = [1] * len(groups)
-    for rows in _rows(flow):
+    for rows, must in _rows(flow):
         owners = owner[rows.clamp(min=0)]
-        whole = owners[:, 0][(owners == owners[:, :1]).all(1)]
-        for position, count in counted(whole).items():
+        alone = (owners == owners[:, :1]).all(1)
+        for position, count in counted(owners[:, 0][alone]).items():
             if position >= 0 and count * rows.shape[1] == groups[position].size:
                 found[position] = math.lcm(found[position], count)
+        for position in counted(owners) if must and not alone.all() else ():
+            if position >= 0:  # blocks of several groups: the total is divisible if each is
+                found[position] = math.lcm(found[position], len(rows))
     for group, multiple in zip(groups, found, strict=True):
         yield replace(group, multiple=multiple)
 
 
-def _rows(flow: Flow) -> Iterator[Tensor]:
-    """Labels as the distinct rows along their last axis, `[rows, size]`."""
+def _rows(flow: Flow) -> Iterator[tuple[Tensor, bool]]:
+    """Labels as the distinct rows along their last axis, `[rows, size]`, and whether rows are blocks."""
     for label in flow.splits:
         label = narrowed(flow.channels.find(label))
         axes = varying(label)
         if len(axes) > 1:
-            yield torch.unique(label.movedim(axes[-1], -1).reshape(-1, label.shape[axes[-1]]), dim=0)
+            rows = label.movedim(axes[-1], -1).reshape(-1, label.shape[axes[-1]])
+            yield torch.unique(rows, dim=0), False
     for label in flow.blocks:
-        yield torch.unique(flow.channels.find(label), dim=0)
+        yield torch.unique(flow.channels.find(label), dim=0), True
 
 
 def _mixed(flow: Flow) -> dict[int, list[str]]:
