@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.execution.run import STACKED_ROWS
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
 from tests.cases import logits, run, seeded
 from tests.zoo import Apply, Residual
 
@@ -40,8 +40,15 @@ METHODS = {
         train_draws=st.integers(1, 2),
         insert=st.sampled_from([None, True, False]),
     ),
+    PackedEnsembles: st.builds(
+        PackedEnsembles,
+        members=st.integers(2, 3),
+        alpha=st.sampled_from([1.0, 1.6, 4.0]),
+        gamma=st.integers(1, 2),
+        min_channels=st.just(1),
+    ),
 }
-EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40}
+EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40, PackedEnsembles: 60}
 
 
 class Functional(nn.Module):
@@ -262,6 +269,8 @@ def must_differ(method: pl.Method) -> bool:
             return several and method.std > 0
         case MCDropout():
             return method.rate > 0
+        case PackedEnsembles():
+            return True
     return False
 
 
@@ -283,6 +292,11 @@ def check(model: nn.Module, x, method: pl.Method) -> None:
     due = isinstance(method, MCDropout) and method.rate and method.insert is False and not drops(model)
     if due:
         with pytest.raises(pl.ConversionError, match="needs dropout"):
+            pl.convert(model, method, example=x)
+        return
+    unread = any(isinstance(layer, Checked) for layer in model.modules())
+    if isinstance(method, PackedEnsembles) and unread:
+        with pytest.raises(pl.ConversionError, match=r"cannot be read by torch\.export"):
             pl.convert(model, method, example=x)
         return
     ensemble = pl.convert(model, method, example=x)
@@ -329,4 +343,9 @@ def test_a_random_network_becomes_a_batch_ensemble(network, method):
 
 @random_networks(MCDropout)
 def test_a_random_network_is_sampled_by_dropout_or_refused_by_name(network, method):
+    check(*network, method)
+
+
+@random_networks(PackedEnsembles)
+def test_a_random_network_is_packed_or_refused_by_name(network, method):
     check(*network, method)

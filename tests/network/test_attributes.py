@@ -59,6 +59,14 @@ def test_a_norm_without_weights_follows_what_it_reads():
     assert (module[1].num_features, module[3].num_channels, module[6].normalized_shape) == (4, 4, (4,))
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_group_norm_of_single_channels_stays_one(affine):
+    norm = nn.GroupNorm(8, 8, affine=affine)
+    model = nn.Sequential(nn.Conv2d(2, 8, 3), norm, nn.Conv2d(8, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    module = resize(Network(model, torch.randn(2, 2, 8, 8)), 0.5)
+    assert (module[1].num_groups, module[1].num_channels) == (4, 4)
+
+
 class Heads(nn.Module):
     """Attention by hand; `size`, `scale` and the shape follow from the width, `depth` does not."""
 

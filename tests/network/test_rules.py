@@ -74,11 +74,38 @@ def test_a_grouped_convolution_reads_each_group_alike():
     ]
 
 
+def test_a_group_with_one_output_stays_a_group():
+    widths = read(nn.Conv2d(2, 8, 1), nn.Conv2d(8, 4, 3, groups=4), nn.Conv2d(4, 3, 1), *POOL, x=IMAGE)
+    assert [(group.size, group.multiple) for group in widths.groups] == [(2, 1), (4, 4)]
+    assert [group.resized(0.5) for group in widths.groups] == [1, 4]
+
+
+def test_blocks_across_several_groups_divide_each_of_them():
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.Conv2d(2, 5, 1), nn.Conv2d(2, 7, 1)
+            self.norm, self.head = nn.GroupNorm(2, 12), nn.Conv2d(12, 3, 1)
+
+        def forward(self, x):
+            return self.head(self.norm(torch.cat([self.one(x), self.other(x)], 1))).mean((2, 3))
+
+    groups = read_widths(Network(Joined(), IMAGE)).groups
+    assert [(group.size, group.multiple, group.resized(0.5)) for group in groups] == [(5, 2, 2), (7, 2, 4)]
+
+
 def test_a_transposed_convolution_has_its_axes_the_other_way_round():
     layers = (nn.Conv2d(2, 8, 1), nn.ConvTranspose2d(8, 6, 2, groups=2), nn.Conv2d(6, 3, 1))
     assert summary(read(*layers, *POOL, x=IMAGE)) == [
         (8, 2, "0.weight.0 0.bias.0 1.weight.0"),
         (3, 1, "1.weight.1 1.bias.0 2.weight.1"),
+    ]
+
+
+def test_a_depthwise_transposed_convolution_is_as_wide_as_its_input():
+    layers = (nn.Conv2d(2, 4, 1), nn.ConvTranspose2d(4, 8, 3, groups=4), nn.Conv2d(8, 3, 1))
+    assert summary(read(*layers, *POOL, x=IMAGE)) == [
+        (4, 1, "0.weight.0 0.bias.0 1.weight.0 1.bias.0 2.weight.1")
     ]
 
 

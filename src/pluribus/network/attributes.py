@@ -46,7 +46,8 @@ def _sizes(layer: nn.Module) -> dict[str, Any]:
         case nn.modules.batchnorm._NormBase():
             return {"num_features": shape[0]}
         case nn.GroupNorm():
-            return {"num_channels": shape[0]}
+            alone = layer.num_groups == layer.num_channels  # each channel is a group
+            return {"num_groups": shape[0] if alone else layer.num_groups, "num_channels": shape[0]}
         case nn.LayerNorm() | nn.RMSNorm():
             return {"normalized_shape": shape}
         case nn.Embedding() | nn.EmbeddingBag():
@@ -140,6 +141,8 @@ def _is_own(layer: nn.Module, attribute: str, known: set[str]) -> bool:
     """Whether an attribute is not one of torch's, whose sizes are known from tensors."""
     if attribute in NORM_SIZES and isinstance(layer, NORMS):
         return not known
+    if attribute == "num_groups" and isinstance(layer, nn.GroupNorm):
+        return not known and layer.num_groups == layer.num_channels
     return not type(layer).__module__.startswith("torch.") and not known
 
 

@@ -79,7 +79,8 @@ class Flow:
             belong to tensors that the code creates.
         channels: The classes of channels.
         values: By node, the labels of what it computes.
-        splits: Labels whose axes but the last must stay, such as heads and groups.
+        splits: Labels after a reshape; of those with several axes, all but the last must stay, as heads.
+        blocks: Channels in so many blocks as there must be, `[blocks, size]`, such as groups.
         mixed: Labels of channels that an operator mixes in other ways than by weighted sums.
     """
 
@@ -87,6 +88,7 @@ class Flow:
     channels: Channels = field(default_factory=Channels)
     values: dict[Node, Any] = field(default_factory=dict)
     splits: list[Tensor] = field(default_factory=list)
+    blocks: list[Tensor] = field(default_factory=list)
     mixed: list[tuple[Tensor, Operation]] = field(default_factory=list)
     held: int = 1
 

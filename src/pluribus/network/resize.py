@@ -69,7 +69,7 @@ def slice_widths(widths: Widths, keep: Mapping[Group, Tensor]) -> nn.Module:
             )
         index = torch.unique(index)
         blocks = (index // (group.size // group.multiple)).bincount(minlength=group.multiple).tolist()
-        if len(set(blocks)) > 1:
+        if group.size % group.multiple == 0 and len(set(blocks)) > 1:
             raise InputError(
                 f"as many channels of every head or group of {group.name} must stay, however: {blocks}."
             )

@@ -92,15 +92,19 @@ def _convolution(flow: Flow, operation: Operation) -> Labelled:
     entering, leaving = (first, second) if transposed else (second, first)
     if groups == 1:
         channels.unify(read, entering)
+    elif transposed and groups == len(read):
+        channels.unify(read, entering)
+        channels.fix(leaving)
+        leaving = read.repeat_interleave(len(leaving))
     elif transposed:
         channels.unify(read, entering)
         leaving = leaving.repeat(groups)
-        flow.splits.append(read.view(groups, -1))
+        flow.blocks.append(read.view(groups, -1))
     elif groups == len(read):  # depthwise: each channel is its own output, or several
         channels.unify(read.repeat_interleave(len(leaving) // groups), leaving)
     else:
         channels.unify(read.view(groups, -1), entering)
-        flow.splits.append(leaving.view(groups, -1))
+        flow.blocks.append(leaving.view(groups, -1))
     if bias is not None:
         channels.unify(leaving, channels.along(bias, 0))
     shape = flow.shape(operation)
@@ -125,7 +129,8 @@ def _channel_norm(flow: Flow, operation: Operation) -> Labelled:
     groups = flow.argument(operation, "num_groups")
     if groups is not None:
         flow.mix(operation, result, [1])
-        flow.splits.append(flow.channels.along(result, 1).view(groups, -1))
+        if groups < x.shape[1]:
+            flow.blocks.append(flow.channels.along(result, 1).view(groups, -1))
     return result
 
 

@@ -212,7 +212,7 @@ def _match_attention(module: nn.Module, held: Mapping[str, Labelled], flow: Flow
         if not isinstance(layer, nn.MultiheadAttention) or weight is None:
             continue
         embedded = flow.channels.along(flow.channels.labelled(weight.shape, weight.labels), 0)
-        flow.splits.append(embedded.view(layer.num_heads, -1))
+        flow.blocks.append(embedded.view(layer.num_heads, -1))
         if not embedded.any():
             for part in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
                 inner = held.get(f"{name}.{part}".lstrip("."))
@@ -287,21 +287,31 @@ def _offset(axis: Tensor, channels: Tensor) -> int:
 
 
 def _with_multiples(groups: Sequence[Group], owner: Tensor, flow: Flow) -> Iterator[Group]:
-    """The groups with what their sizes must be divisible by: the rows of labels with several axes."""
+    """The groups with what their sizes must be divisible by: the number of their rows in some label."""
     found = [1] * len(groups)
+    for rows, must in _rows(flow):
+        owners = owner[rows.clamp(min=0)]
+        alone = (owners == owners[:, :1]).all(1)
+        for position, count in counted(owners[:, 0][alone]).items():
+            if position >= 0 and count * rows.shape[1] == groups[position].size:
+                found[position] = math.lcm(found[position], count)
+        for position in counted(owners) if must and not alone.all() else ():
+            if position >= 0:  # blocks of several groups: the total is divisible if each is
+                found[position] = math.lcm(found[position], len(rows))
+    for group, multiple in zip(groups, found, strict=True):
+        yield replace(group, multiple=multiple)
+
+
+def _rows(flow: Flow) -> Iterator[tuple[Tensor, bool]]:
+    """Labels as the distinct rows along their last axis, `[rows, size]`, and whether rows are blocks."""
     for label in flow.splits:
         label = narrowed(flow.channels.find(label))
         axes = varying(label)
-        if len(axes) < 2:
-            continue
-        rows = torch.unique(label.movedim(axes[-1], -1).reshape(-1, label.shape[axes[-1]]), dim=0)
-        owners = owner[rows.clamp(min=0)]
-        whole = owners[:, 0][(owners == owners[:, :1]).all(1)]
-        for position, count in counted(whole).items():
-            if position >= 0 and count * rows.shape[1] == groups[position].size:
-                found[position] = math.lcm(found[position], count)
-    for group, multiple in zip(groups, found, strict=True):
-        yield replace(group, multiple=multiple)
+        if len(axes) > 1:
+            rows = label.movedim(axes[-1], -1).reshape(-1, label.shape[axes[-1]])
+            yield torch.unique(rows, dim=0), False
+    for label in flow.blocks:
+        yield torch.unique(flow.channels.find(label), dim=0), True
 
 
 def _mixed(flow: Flow) -> dict[int, list[str]]:
