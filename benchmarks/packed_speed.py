@@ -1,11 +1,13 @@
 """How fast ensembles of small networks are, beside one network and beside networks one by one.
 
-    python benchmarks/packed_speed.py [--only eval train stacked order] [--rounds 15]
+    python benchmarks/packed_speed.py [--only eval train stacked order] [--rounds 15] [--busy]
 
 PE-(2,4,1) of ResNet-18 is four ResNets-18 of half the width, and is built as such. In every round all
 contestants are timed in turn, in one process with two threads; a line is the ratio of two of them,
 its median over the rounds and its quartiles; `quickest` is the ratio of the shortest times, which other
-work on the machine disturbs least. `single` is the network in its better memory format.
+work on the machine disturbs least. `--busy` is for a machine with much such work: one thread, and the
+time that the processor spends on it instead of the time that passes. `single` is the network in its
+better memory format.
 """
 
 import argparse
@@ -30,18 +32,20 @@ from pluribus.methods import DeepEnsembles, Single
 Contestants = dict[str, Callable[[], object]]
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 LAST = torch.channels_last
+CLOCKS = {False: time.perf_counter, True: time.process_time}
 
 
 def rounds(contestants: Contestants, number: int, repeats: int) -> dict[str, list[float]]:
     """Milliseconds of each contestant in each round."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
+    clock = CLOCKS[torch.get_num_threads() == 1]
     for round_ in range(-2, number):  # two to warm up
         for name, run in contestants.items():
-            start = time.perf_counter()
+            start = clock()
             for _ in range(repeats):
                 run()
             if round_ >= 0:
-                times[name].append((time.perf_counter() - start) / repeats * 1e3)
+                times[name].append((clock() - start) / repeats * 1e3)
     return times
 
 
@@ -172,19 +176,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "packed_speed.json")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--busy", action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1 if options.busy else 2)
     record = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     for part in options.only:
         torch.manual_seed(0)
         lines = PARTS[part](options.rounds)
         for found in lines:
             print(part, *found.values(), flush=True)
-        record[part] = {
-            "command": f"python benchmarks/packed_speed.py --only {part} --rounds {options.rounds}",
+        busy = " --busy" * options.busy
+        record[part + busy] = {
+            "command": f"python benchmarks/packed_speed.py --only {part} --rounds {options.rounds}{busy}",
             "date": datetime.date.today().isoformat(),
             "torch": torch.__version__,
-            "machine": f"{platform.machine()}, 2 threads",
+            "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
             "lines": lines,
         }
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
