@@ -125,10 +125,9 @@ class Outcomes:
             name, kind = key.split("/", 1)  # the name of a set may hold a slash
             ood.setdefault(kind, {})[name] = values
         gallery = parts.pop("gallery")
-        if "label" not in gallery:  # none, or one of before answers were kept
-            return cls(**parts, ood=ood, gallery=None)
-        gallery["class_names"] = tuple(str(name) for name in gallery["class_names"])
-        return cls(**parts, ood=ood, gallery=Gallery(**gallery))
+        if gallery:
+            gallery["class_names"] = tuple(str(name) for name in gallery["class_names"])
+        return cls(**parts, ood=ood, gallery=Gallery(**gallery) if gallery else None)
 
 
 def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
