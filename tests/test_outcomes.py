@@ -106,14 +106,3 @@ def test_bytes_are_shown_as_they_are_and_one_picture_is_no_gallery():
     x = torch.tensor([0, 51, 200], dtype=torch.uint8).reshape(1, 3, 1, 1).expand(2, 3, 4, 4)
     assert make_gallery(prediction, target, x).pixels[0, 0, 0].tolist() == [0, 51, 200]
     assert make_gallery(prediction[:1], target[:1], x[:1]) is None
-
-
-def test_a_file_of_before_answers_were_kept_comes_without_its_gallery(tmp_path):
-    prediction, target = Categorical().prediction(logits(3, 50, 4)), torch.arange(50) % 4
-    gallery = make_gallery(prediction, target, torch.rand(50, 3, 4, 6))
-    replace(read_outcomes(prediction, target), gallery=gallery).save(tmp_path / "new.npz")
-    with np.load(tmp_path / "new.npz") as arrays:
-        np.savez(tmp_path / "old.npz", **{name: arrays[name] for name in arrays if name != "gallery/label"})
-    old = Outcomes.load(tmp_path / "old.npz")
-    assert old.gallery is None
-    assert len(old.columns["nll"]) == 50
