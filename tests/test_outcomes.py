@@ -1,6 +1,5 @@
 """Outcomes: columns that average to the metrics, files that come back, pictures as they were."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
