@@ -115,7 +115,7 @@ def main() -> None:
             "seconds": round(time.perf_counter() - start),
         }
         print(name, result["sets"][name], flush=True)
-        RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
