@@ -53,10 +53,12 @@ def test_following_one_s_own_tensors_changes_nothing():
 
 
 def test_a_norm_without_weights_follows_what_it_reads():
-    layers = [nn.Conv2d(2, 8, 3), nn.InstanceNorm2d(8), nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8, affine=False)]
+    layers = [nn.Conv2d(2, 8, 3, padding=1), nn.InstanceNorm2d(8), nn.BatchNorm2d(8, affine=False)]
+    layers += [nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8, affine=False)]
     end = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(8, elementwise_affine=False), nn.Linear(8, 3)]
     module = resize(Network(nn.Sequential(*layers, *end), torch.randn(2, 2, 8, 8)), 0.5)
-    assert (module[1].num_features, module[3].num_channels, module[6].normalized_shape) == (4, 4, (4,))
+    assert (module[1].num_features, module[2].num_features) == (4, 4)
+    assert (module[4].num_channels, module[7].normalized_shape) == (4, (4,))
 
 
 @pytest.mark.parametrize("affine", [True, False])

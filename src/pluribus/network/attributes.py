@@ -30,6 +30,7 @@ def follow_tensors(module: nn.Module) -> None:
 
 def _sizes(layer: nn.Module) -> dict[str, Any]:
     weight = getattr(layer, "weight", None)
+    weight = getattr(layer, "running_mean", None) if weight is None else weight
     shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else ()
     match layer:
         case nn.MultiheadAttention():
@@ -119,7 +120,7 @@ def candidates(
             new, certain = _changed(value, changes)
             if new != value:
                 found[type(layer), attribute].append((layer, new))
-                if not certain:
+                if not certain and attribute not in NORM_SIZES:
                     doubtful.add((type(layer), attribute))
     return found, doubtful
 
