@@ -1,6 +1,5 @@
 """Outcomes: columns that average to the metrics, files that come back, pictures as they were."""
 
-
 import numpy as np
 import pytest
 import torch
