@@ -48,7 +48,7 @@ METHODS = {
         min_channels=st.just(1),
     ),
 }
-EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40, PackedEnsembles: 60}
+EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40, PackedEnsembles: 30}
 
 
 class Functional(nn.Module):

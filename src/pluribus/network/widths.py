@@ -289,29 +289,29 @@ def _offset(axis: Tensor, channels: Tensor) -> int:
 def _with_multiples(groups: Sequence[Group], owner: Tensor, flow: Flow) -> Iterator[Group]:
     """The groups with what their sizes must be divisible by: the number of their rows in some label."""
     found = [1] * len(groups)
-    for rows, must in _rows(flow):
+    for rows, blocks in _rows(flow):
         owners = owner[rows.clamp(min=0)]
         alone = (owners == owners[:, :1]).all(1)
-        for position, count in counted(owners[:, 0][alone]).items():
-            if position >= 0 and count * rows.shape[1] == groups[position].size:
+        several = blocks and len(counted(owners)) > 1
+        for position, count in counted(owners if several else owners[:, 0][alone]).items():
+            if position >= 0 and several:  # the number of all is divisible if that of each group is
+                found[position] = math.lcm(found[position], blocks)
+            elif position >= 0 and count * rows.shape[1] == groups[position].size:
                 found[position] = math.lcm(found[position], count)
-        for position in counted(owners) if must and not alone.all() else ():
-            if position >= 0:  # blocks of several groups: the total is divisible if each is
-                found[position] = math.lcm(found[position], len(rows))
     for group, multiple in zip(groups, found, strict=True):
         yield replace(group, multiple=multiple)
 
 
-def _rows(flow: Flow) -> Iterator[tuple[Tensor, bool]]:
-    """Labels as the distinct rows along their last axis, `[rows, size]`, and whether rows are blocks."""
+def _rows(flow: Flow) -> Iterator[tuple[Tensor, int]]:
+    """Labels as the distinct rows along their last axis, `[rows, size]`; how many blocks there must be."""
     for label in flow.splits:
         label = narrowed(flow.channels.find(label))
         axes = varying(label)
         if len(axes) > 1:
             rows = label.movedim(axes[-1], -1).reshape(-1, label.shape[axes[-1]])
-            yield torch.unique(rows, dim=0), False
+            yield torch.unique(rows, dim=0), 0
     for label in flow.blocks:
-        yield torch.unique(flow.channels.find(label), dim=0), True
+        yield torch.unique(flow.channels.find(label), dim=0), len(label)
 
 
 def _mixed(flow: Flow) -> dict[int, list[str]]:
