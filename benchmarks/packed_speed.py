@@ -2,12 +2,10 @@
 
     python benchmarks/packed_speed.py [--only eval train stacked order] [--rounds 15] [--busy]
 
-PE-(2,4,1) of ResNet-18 is four ResNets-18 of half the width, and is built as such. In every round all
-contestants are timed in turn, in one process with two threads; a line is the ratio of two of them,
-its median over the rounds and its quartiles; `quickest` is the ratio of the shortest times, which other
-work on the machine disturbs least. `--busy` is for a machine with much such work: one thread, and the
-time that the processor spends on it instead of the time that passes. `single` is the network in its
-better memory format.
+`packed` is PE-(2,4,1) of ResNet-18. In every round all contestants are timed in turn, in one process with
+two threads; a line is the ratio of two of them, its median over the rounds and its quartiles. `--busy` is
+for a machine with much other work: one thread, and the time that the processor spends on it instead of the
+time that passes. `single` is the network in its better memory format.
 """
 
 import argparse
@@ -27,7 +25,7 @@ from torch import Tensor, nn
 import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.execution import freeze
-from pluribus.methods import DeepEnsembles, Single
+from pluribus.methods import DeepEnsembles, PackedEnsembles, Single
 
 Contestants = dict[str, Callable[[], object]]
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -81,7 +79,7 @@ def inference(number: int) -> list[dict[str, object]]:
     x = torch.randn(32, 3, 32, 32)
     single, last = resnet18().eval(), resnet18().to(memory_format=LAST).eval()
     x_last = x.contiguous(memory_format=LAST)
-    packed = pl.convert(resnet18(width=32), DeepEnsembles(members=4)).eval()
+    packed = pl.convert(resnet18(), PackedEnsembles(members=4, alpha=2), example=x[:2]).eval()
     fast, fast_single = packed.freeze(), pl.convert(resnet18(), Single()).freeze()
     with torch.no_grad():
         times = rounds(
@@ -106,7 +104,9 @@ def training(number: int) -> list[dict[str, object]]:
     for order, form in (("contiguous", torch.contiguous_format), ("channels last", LAST)):
         images = x.contiguous(memory_format=form)
         single = resnet18().to(memory_format=form)
-        packed = pl.convert(resnet18(width=32).to(memory_format=form), DeepEnsembles(members=4)).train()
+        packed = pl.convert(
+            resnet18().to(memory_format=form), PackedEnsembles(members=4, alpha=2), example=images[:2]
+        ).train()
         contestants[f"single, {order}"] = step(
             single.parameters(), "sgd", lambda net=single, x=images: F.cross_entropy(net(x), y)
         )

@@ -13,6 +13,7 @@ from pluribus.network import Network
 from pluribus.network.initialise import reinitialise
 from pluribus.network.resize import Zeroed, resize, slice_widths
 from pluribus.network.widths import read_widths
+from tests import zoo
 from tests.cases import CASES, case_named, each, logits, run
 
 REFUSED = {
@@ -102,6 +103,14 @@ def test_the_network_is_not_touched():
     resize(network, 0.5)
     assert str(network.module) == text
     assert_close(network.module.state_dict(), before, rtol=0, atol=0)
+
+
+def test_the_order_in_memory_stays():
+    network = Network(zoo.residual_cnn().to(memory_format=torch.channels_last), torch.randn(2, 2, 8, 8))
+    weight = resize(network, 0.5)[3][0].weight
+    assert weight.shape == (4, 4, 3, 3)
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert not weight.is_contiguous()
 
 
 def test_tied_weights_stay_tied():

@@ -123,11 +123,17 @@ def _with_tensors(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Grou
         value = tensor.detach()
         for axis in range(tensor.ndim):
             value = value.index_select(axis, _index(widths, (name, axis), sizes, everything, tensor))
-        value = value.clone()
+        value = _laid_out(value.clone(), tensor)
         memo[id(tensor)] = (
             nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
         )
     return copy.deepcopy(module, memo)
+
+
+def _laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """The value with its axes in memory as those of another tensor, such as channels last."""
+    axes = sorted(range(value.ndim), key=like.stride, reverse=True)
+    return value.permute(axes).contiguous().permute(sorted(range(value.ndim), key=axes.__getitem__))
 
 
 def _index(widths: Widths, axis: Axis, sizes: Mapping[Group, int], kept: Tensor, tensor: Tensor) -> Tensor:
