@@ -35,6 +35,9 @@ def read_chain(module: nn.Module) -> list[Link]:
     links = list[Link]()
     for layer in _flat(module):
         if type(layer) is nn.Linear:
+            held = [id(tensor) for tensor in (layer.weight, layer.bias) if tensor is not None]
+            if not all(one in names for one in held):  # computed, not a tensor of the module's own
+                return []
             links.append(Link(layer, names[id(layer.weight)], names.get(id(layer.bias), "")))
         elif type(layer) is nn.ReLU and links and links[-1].weight:
             links.append(Link(nn.ReLU(inplace=True)))  # nothing else looks at the product
