@@ -11,10 +11,16 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.data import two_moons
 from pluribus.data.task import Split, Task
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
 from pluribus.training import Training, checkpoint, loop, train
 
-METHODS = [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2), MCDropout(rate=0.1, draws=2)]
+METHODS = [
+    Single(),
+    DeepEnsembles(members=2),
+    BatchEnsemble(members=2),
+    MCDropout(rate=0.1, draws=2),
+    PackedEnsembles(members=2, alpha=1.5, shuffle_members=True),
+]
 TWO = DeepEnsembles(members=2)
 QUICK = Training(epochs=3, batch=32, lr=1e-2)
 
@@ -194,3 +200,14 @@ if __name__ == "__main__":
     for devices in ("1", "2"):
         subprocess.run([sys.executable, script, devices, tmp_path / f"{devices}.pt"], check=True, timeout=300)
     assert_close(torch.load(tmp_path / "2.pt"), torch.load(tmp_path / "1.pt"), rtol=1e-4, atol=1e-5)
+
+
+def test_members_may_go_through_the_samples_in_orders_of_their_own(task):
+    fabric = loop.make_fabric("cpu")
+    together = list(loop._batches(task, QUICK, 0, fabric, streams=1))
+    apart = list(loop._batches(task, QUICK, 0, fabric, streams=2))
+    assert len(together) == len(apart)
+    first, second = (torch.cat([x.chunk(2)[stream] for x, _ in apart]) for stream in range(2))
+    assert_close(first, torch.cat([x for x, _ in together]), rtol=0, atol=0)
+    assert not torch.equal(first, second)
+    assert_close(second.sort(0).values, first.sort(0).values, rtol=0, atol=0)

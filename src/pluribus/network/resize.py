@@ -75,7 +75,10 @@ def slice_widths(widths: Widths, keep: Mapping[Group, Tensor]) -> nn.Module:
             )
         kept[group] = group.channels[index]
     sizes = {group: len(channels) for group, channels in kept.items()}
-    module = rebuilt(widths, sizes, kept)
+    try:
+        module = rebuilt(widths, sizes, kept)
+    except ConversionError as error:
+        raise ConversionError(str(error).replace(REMEDY, "Keep all channels there.")) from error
     _check_numbers(widths, module, torch.cat([torch.zeros(1, dtype=torch.long), *kept.values()]))
     return module
 

@@ -77,6 +77,7 @@ class Widths:
         axes: The channels along every axis of every parameter and buffer; 0 keeps its place.
         operations: The operators of the data flow in eval mode.
         values: By operator's node, the labels of what it computes.
+        owner: The position of every channel's group in `groups`; -1 where it is fixed.
     """
 
     network: Network
