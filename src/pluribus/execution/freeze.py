@@ -31,8 +31,8 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 FIXED_ORDER = {"view", "_unsafe_view", "view_as_real", "view_as_complex", "as_strided"}
 """Operators that refuse, or read differently, a tensor whose channels are last in memory."""
 NARROW = 2e5
-"""Weights of a convolution, on average, up to which channels come last on a CPU: ResNet-18 gains with
-1.4e5 and loses with 3.1e5 (benchmarks/packed_speed.py)."""
+"""Weights of a convolution, on average, up to which channels come last on a CPU: ResNet-18 gains
+with 1.4e5 and no more with 3.1e5 (benchmarks/packed_speed.py)."""
 
 Fold = tuple[str, str]
 """The names of a layer and of the norm that becomes part of it."""
