@@ -1,0 +1,192 @@
+"""Program: a network's data flow as steps that change nothing but what they return.
+
+Read from the graph of eval mode, with in-place operators replaced by plain ones, and without what the
+prediction does not depend on. A step is a node of `torch.fx`; placeholders are the network's tensors,
+by name, and its inputs.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from pluribus.network.inputs import Inputs
+from pluribus.network.network import Network
+from pluribus.network.output import Output, select_output
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The steps of a network.
+
+    Attributes:
+        graph_module: All steps; holds what `get_attr` nodes read.
+        held: By placeholder, the first name of the parameter or buffer it stands for.
+        constants: By placeholder, the value of a tensor that the code made.
+        entries: The placeholders of the inputs, in the order of `flatten`.
+        returned: What the network returns, flat, as nodes or plain values.
+        prediction: The node of the prediction; None where a function computes it from `returned`.
+        example: The inputs with which the network was read.
+        exported: What `torch.export` made of the network.
+    """
+
+    graph_module: GraphModule
+    held: Mapping[Node, str]
+    constants: Mapping[Node, Tensor]
+    entries: tuple[Node, ...]
+    returned: tuple[Any, ...]
+    prediction: Node | None
+    example: Inputs
+    output: Output
+    exported: ExportedProgram
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """What the prediction is made of."""
+        return self.returned if self.prediction is None else (self.prediction,)
+
+    @cached_property
+    def steps(self) -> tuple[Node, ...]:
+        """The operators that the prediction depends on, in order, and what they read of the module."""
+        needed = set(self.reads(self.results))
+        chosen = []
+        for node in reversed(self.graph_module.graph.nodes):
+            if node in needed and node.op in ("call_function", "get_attr"):
+                needed.update(node.all_input_nodes)
+                chosen.append(node)
+        return tuple(reversed(chosen))
+
+    def reads(self, arguments: Any) -> list[Node]:
+        """The nodes among some arguments."""
+        return [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Node)]
+
+    def depends_on(self, names: Sequence[str]) -> set[Node]:
+        """The steps that some of the network's tensors reach, and their placeholders."""
+        chosen = set(names)
+        reached = {node for node, name in self.held.items() if name in chosen}
+        for node in self.steps:
+            if not reached.isdisjoint(node.all_input_nodes):
+                reached.add(node)
+        return reached
+
+    def why_not(self, inputs: Inputs) -> str:
+        """Why these inputs are of another kind than those of the example; empty where they are not."""
+        leaves, spec = self.flatten(inputs)
+        known, expected = self.flatten(self.example)
+        if spec != expected:
+            return f"it was read with {self.example}, and {inputs} came"
+        for came, read, entry in zip(leaves, known, self.entries, strict=True):
+            if not isinstance(read, Tensor):
+                same = type(came) is type(read) and came == read
+            else:
+                value = entry.meta.get("val")
+                free = [isinstance(size, torch.SymInt) for size in getattr(value, "shape", ())]
+                same = (
+                    isinstance(came, Tensor)
+                    and came.dtype == read.dtype
+                    and came.ndim == read.ndim
+                    and all(
+                        any_size or a == b
+                        for any_size, a, b in zip(free, came.shape, read.shape, strict=True)
+                    )
+                )
+            if not same:
+                return f"it was read with {self.example}, and {inputs} came"
+        return ""
+
+    def flatten(self, inputs: Inputs) -> tuple[list[Any], Any]:
+        """The values of all inputs in one list, and how they hang together."""
+        return pytree.tree_flatten((inputs.args, inputs.keywords))
+
+    def step(self, node: Node, values: Mapping[Node, Any]) -> Any:
+        """What one step computes from the values of others."""
+        if node.op == "get_attr":
+            return _attribute(self.graph_module, str(node.target))
+        arguments, named = map_arg((node.args, node.kwargs), values.__getitem__)
+        return node.target(*arguments, **named)  # type: ignore[operator]
+
+    def predict(self, values: Sequence[Any]) -> Tensor:
+        """The prediction, from what `results` are."""
+        if self.prediction is not None:
+            return values[0]  # type: ignore[no-any-return]
+        spec = self.exported.call_spec.out_spec
+        return select_output(pytree.tree_unflatten(list(values), spec), self.output)
+
+
+def read_program(network: Network) -> Program:
+    """The steps of a network in eval mode.
+
+    Raises:
+        UnreadableError: the network cannot be exported.
+    """
+    exported = network.graph(training=False).program
+    if any(_writes(node) for node in exported.graph.nodes):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch warns of what torch does
+            exported = exported.run_decompositions({})  # replaces in-place operators, and no others
+    module, signature = exported.graph_module, exported.graph_signature
+    every = {
+        **dict(network.module.named_parameters(remove_duplicate=False)),
+        **dict(network.module.named_buffers(remove_duplicate=False)),
+    }
+    firsts = {id(tensor): name for name, tensor in network.tensors().items()}
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    held, constants, entries = {}, {}, []
+    for node in module.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        name = names.get(node.name, "").removeprefix("network.")
+        if name:
+            held[node] = firsts[id(every[name])]
+        elif node.name in signature.inputs_to_lifted_tensor_constants:
+            constants[node] = exported.constants[signature.inputs_to_lifted_tensor_constants[node.name]]
+        else:
+            entries.append(node)
+    returned = _returned(exported, module)
+    return Program(
+        module,
+        held,
+        constants,
+        tuple(entries),
+        tuple(returned),
+        _prediction(exported, returned, network.output),
+        network.example,
+        network.output,
+        exported,
+    )
+
+
+def _attribute(module: GraphModule, name: str) -> Any:
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _writes(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
+
+
+def _returned(exported: ExportedProgram, module: GraphModule) -> list[Any]:
+    """What the network returns, flat, as nodes or plain values."""
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    kinds = [spec.kind.name for spec in exported.graph_signature.output_specs]
+    return [value for value, kind in zip(output.args[0], kinds, strict=True) if kind == "USER_OUTPUT"]
+
+
+def _prediction(exported: ExportedProgram, returned: Sequence[Any], output: Output) -> Node | None:
+    marks = [torch.empty(0) if isinstance(value, Node) else value for value in returned]
+    try:
+        prediction = select_output(pytree.tree_unflatten(marks, exported.call_spec.out_spec), output)
+    except Exception:  # a user's function that wants real values
+        return None
+    return next((value for mark, value in zip(marks, returned, strict=True) if mark is prediction), None)

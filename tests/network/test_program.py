@@ -1,0 +1,64 @@
+"""The steps of a network: they compute what it computes, write nowhere, and know what depends on what."""
+
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from pluribus.network import Network
+from pluribus.network.output import select_output
+from pluribus.network.program import read_program
+from pluribus.network.rehearsal import rehearsal
+from tests.cases import CASES, each
+
+EXPORTED = [case for case in CASES if case.exports]
+
+
+def run(program, network, inputs):
+    tensors = network.tensors()
+    values = {node: tensors[name] for node, name in program.held.items()} | dict(program.constants)
+    values |= dict(zip(program.entries, program.flatten(inputs)[0], strict=True))
+    for node in program.steps:
+        values[node] = program.step(node, values)
+    return program.predict([values.get(one, one) for one in program.results])
+
+
+@each(EXPORTED)
+def test_steps_compute_the_network_on_another_batch(case):
+    network = Network(case.model(), case.inputs())
+    program = read_program(network)
+    inputs = network.example
+    if "counted" not in case.name:
+        inputs = inputs.map(lambda tensor: torch.cat([tensor, tensor[:3]]))
+    before = inputs.copy()
+    with rehearsal(network.module, training=False), torch.no_grad():
+        copied = inputs.copy()
+        expected = select_output(network.module(*copied.args, **copied.keywords))
+        assert program.why_not(inputs) == ""
+        assert_close(run(program, network, inputs), expected)
+    assert_close(list(inputs.tensors()), list(before.tensors()))
+
+
+def test_in_place_operators_write_nowhere():
+    network = Network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2)))
+    program = read_program(network)
+    assert [str(node.target) for node in program.steps] == [
+        "aten.linear.default",
+        "aten.relu.default",
+        "aten.linear.default",
+    ]
+
+
+def test_what_depends_on_a_tensor_lies_after_it():
+    network = Network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    program = read_program(network)
+    reached = program.depends_on(["2.weight"])
+    assert [node in reached for node in program.steps] == [False, False, True]
+
+
+def test_inputs_of_another_kind_are_told_apart():
+    network = Network(nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    program = read_program(network)
+    assert program.why_not(network.example) == ""
+    larger = network.example.map(lambda tensor: torch.zeros(2, 1, 40, 40))
+    assert "40, 40" in program.why_not(larger)
+    assert "float64" in program.why_not(network.example.map(torch.Tensor.double))
