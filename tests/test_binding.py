@@ -312,3 +312,9 @@ def test_members_lie_in_memory_as_the_network_does(tmp_path):
     assert weight[1].is_contiguous(memory_format=torch.channels_last)
     other.eval().save(tmp_path / "saved")
     assert_close(pl.load(tmp_path / "saved", last).eval()(x), other(x), rtol=0, atol=0)
+
+
+def test_rows_share_a_tensor_where_their_choices_are_equal():
+    network = Network(nn.Linear(3, 2))
+    binding = Binding(network, {"weight": torch.zeros(4, 2, 3)}, members=4)
+    assert binding.choices(2) == {"weight": 2}  # the bias is everybody's
