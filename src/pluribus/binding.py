@@ -8,7 +8,7 @@ them; after `torch.func.functional_call` it would find the wrong ones.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -96,6 +96,12 @@ class Binding(nn.Module):
         for row in rows:
             own = self.own_tensors(slice(row, row + 1))
             yield {**self.shared_tensors(), **{name: tensor[0] for name, tensor in own.items()}}
+
+    def choices(self, row: Any) -> dict[str, Hashable]:
+        """Of every tensor that rows have for themselves, which value a row takes: equal choices of
+        two rows are the same tensor.
+        """
+        return dict.fromkeys(tensors(self.own), row)
 
     def stacked_rows(self) -> Sequence[Any] | None:
         """The rows that `own_tensors` gives all at once; None where rows are no set of tensors."""

@@ -19,7 +19,7 @@ statistics of its own in BatchNorm; their affine parameters are shared as in the
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -102,6 +102,9 @@ class RankOne(Binding):
 
     def bind(self, rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
         return self._bind_apart(rows)  # going back through one row must not free the products of others
+
+    def choices(self, row: int) -> dict[str, Hashable]:
+        return {**super().choices(row), **dict.fromkeys(tensors(self.first), row)}
 
     @torch.no_grad()
     def freeze(self) -> Binding:

@@ -84,21 +84,7 @@ class Program:
         if spec != expected:
             return f"it was read with {self.example}, and {inputs} came"
         for came, read, entry in zip(leaves, known, self.entries, strict=True):
-            if not isinstance(read, Tensor):
-                same = type(came) is type(read) and came == read
-            else:
-                value = entry.meta.get("val")
-                free = [isinstance(size, torch.SymInt) for size in getattr(value, "shape", ())]
-                same = (
-                    isinstance(came, Tensor)
-                    and came.dtype == read.dtype
-                    and came.ndim == read.ndim
-                    and all(
-                        any_size or a == b
-                        for any_size, a, b in zip(free, came.shape, read.shape, strict=True)
-                    )
-                )
-            if not same:
+            if not _is_alike(came, read, entry):
                 return f"it was read with {self.example}, and {inputs} came"
         return ""
 
@@ -162,6 +148,16 @@ def read_program(network: Network) -> Program:
         network.output,
         exported,
     )
+
+
+def _is_alike(came: Any, read: Any, entry: Node) -> bool:
+    """Whether a value may take the place of the one that an entry was read with."""
+    if not isinstance(read, Tensor) or not isinstance(came, Tensor):
+        return type(came) is type(read) and bool(came == read)
+    if came.dtype != read.dtype or came.ndim != read.ndim:
+        return False
+    free = [isinstance(size, torch.SymInt) for size in entry.meta["val"].shape]
+    return all(a == b or any_size for any_size, a, b in zip(free, came.shape, read.shape, strict=True))
 
 
 def _attribute(module: GraphModule, name: str) -> Any:
