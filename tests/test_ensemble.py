@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
 from pluribus.execution.run import STACKED_ROWS
+from pluribus.members import split_batch
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
-from pluribus.methods.batch_ensemble import split_batch
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears
 

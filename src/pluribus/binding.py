@@ -103,6 +103,20 @@ class Binding(nn.Module):
         """
         return dict.fromkeys(tensors(self.own), row)
 
+    mixed = False
+    """Whether samples of one batch may belong to different rows in training."""
+    align = 1
+    """What widths of rows that are cut out by their masks are rounded to."""
+
+    @property
+    def masks(self) -> frozenset[str]:
+        """Names of the tensors that are masks of ones and zeros on channels."""
+        return frozenset()
+
+    def mix(self, rows: Sequence[Any], sizes: Sequence[int]) -> dict[str, Tensor]:
+        """The tensors of a batch of so many samples of each row, where that is possible."""
+        raise NotImplementedError
+
     def stacked_rows(self) -> Sequence[Any] | None:
         """The rows that `own_tensors` gives all at once; None where rows are no set of tensors."""
         return range(self.members)

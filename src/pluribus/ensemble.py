@@ -2,19 +2,19 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from pluribus.binding import Binding
 from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
-from pluribus.errors import InputError
+from pluribus.errors import ConversionError, InputError
 from pluribus.execution.freeze import freeze
-from pluribus.execution.run import Runner, uncompiled
+from pluribus.execution.run import Rows, Runner, uncompiled
+from pluribus.execution.slices import cut_member, cut_members
 from pluribus.likelihood import Likelihood
 from pluribus.members import fork, join
 from pluribus.method import Built, Method
@@ -77,7 +77,10 @@ class Ensemble(nn.Module):
             draws: That many fresh random rows, for methods whose members are random.
             **kwargs: The network's keyword inputs.
         """
-        return self._runner(self.binding, self._rows(members, draws), Inputs(args, kwargs))
+        inputs = Inputs(args, kwargs)
+        outputs = self._runner(self.binding, self._rows(members, draws), inputs)
+        self._remember(inputs)
+        return outputs
 
     @uncompiled
     def loss(
@@ -105,6 +108,7 @@ class Ensemble(nn.Module):
         if samples is not None:
             whole("samples", samples)
         inputs, rows = Inputs.of(x), self._rows()
+        self._remember(inputs)
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
@@ -173,17 +177,30 @@ class Ensemble(nn.Module):
         """Row `row` of eval mode alone, a plain module in eval mode with copies of its tensors.
 
         It is of the user's own class, unless something must be added to it (a kept random draw, a
-        prior network), and returns the prediction alone where the network returns more.
+        prior network) or it is cut out of a masked network, and returns the prediction alone where the
+        network returns more.
         """
+        if self.binding.masks:
+            with suppress(ConversionError), _evaluating(self):
+                return cut_member(self._runner, self.binding, self.binding.pick([row])[0], self._example)
         return self._runner.member(self.binding, row)
 
     def freeze(self) -> "Frozen":
         """All members for inference alone: no gradients, nothing left to compute before a run.
 
         BatchNorm becomes part of the layer before it where the data flow, read with the example of
-        `convert`, proves that this changes nothing but rounding.
+        `convert`, proves that this changes nothing but rounding. Masked members are cut out: only the
+        channels are left that they need, and what precedes the first mask is computed once.
         """
-        return Frozen(*freeze(self._runner, self.binding, self._example))
+        why = ""
+        if self.binding.masks:
+            try:
+                with _evaluating(self):
+                    return Frozen(*cut_members(self._runner, self.binding, self._example))
+            except ConversionError as error:
+                why = f"masks are multiplied, not cut out: {error}"
+        runner, binding, notes = freeze(self._runner, self.binding, self._example)
+        return Frozen(Rows(runner, binding), [why] * bool(why) + notes)
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
@@ -198,6 +215,11 @@ class Ensemble(nn.Module):
             "seed": self.seed,
         }
         write_folder(path, settings, self.state_dict())
+
+    def _remember(self, inputs: Inputs) -> None:
+        """Keeps two samples to read the network's data flow with, where no example was given."""
+        if self._example is None:
+            self._example = inputs.take(slice(0, 2)).copy()
 
     def _rows(self, members: Sequence[Any] | None = None, draws: int | None = None) -> Sequence[Any]:
         if members is not None and draws is not None:
@@ -239,25 +261,25 @@ class Frozen(nn.Module):
     """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode.
 
     Attributes:
-        binding: The tensors of all members.
+        network: What computes them.
         notes: What became part of what, or why nothing did.
     """
 
-    def __init__(self, runner: Runner, binding: Binding, notes: Sequence[str]) -> None:
+    def __init__(self, network: nn.Module, notes: Sequence[str]) -> None:
         super().__init__()
-        self.binding, self._runner, self.notes = binding, runner, tuple(notes)
+        self.network, self.notes = network, tuple(notes)
         self.train(False)
 
     def train(self, mode: bool = True) -> Self:
         """Stays in eval mode whatever is asked."""
-        self._runner.train(False)
         return super().train(False)
 
     @uncompiled
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The outputs of all members, `[members, batch, ...]`."""
-        return self._runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
+        outputs: Tensor = self.network(*args, **kwargs)
+        return outputs
 
 
 @contextmanager

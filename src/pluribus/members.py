@@ -36,3 +36,17 @@ def fork(values: Tensor, members: int) -> Tensor:
 def join(rows: Sequence[Tensor]) -> Tensor:
     """One `[batch, ...]` per member to `[members, batch, ...]`."""
     return torch.stack(list(rows))
+
+
+def split_batch(batch: int, members: int) -> list[Tensor]:
+    """A random part of the batch for each member, `[part]` sample indices, sizes equal within one.
+
+    Every part has at least two samples, as BatchNorm needs; in a batch too small for that a random
+    choice of members goes without.
+    """
+    active = max(1, min(members, batch // 2))
+    order, chosen = torch.randperm(batch), torch.randperm(members)[:active].tolist()
+    parts = [order[:0]] * members
+    for member, part in zip(chosen, order.tensor_split(active), strict=True):
+        parts[member] = part
+    return parts

@@ -138,7 +138,7 @@ def test_all_norms_of_a_resnet_are_folded():
 def test_a_folded_network_of_linear_layers_runs_stacked():
     ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9))
     assert ensemble._runner.reason
-    assert not ensemble.freeze()._runner.reason
+    assert not ensemble.freeze().network.runner.reason
 
 
 def test_narrow_convolutions_have_channels_last_where_no_view_minds():
@@ -147,7 +147,7 @@ def test_narrow_convolutions_have_channels_last_where_no_view_minds():
 
     for model, last in ((zoo.residual_cnn(), True), (Two(pooled), False)):
         frozen = pl.convert(model.double(), DEEP, example=images).freeze()
-        weights = [tensor[0] for tensor in frozen.binding.own.parameters() if tensor.ndim == 5]
+        weights = [tensor[0] for tensor in frozen.network.binding.own.parameters() if tensor.ndim == 5]
         assert ("channels last in memory" in frozen.notes) == last
         assert all(weight.is_contiguous(memory_format=torch.channels_last) == last for weight in weights)
 

@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import ConversionError
+from pluribus.members import split_batch
 from pluribus.methods import BatchEnsemble
-from pluribus.methods.batch_ensemble import rank_one, split_batch
+from pluribus.methods.batch_ensemble import rank_one
 from tests import zoo
 from tests.cases import CASES, case_named, each, logits, run, seeded
 from tests.reference import batch_ensemble as reference
@@ -228,5 +229,5 @@ def test_the_loss_of_a_divided_batch_is_the_mean_over_its_samples():
 
 def test_frozen_ensembles_have_nothing_left_to_compute():
     frozen = pl.convert(zoo.mlp(), BatchEnsemble(members=2)).freeze()
-    once, again = (frozen.binding.own_tensors()["0.weight"] for _ in range(2))
+    once, again = (frozen.network.binding.own_tensors()["0.weight"] for _ in range(2))
     assert once.data_ptr() == again.data_ptr()

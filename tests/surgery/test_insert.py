@@ -14,7 +14,7 @@ from tests import zoo
 
 def inserted(model, *names, function=lambda x: 2 * x):
     sites = {site.name: site for site in find_sites(model)}
-    return insert({sites[name]: function for name in names})
+    return insert({sites[name]: lambda layer, position, x: function(x) for name in names})
 
 
 def test_the_function_changes_the_input_of_its_layer_alone():

@@ -2,10 +2,10 @@
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -105,6 +105,8 @@ class Runner:
             own, shared = binding.own_tensors(), binding.shared_tensors()
             with suppress(*CAUGHT):  # inputs that do not fit: the loop says which
                 return list(run_chain(self._chain, own, shared, join([one.args[0] for one in inputs])))
+        if binding.mixed and self.module.training:
+            return self._mixed(binding, rows, inputs)
         return self._looped(binding, rows, inputs)
 
     def member(self, binding: Binding, position: int) -> nn.Module:
@@ -130,6 +132,8 @@ class Runner:
         return self._prior
 
     def _outputs(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
+        if binding.mixed and self.module.training:
+            return join(self._mixed(binding, rows, [inputs] * len(rows)))
         if self._stacks(binding, rows, inputs.batch):
             try:
                 return self._stacked(binding, inputs)
@@ -139,6 +143,11 @@ class Runner:
                 return outputs
         return join(self._looped(binding, rows, [inputs] * len(rows)))
 
+    def _mixed(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
+        """All rows in one run over all of their samples, whose statistics are those of all of them."""
+        sizes = [one.batch for one in inputs]
+        return list(torch.split(self._row(binding.mix(rows, sizes), Inputs.joined(inputs)), sizes))
+
     def _looped(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
         outputs: list[Tensor] = []
         counted = len(rows) > 1 and self.module.training
@@ -146,19 +155,25 @@ class Runner:
         for row, values, tensors in zip(rows, inputs, binding.bind(rows), strict=True):
             if outputs and values is inputs[0]:  # all rows see one batch: shared statistics count it once
                 tensors |= {name: buffer.clone() for name, buffer in before.items()}
-            skeleton, token = self._free_skeleton()
-            module, surrounding = skeleton.fill(tensors), binding.surrounding(row)
-            with surrounding(module, values.batch) if surrounding else nullcontext():
-                output = self._call(module, values)
-            if surrounding and _is_run_again(output):
-                raise InputError(
-                    "a kept random row cannot be run again during backward, however: the network uses "
-                    "gradient checkpointing. Use torch.no_grad(), or switch checkpointing off."
-                )
-            skeleton.collect(tensors)
-            token.live_with(output)
-            outputs.append(output)
+            outputs.append(self._row(tensors, values, binding.surrounding(row)))
         return outputs
+
+    def _row(
+        self, tensors: Mapping[str, Tensor], inputs: Inputs, surrounding: Surrounding | None = None
+    ) -> Tensor:
+        """One run of the user's code with these tensors."""
+        skeleton, token = self._free_skeleton()
+        module = skeleton.fill(tensors)
+        with surrounding(module, inputs.batch) if surrounding else nullcontext():
+            output = self._call(module, inputs)
+        if surrounding and _is_run_again(output):
+            raise InputError(
+                "a kept random row cannot be run again during backward, however: the network uses "
+                "gradient checkpointing. Use torch.no_grad(), or switch checkpointing off."
+            )
+        skeleton.collect(tensors)
+        token.live_with(output)
+        return output
 
     def _stacked(self, binding: Binding, inputs: Inputs) -> Tensor:
         own, shared = binding.own_tensors(), binding.shared_tensors()
@@ -230,6 +245,23 @@ class Runner:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_skeletons": []}  # they hold tensors of past runs
+
+
+class Rows(nn.Module):
+    """All rows of a binding, `[rows, batch, ...]`, in eval mode and without gradients."""
+
+    def __init__(self, runner: Runner, binding: Binding) -> None:
+        super().__init__()
+        self.runner, self.binding = runner, binding
+
+    def train(self, mode: bool = True) -> Self:
+        """Stays in eval mode whatever is asked."""
+        self.runner.train(False)
+        return super().train(False)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The outputs of all rows."""
+        return self.runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
 
 
 class Token:

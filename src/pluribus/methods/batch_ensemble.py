@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from pluribus.binding import Binding, plant, tensors, uproot
 from pluribus.conversion import Row
 from pluribus.errors import ConversionError
+from pluribus.members import split_batch
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.rehearsal import derived_seed
@@ -62,20 +63,6 @@ def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
     second = second.view(members, groups, 1, b).expand(-1, -1, a // groups, -1).reshape(members, a, b)
     factor = first.unsqueeze(2) * second  # s rᵀ
     return weight * factor.view(members, a, b, *[1] * (weight.ndim - 2))
-
-
-def split_batch(batch: int, members: int) -> list[Tensor]:
-    """A random part of the batch for each member, `[part]` sample indices, sizes equal within one.
-
-    Every part has at least two samples, as BatchNorm needs; in a batch too small for that a random
-    choice of members goes without.
-    """
-    active = max(1, min(members, batch // 2))
-    order, chosen = torch.randperm(batch), torch.randperm(members)[:active].tolist()
-    parts = [order[:0]] * members
-    for member, part in zip(chosen, order.tensor_split(active), strict=True):
-        parts[member] = part
-    return parts
 
 
 class RankOne(Binding):

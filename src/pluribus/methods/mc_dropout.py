@@ -148,7 +148,7 @@ class AlwaysDropout:
 
     rate: float
 
-    def __call__(self, values: Tensor) -> Tensor:
+    def __call__(self, layer: nn.Module, position: int, values: Tensor) -> Tensor:
         return F.dropout(values, self.rate, training=True)
 
 

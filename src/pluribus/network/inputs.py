@@ -1,7 +1,7 @@
 """One call of the network: the positional and keyword inputs of one batch, checked and cut."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,21 @@ class Inputs:
     def take(self, samples: Tensor | slice) -> "Inputs":
         """The same call on some of its samples."""
         return self.map(lambda tensor: tensor[samples])
+
+    @classmethod
+    def joined(cls, several: Sequence["Inputs"]) -> "Inputs":
+        """One call on the samples of several, which differ in nothing else."""
+        batch = several[0].batch
+
+        def join(*values: Any) -> Any:
+            first = values[0]
+            has_batch = isinstance(first, Tensor) and first.ndim > 0 and first.shape[0] == batch
+            return torch.cat(values) if has_batch else first
+
+        return cls(
+            tuple(join(*values) for values in zip(*(one.args for one in several), strict=True)),
+            {name: join(*(one.keywords[name] for one in several)) for name in several[0].keywords},
+        )
 
     def to(self, device: torch.device) -> "Inputs":
         """The same call on another device."""

@@ -18,9 +18,48 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from pluribus.errors import InputError
 from pluribus.network.inputs import Inputs
 from pluribus.network.network import Network
 from pluribus.network.output import Output, select_output
+
+Form = tuple[torch.dtype, tuple[int | None, ...]]
+"""A tensor's dtype and its shape, None where any size will do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """What goes into the steps of a network, and what comes out.
+
+    Attributes:
+        example: The inputs with which the network was read, in words.
+        structure: How inputs hang together.
+        forms: Of every input, flat, its form, or its value where it is no tensor.
+        returned: How the results hang together; None where the first of them is the prediction.
+        output: What of them is the prediction.
+    """
+
+    example: str
+    structure: Any
+    forms: tuple[Any, ...]
+    returned: Any
+    output: Output
+
+    def flatten(self, inputs: Inputs) -> list[Any]:
+        """The values of all inputs in one list; refuses inputs of another kind than the example's."""
+        leaves, structure = pytree.tree_flatten((inputs.args, inputs.keywords))
+        if structure != self.structure or not all(map(_has_form, leaves, self.forms)):
+            raise InputError(
+                f"inputs must be of the kind the network was read with, {self.example}, however: {inputs}. "
+                "Pass an example of that kind to convert."
+            )
+        return leaves
+
+    def predict(self, values: Sequence[Any]) -> Tensor:
+        """The prediction among the results."""
+        if self.returned is None:
+            return values[0]  # type: ignore[no-any-return]
+        return select_output(pytree.tree_unflatten(list(values), self.returned), self.output)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,27 +70,17 @@ class Program:
         graph_module: All steps; holds what `get_attr` nodes read.
         held: By placeholder, the first name of the parameter or buffer it stands for.
         constants: By placeholder, the value of a tensor that the code made.
-        entries: The placeholders of the inputs, in the order of `flatten`.
-        returned: What the network returns, flat, as nodes or plain values.
-        prediction: The node of the prediction; None where a function computes it from `returned`.
-        example: The inputs with which the network was read.
-        exported: What `torch.export` made of the network.
+        entries: The placeholders of the inputs, in the order of `Signature.flatten`.
+        results: The nodes, or plain values, that the prediction is made of.
+        signature: Of inputs and results.
     """
 
     graph_module: GraphModule
     held: Mapping[Node, str]
     constants: Mapping[Node, Tensor]
     entries: tuple[Node, ...]
-    returned: tuple[Any, ...]
-    prediction: Node | None
-    example: Inputs
-    output: Output
-    exported: ExportedProgram
-
-    @property
-    def results(self) -> tuple[Any, ...]:
-        """What the prediction is made of."""
-        return self.returned if self.prediction is None else (self.prediction,)
+    results: tuple[Any, ...]
+    signature: Signature
 
     @cached_property
     def steps(self) -> tuple[Node, ...]:
@@ -77,34 +106,12 @@ class Program:
                 reached.add(node)
         return reached
 
-    def why_not(self, inputs: Inputs) -> str:
-        """Why these inputs are of another kind than those of the example; empty where they are not."""
-        leaves, spec = self.flatten(inputs)
-        known, expected = self.flatten(self.example)
-        if spec != expected:
-            return f"it was read with {self.example}, and {inputs} came"
-        for came, read, entry in zip(leaves, known, self.entries, strict=True):
-            if not _is_alike(came, read, entry):
-                return f"it was read with {self.example}, and {inputs} came"
-        return ""
-
-    def flatten(self, inputs: Inputs) -> tuple[list[Any], Any]:
-        """The values of all inputs in one list, and how they hang together."""
-        return pytree.tree_flatten((inputs.args, inputs.keywords))
-
     def step(self, node: Node, values: Mapping[Node, Any]) -> Any:
         """What one step computes from the values of others."""
         if node.op == "get_attr":
             return _attribute(self.graph_module, str(node.target))
         arguments, named = map_arg((node.args, node.kwargs), values.__getitem__)
         return node.target(*arguments, **named)  # type: ignore[operator]
-
-    def predict(self, values: Sequence[Any]) -> Tensor:
-        """The prediction, from what `results` are."""
-        if self.prediction is not None:
-            return values[0]  # type: ignore[no-any-return]
-        spec = self.exported.call_spec.out_spec
-        return select_output(pytree.tree_unflatten(list(values), spec), self.output)
 
 
 def read_program(network: Network) -> Program:
@@ -137,27 +144,32 @@ def read_program(network: Network) -> Program:
         else:
             entries.append(node)
     returned = _returned(exported, module)
-    return Program(
-        module,
-        held,
-        constants,
-        tuple(entries),
-        tuple(returned),
-        _prediction(exported, returned, network.output),
-        network.example,
+    prediction = _prediction(exported, returned, network.output)
+    leaves, structure = pytree.tree_flatten((network.example.args, network.example.keywords))
+    signature = Signature(
+        str(network.example),
+        structure,
+        tuple(map(_form, leaves, entries)),
+        None if prediction is not None else exported.call_spec.out_spec,
         network.output,
-        exported,
     )
+    results = tuple(returned) if prediction is None else (prediction,)
+    return Program(module, held, constants, tuple(entries), results, signature)
 
 
-def _is_alike(came: Any, read: Any, entry: Node) -> bool:
-    """Whether a value may take the place of the one that an entry was read with."""
-    if not isinstance(read, Tensor) or not isinstance(came, Tensor):
-        return type(came) is type(read) and bool(came == read)
-    if came.dtype != read.dtype or came.ndim != read.ndim:
+def _form(value: Any, entry: Node) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    sizes = entry.meta["val"].shape
+    return value.dtype, tuple(None if isinstance(size, torch.SymInt) else int(size) for size in sizes)
+
+
+def _has_form(value: Any, form: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return type(value) is type(form) and bool(value == form)
+    if not isinstance(form, tuple) or value.dtype != form[0] or value.ndim != len(form[1]):
         return False
-    free = [isinstance(size, torch.SymInt) for size in entry.meta["val"].shape]
-    return all(a == b or any_size for any_size, a, b in zip(free, came.shape, read.shape, strict=True))
+    return all(size in (None, came) for size, came in zip(form[1], value.shape, strict=True))
 
 
 def _attribute(module: GraphModule, name: str) -> Any:

@@ -17,6 +17,9 @@ from pluribus.network.inputs import Inputs
 from pluribus.network.rehearsal import rehearsal
 from pluribus.surgery.sites import Site
 
+Function = Callable[[nn.Module, int, Tensor], Tensor]
+"""Of a layer, a position among its distinct inputs and that input, what the layer gets instead."""
+
 
 class Inserted:
     """A function of the floating-point inputs of a layer, put before it; counts its calls.
@@ -24,7 +27,7 @@ class Inserted:
     Inputs that are one tensor (query, key and value of self-attention) stay one tensor.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, function: Function) -> None:
         self.function = function
         self.calls = 0
 
@@ -41,13 +44,13 @@ class Inserted:
             reach -= 1
             if id(value) not in done:
                 self.calls += 1
-                done[id(value)] = self.function(value)
+                done[id(value)] = self.function(layer, len(done), value)
             return done[id(value)]
 
         return tuple(map(each, args)), {name: each(value) for name, value in kwargs.items()}
 
 
-def insert(before: Mapping[Site, Callable[[Tensor], Tensor]]) -> dict[Site, Inserted]:
+def insert(before: Mapping[Site, Function]) -> dict[Site, Inserted]:
     """Puts a function before the input of each site; call it on a copy of the user's network."""
     inserted = {site: Inserted(function) for site, function in before.items()}
     for site, hook in inserted.items():

@@ -1,0 +1,370 @@
+"""Masksembles: a fixed binary mask on the channels of every hidden tensor for each member.
+
+Durasov, Bagautdinov, Baque & Fua, "Masksembles for uncertainty estimation", CVPR 2021.
+
+N masks with M ones each are drawn over M S positions, and positions that no mask uses are dropped. A
+member is the network with its masks multiplied onto the inputs of its layers; the scale S leads from
+one network (S = 1, equal masks) to an ensemble (S → ∞, disjoint masks), and many masks to dropout.
+
+    width of the masks: M S (1 − (1 − 1/S)^N) on average                                     (1)
+    IoU(S) = 1 / (2 S − 1), the overlap of two masks for large M                             (2)
+    keep rate for N → ∞: 1 / S                                                               (3)
+
+    symbol   here
+    N        members
+    S        scale
+    M        ones, the channels that a member keeps of a tensor
+    C        channels; where S M is to be the width of the layer, M = C / (S (1 − (1 − 1/S)^N))
+
+Cost: one network in training. In prediction N passes, or frozen N networks of the kept channels alone:
+about N (M / C)² of the network. No parameters.
+Deviations: the masks have the layer's width exactly, whatever it is, where the authors' code fails
+for about half of the settings at ten channels; they are saved; layers that read one tensor have one
+mask; a mask is drawn for a sample at random, where the authors' code cuts the batch in its order.
+Kept widths of 32 and more are rounded to a multiple of `align`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+from pluribus.binding import Binding, Skeleton, blank, tensors
+from pluribus.conversion import Row
+from pluribus.errors import ConversionError
+from pluribus.members import split_batch
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.network.fresh import fresh_modules
+from pluribus.network.network import built
+from pluribus.network.output import select_output
+from pluribus.network.rehearsal import derived_seed, rehearsal, seeded
+from pluribus.network.resize import resize
+from pluribus.network.widths import read_widths
+from pluribus.settings import flag, number, refuse, whole
+from pluribus.surgery import find_sites
+from pluribus.surgery.masking import DROPOUTS, READERS, Place, find_places, put_masks
+from pluribus.surgery.select import there_are
+
+ALIGNED = 32
+"""Kept widths below this are not rounded."""
+ATTEMPTS, LONGEST = 1000, 16
+"""Draws of masks, and positions per channel, up to which the masks are those of the paper."""
+
+
+def expected_width(ones: float, members: int, scale: float) -> float:
+    """Eq. (1): how many channels `members` masks of so many ones use on average."""
+    if math.isinf(scale):
+        return ones * members
+    if scale == 1:
+        return ones
+    return -ones * scale * math.expm1(members * math.log1p(-1 / scale))
+
+
+def overlap_law(scale: float) -> float:
+    """Eq. (2): intersection over union of two masks with many ones."""
+    return 1 / (2 * scale - 1)
+
+
+def expected_overlap(ones: int, positions: int) -> float:
+    """The exact expectation of intersection over union for two masks over so many positions."""
+    ways = math.comb(positions, ones)
+    return sum(
+        math.comb(ones, both) * math.comb(positions - ones, ones - both) / ways * both / (2 * ones - both)
+        for both in range(max(0, 2 * ones - positions), ones + 1)
+    )
+
+
+def overlap(masks: Tensor) -> float:
+    """The average intersection over union of all pairs of masks, `[members, channels]`."""
+    both = masks @ masks.T
+    ones = masks.sum(1)
+    union = ones[:, None] + ones[None, :] - both
+    first, second = torch.triu_indices(len(masks), len(masks), offset=1)
+    return float((both / union)[first, second].mean()) if len(first) else 1.0
+
+
+def effective_scale(channels: int, members: int, ones: int) -> float:
+    """The scale at which masks of so many ones have this width, by Eq. (1); infinite for disjoint masks."""
+    if channels >= ones * members:
+        return math.inf if members > 1 else 1.0
+    low, high = 0.0, 1.0  # of 1 / scale: the width falls from ones * members to ones
+    for _ in range(100):
+        middle = (low + high) / 2
+        wide = expected_width(ones, members, 1 / middle) > channels
+        low, high = (middle, high) if wide else (low, middle)
+    return 1 / high
+
+
+def kept_channels(channels: int, members: int, scale: float, align: int = 1) -> int:
+    """The ones M of each mask over so many channels, nearest to what the scale asks for.
+
+    At least ⌈channels / members⌉, without which a channel would be nobody's.
+    """
+    least = -(-channels // members)
+    ones = max(least, int(channels / expected_width(1, members, scale) + 1e-9))
+    if scale > 1 and align > 1 and ones >= ALIGNED:
+        ones = round(ones / align) * align
+        ones += align if ones < least else 0
+    return min(ones, channels)
+
+
+def generate_masks(channels: int, members: int, scale: float, generator: Generator, align: int = 1) -> Tensor:
+    """Binary masks `[members, channels]`, each with as many ones, every channel in one at least.
+
+    Args:
+        channels: At least 1.
+        members: At least 1.
+        scale: From 1, all masks equal, to infinity, masks as disjoint as they can be.
+        generator: Of the random numbers.
+        align: What the number of ones is a multiple of from 32 on; see `effective_scale` for what is
+            left of the scale.
+    """
+    whole("channels", channels)
+    whole("members", members)
+    whole("align", align)
+    _check_scale(scale)
+    return draw_masks(channels, members, kept_channels(channels, members, scale, align), generator)
+
+
+def draw_masks(channels: int, members: int, ones: int, generator: Generator) -> Tensor:
+    """Masks with so many ones, all choices that use every channel being equally likely.
+
+    The paper draws over more positions than there are channels and drops those that no mask uses; given
+    how many are left, which are is a matter of names, so any number of positions may be drawn over.
+    """
+    if ones * members == channels:  # disjoint
+        order = torch.randperm(channels, generator=generator)
+        return torch.zeros(members, channels).scatter(1, order.view(members, ones), 1.0)
+    positions = _positions(channels, members, ones)
+    for _ in range(ATTEMPTS if positions <= LONGEST * channels else 0):
+        masks = _draw(positions, members, ones, generator)
+        used = masks.any(0)
+        if int(used.sum()) == channels:
+            return masks[:, used]
+    return _covered(_draw(channels, members, ones, generator), generator)
+
+
+def _draw(positions: int, members: int, ones: int, generator: Generator) -> Tensor:
+    order = torch.rand(members, positions, generator=generator).argsort(1)
+    return torch.zeros(members, positions).scatter(1, order[:, :ones], 1.0)
+
+
+def _positions(channels: int, members: int, ones: int) -> int:
+    """Over how many positions masks use so many channels on average."""
+
+    def used(positions: int) -> float:
+        return expected_width(ones, members, positions / ones)
+
+    low, high = channels, channels + 1
+    while used(high) < channels and high <= LONGEST * channels:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if used(middle) < channels else (low, middle)
+    return min((low, high), key=lambda positions: abs(used(positions) - channels))
+
+
+def _covered(masks: Tensor, generator: Generator) -> Tensor:
+    """The masks with ones of channels in several masks moved to channels in none."""
+    for channel in (masks.sum(0) == 0).nonzero().flatten().tolist():
+        shared = (masks * (masks.sum(0) > 1)).nonzero()
+        member, other = shared[int(torch.randint(len(shared), (), generator=generator))].tolist()
+        masks[member, other], masks[member, channel] = 0.0, 1.0
+    return masks
+
+
+def _check_scale(scale: object) -> None:
+    if scale != math.inf:
+        number("scale", scale, least=1)
+
+
+class Masks(Binding):
+    """One set of weights, and masks for each member.
+
+    Args:
+        network: Whose tensors these are, masks of layers among its buffers.
+        masks: By name, the masks of all members, `[members, channels]`.
+        members: How many members there are.
+        align: Of the widths of members that are cut out.
+    """
+
+    def __init__(self, network: Network, masks: Mapping[str, Tensor], members: int, align: int) -> None:
+        super().__init__(network, masks, members)
+        self.align = align
+        self.mixed = True
+
+    @property
+    def masks(self) -> frozenset[str]:
+        return frozenset(tensors(self.own))
+
+    def mix(self, rows: Sequence[int], sizes: Sequence[int]) -> dict[str, Tensor]:
+        order = [row for row, size in zip(rows, sizes, strict=True) for _ in range(size)]
+        return {**self.shared_tensors(), **{name: mask[order] for name, mask in self.own_tensors().items()}}
+
+
+@dataclass(frozen=True)
+class Masksembles(Method):
+    """Members that see the network through fixed masks.
+
+    Masks lie on the inputs of linear, convolutional, attention and recurrent layers, on whole channels
+    or features; never on the network's own input. Layers that read one tensor share its mask.
+
+    Args:
+        members: How many, at least 1.
+        scale: Overlap of the masks, at least 1: 1 is one network, infinity a set of disjoint ones. May
+            differ from layer to layer.
+        from_layer: The name, or a pattern of names, of the layer from which on there are masks; None is
+            all of them.
+        replace_dropout: Whether masks take the place of the network's dropout layers, and lie nowhere else.
+        keep_capacity: Whether members keep as many channels as the network has, which is widened by
+            Eq. (1) and drawn afresh, or the network its widths, of which members keep fewer.
+        repeat: In training, whether every member sees every sample, at N times the cost, or each sample
+            one member (the batch is divided at random).
+        align: What kept widths of 32 and more are a multiple of, which processors like; 1 keeps the
+            paper's count.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> ensemble = pluribus.convert(model, Masksembles(members=4, scale=2.0))
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([4, 7, 2])
+    """
+
+    members: int = 4
+    scale: float = 2.0
+    from_layer: str | None = None
+    replace_dropout: bool = False
+    keep_capacity: bool = False
+    repeat: bool = False
+    align: int = 8
+
+    per_layer: ClassVar[frozenset[str]] = frozenset({"scale"})
+    trains: ClassVar[bool] = False  # masks may stand before frozen layers, and where no weights are
+
+    def __post_init__(self) -> None:
+        whole("members", self.members)
+        _check_scale(self.scale)
+        if self.from_layer is not None and not isinstance(self.from_layer, str):
+            raise refuse("from_layer", "a layer's name or None", self.from_layer)
+        for name in ("replace_dropout", "keep_capacity", "repeat"):
+            flag(name, getattr(self, name))
+        whole("align", self.align)
+
+    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+        return None if self.repeat else split_batch(batch, rows)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        widths: dict[tuple[str, int], int] = {}
+        notes: list[str] = []
+        if self.keep_capacity:
+            places = self._places(network, choices)
+            widths = {(r.site.name, r.position): place.channels for place in places for r in place.reads}
+            choices, notes = self._widen(network, choices, seed)
+        places = self._places(network, choices)
+        if not places:
+            raise ConversionError(
+                "Masksembles needs a layer that reads hidden values, however: no chosen layer does"
+                + (", and no dropout layer is there to be replaced. " if self.replace_dropout else ". ")
+                + there_are([choice.site for choice in choices])
+            )
+        ones = [self._ones(place, choices, widths) for place in places]
+        generator = Generator().manual_seed(derived_seed(seed, 0))
+        masks = [
+            draw_masks(place.channels, self.members, count, generator)
+            for place, count in zip(places, ones, strict=True)
+        ]
+        binding = Masks(network, put_masks(network, places, masks), self.members, self.align)
+        samples = [read.samples for place in places for read in place.reads]
+        binding.mixed = None not in samples and _mixes(network, binding)
+        if not binding.mixed:
+            notes.append("in training members run one after the other: samples have no axis of their own")
+        became = [
+            f"mask {number}, {count} of {place.channels} channels, "
+            f"scale {effective_scale(place.channels, self.members, count):.3g}"
+            for number, (place, count) in enumerate(zip(places, ones, strict=True))
+        ]
+        return Built(binding, tuple(_rows(choices, places, became)), tuple(notes))
+
+    def _places(self, network: Network, choices: Sequence[Choice]) -> list[Place]:
+        """The tensors that get a mask, in the order in which they are read."""
+        kinds = (DROPOUTS,) if self.replace_dropout else READERS
+        sites = [c.site for c in choices if c.method and isinstance(c.site.module, kinds)]
+        return find_places(network, sites, self.from_layer)
+
+    def _ones(self, place: Place, choices: Sequence[Choice], widths: Mapping[tuple[str, int], int]) -> int:
+        """How many channels of a tensor a member keeps."""
+        readers = {read.site for read in place.reads}
+        asked = {c.method.scale for c in choices if c.site in readers and isinstance(c.method, Masksembles)}
+        if len(asked) > 1:
+            raise ConversionError(
+                "layers that read one tensor must have one scale, however: those of "
+                f"{', '.join(sorted(map(str, readers)))} are {', '.join(f'{s:g}' for s in sorted(asked))}. "
+                "Override them alike."
+            )
+        if not self.keep_capacity:
+            return kept_channels(place.channels, self.members, asked.pop(), self.align)
+        known = widths.get((place.reads[0].site.name, place.reads[0].position), place.channels)
+        return max(min(known, place.channels), -(-place.channels // self.members))
+
+    def _widen(
+        self, network: Network, choices: Sequence[Choice], seed: int
+    ) -> tuple[list[Choice], list[str]]:
+        """Puts a network of the width of Eq. (1) into `network`, with weights drawn afresh."""
+        if any(isinstance(c.method, Masksembles) and c.method.scale != self.scale for c in choices):
+            raise ConversionError(
+                "keep_capacity widens the whole network by one factor, however: overrides give layers "
+                "scales of their own. Use one scale."
+            )
+        factor = expected_width(1, self.members, self.scale)
+        if network.by_width is not None:
+            with seeded(seed):
+                network.become(built(partial(network.by_width, factor)))
+        else:
+            frozen = {name for name, p in network.module.named_parameters() if not p.requires_grad}
+            network.become(resize(network, factor, widths=read_widths(network, frozen)))
+        modules, redrawn = fresh_modules(network, 1, seed)
+        network.become(modules[0])
+        sites = {site.name: site for site in find_sites(network.module)}
+        notes = [f"widths are {factor:.3g} times those of the network, and weights drawn afresh"]
+        if redrawn:
+            notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
+        return [replace(choice, site=sites[choice.site.name]) for choice in choices], notes
+
+
+def _mixes(network: Network, binding: Masks) -> bool:
+    """Whether samples with different masks may share a batch: tried on the example, in eval mode."""
+    example, skeleton = network.example, Skeleton(blank(network.module))
+    half, last = example.batch // 2, binding.members - 1
+    sizes = [half, example.batch - half]
+
+    def outputs(tensors: Mapping[str, Tensor]) -> Tensor:
+        module, inputs = skeleton.fill(tensors), example.copy()
+        with rehearsal(module, training=False), torch.no_grad():
+            return select_output(module(*inputs.args, **inputs.keywords), network.output)
+
+    first, second = map(outputs, binding.bind([0, last]))
+    expected = torch.cat([first[:half], second[half:]])
+    try:
+        mixed = outputs(binding.mix([0, last], sizes))
+    except (RuntimeError, IndexError, ValueError):  # positions share the axis of the samples
+        return False
+    return torch.allclose(mixed, expected, rtol=1e-3, atol=1e-5)
+
+
+def _rows(choices: Sequence[Choice], places: Sequence[Place], became: Sequence[str]) -> Iterator[Row]:
+    for choice in choices:
+        site = choice.site
+        found = [
+            text
+            for place, text in zip(places, became, strict=True)
+            if any(read.site is site for read in place.reads)
+        ]
+        if found:
+            yield Row(site.names, site.kind, " and ".join(found))
+        else:
+            yield Row(site.names, site.kind, "left", choice.reason or "reads no hidden channels")

@@ -1,0 +1,114 @@
+"""Reads: which tensors the layers of a network read, seen by running it."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.errors import InputError
+from pluribus.network import Network
+from pluribus.network.inputs import Inputs
+from pluribus.network.rehearsal import rehearsal
+from pluribus.surgery.insert import Inserted
+from pluribus.surgery.sites import Site
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """One of the distinct inputs of a layer, in all of the layer's calls.
+
+    Attributes:
+        site: The layer.
+        position: Which of its distinct inputs, in the order of its arguments.
+        tensors: The numbers of the tensors it was; two layers that read one tensor have its number.
+        shape: Of the first.
+        samples: The axis that grows with one sample more; None where there is none, or none of its size.
+        learnt: Whether parameters had a part in it; those of a network's input have none.
+        operator: The name of torch's gradient of what computed it.
+    """
+
+    site: Site
+    position: int
+    tensors: tuple[int, ...]
+    shape: tuple[int, ...]
+    samples: int | None
+    learnt: bool
+    operator: str
+
+
+def find_reads(network: Network, sites: Sequence[Site]) -> list[Read]:
+    """What some layers read when the network runs in eval mode, in the order in which they run."""
+    example = network.example
+    seen = _watch(network.module, sites, example)
+    more = example.map(lambda tensor: torch.cat([tensor, tensor[:1]]))
+    try:
+        larger = _watch(network.module, sites, more)
+    except InputError:  # a batch size that the user's code does not take
+        larger = {}
+    numbers: dict[int, int] = {}
+    for tensors in seen.values():
+        for tensor in tensors:
+            numbers.setdefault(id(tensor), len(numbers))
+    return [
+        Read(
+            site,
+            position,
+            tuple(dict.fromkeys(numbers[id(tensor)] for tensor in tensors)),
+            tuple(tensors[0].shape),
+            _samples(tensors, larger.get((site, position), []), example.batch),
+            any(tensor.requires_grad for tensor in tensors),
+            tensors[0].grad_fn.name() if tensors[0].grad_fn else "",
+        )
+        for (site, position), tensors in seen.items()
+    ]
+
+
+def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> dict[tuple[Site, int], list[Tensor]]:
+    """The tensors that each layer reads; they require gradients where parameters had a part in them."""
+    seen: dict[tuple[Site, int], list[Tensor]] = {}
+
+    def watcher(site: Site) -> Inserted:
+        def watch(layer: nn.Module, position: int, values: Tensor) -> Tensor:
+            seen.setdefault((site, position), []).append(values)
+            return values
+
+        return Inserted(watch)
+
+    frozen = [p for p in module.parameters() if p.is_floating_point() and not p.requires_grad]
+    inputs = inputs.copy()
+    with ExitStack() as stack:
+        stack.enter_context(rehearsal(module, training=False))
+        stack.callback(lambda: [parameter.requires_grad_(False) for parameter in frozen])
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        for site in sites:
+            handle = site.module.register_forward_pre_hook(watcher(site), with_kwargs=True)
+            stack.callback(handle.remove)
+        try:
+            with torch.enable_grad():
+                module(*inputs.args, **inputs.keywords)
+        except Exception as error:  # whatever the user's code raises
+            raise InputError(
+                f"example must be an input of the network, however: on {inputs} it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return seen
+
+
+def _samples(tensors: Sequence[Tensor], larger: Sequence[Tensor], batch: int) -> int | None:
+    if len(tensors) != len(larger):
+        return None
+    found = {
+        next(
+            (
+                axis
+                for axis, sizes in enumerate(zip(one.shape, other.shape, strict=True))
+                if sizes == (batch, batch + 1)
+            ),
+            None,
+        )
+        for one, other in zip(tensors, larger, strict=True)
+    }
+    return found.pop() if len(found) == 1 else None
