@@ -2,77 +2,21 @@
 
     python benchmarks/packed_speed.py [--only eval train stacked order] [--rounds 15] [--busy]
 
-`packed` is PE-(2,4,1) of ResNet-18. In every round all contestants are timed in turn, in one process with
-two threads; a line is the ratio of two of them, its median over the rounds and its quartiles. `--busy` is
-for a machine with much other work: one thread, and the time that the processor spends on it instead of the
-time that passes. `single` is the network in its better memory format.
+`packed` is PE-(2,4,1) of ResNet-18, `single` the network in its better memory format; `timing.py` says how
+times are taken.
 """
 
-import argparse
-import datetime
-import json
-import platform
-import statistics
-import time
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from timing import LAST, OPTIMIZERS, Contestants, better, line, measure, rounds, step
 from torch import Tensor, nn
 
 import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.execution import freeze
 from pluribus.methods import DeepEnsembles, PackedEnsembles, Single
-
-Contestants = dict[str, Callable[[], object]]
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-LAST = torch.channels_last
-CLOCKS = {False: time.perf_counter, True: time.process_time}
-
-
-def rounds(contestants: Contestants, number: int, repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of each contestant in each round."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    clock = CLOCKS[torch.get_num_threads() == 1]
-    for round_ in range(-2, number):  # two to warm up
-        for name, run in contestants.items():
-            start = clock()
-            for _ in range(repeats):
-                run()
-            if round_ >= 0:
-                times[name].append((clock() - start) / repeats * 1e3)
-    return times
-
-
-def line(what: str, over: str, times: dict[str, list[float]]) -> dict[str, object]:
-    """The ratio of two contestants."""
-    ratios = [a / b for a, b in zip(times[what], times[over], strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    found = {
-        "ratio": f"{what} / {over}",
-        "median": round(middle, 3),
-        "quartiles": [round(low, 3), round(high, 3)],
-    }
-    return found | {"milliseconds": [round(statistics.median(times[name]), 2) for name in (what, over)]}
-
-
-def better(times: dict[str, list[float]], names: list[str]) -> str:
-    return min(names, key=lambda name: statistics.median(times[name]))
-
-
-def step(parameters: Iterator[nn.Parameter], kind: str, loss: Callable[[], Tensor]) -> Callable[[], object]:
-    """Forward, loss, backward, optimizer."""
-    optimizer = OPTIMIZERS[kind](parameters, lr=1e-3)
-
-    def run() -> None:
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
-
-    return run
 
 
 def inference(number: int) -> list[dict[str, object]]:
@@ -171,30 +115,5 @@ def order(number: int) -> list[dict[str, object]]:
 PARTS = {"eval": inference, "train": training, "stacked": stacked, "order": order}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "packed_speed.json")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--busy", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(1 if options.busy else 2)
-    record = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
-    for part in options.only:
-        torch.manual_seed(0)
-        lines = PARTS[part](options.rounds)
-        for found in lines:
-            print(part, *found.values(), flush=True)
-        busy = " --busy" * options.busy
-        record[part + busy] = {
-            "command": f"python benchmarks/packed_speed.py --only {part} --rounds {options.rounds}{busy}",
-            "date": datetime.date.today().isoformat(),
-            "torch": torch.__version__,
-            "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-            "lines": lines,
-        }
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    measure("packed_speed", PARTS)
