@@ -11,7 +11,14 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.binding import tensors
 from pluribus.execution import run as execution_run
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.methods import (
+    BatchEnsemble,
+    DeepEnsembles,
+    Masksembles,
+    MCDropout,
+    PackedEnsembles,
+    Single,
+)
 from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
 
 METHODS = [
@@ -22,12 +29,14 @@ METHODS = [
     BatchEnsemble(members=2, repeat=True),
     MCDropout(rate=0.2, draws=3),
     PackedEnsembles(members=3, alpha=1.5),
+    Masksembles(members=3, scale=2.0),
 ]
 NEUTRAL = [
     Single(),
     DeepEnsembles(members=2, start="copy"),
     BatchEnsemble(members=2, std=0.0),
     MCDropout(rate=0.0, draws=2),
+    Masksembles(members=2, scale=1.0),
 ]
 
 
@@ -40,6 +49,8 @@ REFUSED = {
     ("mini_vit", PackedEnsembles): r"the network itself \(.*\) fails when resized: unflatten",
     ("counted_batch", PackedEnsembles): r"the network itself \(.*\) fails when resized: shape",
     ("data_dependent", PackedEnsembles): "cannot be read by torch.export",
+    ("root_layer", Masksembles): "needs a layer that reads hidden values",
+    ("parameter_list", Masksembles): "needs a layer that reads hidden values",
 }
 
 
@@ -104,6 +115,7 @@ def test_the_original_is_not_touched(case, method):
 @each_method(NEUTRAL)
 @each(CASES)
 def test_a_neutral_setting_is_the_original(case, method):
+    skip_if_refused(case, method)
     model, x = case.model().eval(), case.inputs()
     ensemble = pl.convert(model, method, example=x).eval()
     expected = logits(run(model, x))

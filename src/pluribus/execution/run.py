@@ -61,6 +61,7 @@ class Runner:
     Attributes:
         reason: Why rows of this network run one after the other; empty where they may be stacked.
         refused: By train mode and gradients, why the code of the network could not be stacked after all.
+        kept: What was read of the network and may be read again.
     """
 
     def __init__(self, module: nn.Module, output: Output = None) -> None:
@@ -70,6 +71,7 @@ class Runner:
         self.refused: dict[tuple[bool, bool], str] = {}
         self._chain = read_chain(self.module)
         self._weights = sum(parameter.numel() for parameter in self.module.parameters())
+        self.kept: dict[str, Any] = {}
         self._skeletons: list[tuple[Skeleton, Token]] = []
         self._writes_inputs: dict[tuple[bool, bool], bool] = {}
         self._prior: Runner | None = None
@@ -244,7 +246,7 @@ class Runner:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_skeletons": []}  # they hold tensors of past runs
+        return {**self.__dict__, "_skeletons": [], "kept": {}}  # they hold tensors of past runs
 
 
 class Rows(nn.Module):

@@ -71,11 +71,15 @@ def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | Non
 
 def make_slicer(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Slicer, Inputs]:
     """What cuts members out of the network of a binding with masks, and an input of the network."""
-    row = binding.pick([0])[0]
-    member = materialise(runner.module, next(iter(binding.bind([row]))))
-    device = next(iter(tensors(member).values())).device
-    network = Network(member, example and example.to(device), runner.output)
-    return Slicer(read_program(network), binding.masks, binding.align), network.example
+    if runner.kept.get("example", example) is not example or "slicer" not in runner.kept:
+        row = binding.pick([0])[0]
+        member = materialise(runner.module, next(iter(binding.bind([row]))))
+        device = next(iter(tensors(member).values())).device
+        network = Network(member, example and example.to(device), runner.output)
+        slicer = Slicer(read_program(network), binding.masks, binding.align)
+        runner.kept |= {"slicer": (slicer, network.example), "example": example}
+    found: tuple[Slicer, Inputs] = runner.kept["slicer"]
+    return found
 
 
 @torch.no_grad()
