@@ -242,7 +242,7 @@ def _slice(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
 
 def _pad(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
     pads = step.argument("pad")
-    if kept.axis >= len(size) - len(pads) // 2:
+    if kept.axis >= len(size) - len(pads) // 2 or (step.argument("mode") or "constant") != "constant":
         raise Whole
     return kept
 
@@ -254,7 +254,7 @@ _RULES = {
     **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
     "select": _select,
     "slice": _slice,
-    "constant_pad_nd": _pad,
+    **dict.fromkeys(("constant_pad_nd", "pad"), _pad),
 }
 
 

@@ -33,14 +33,14 @@ class Signature:
 
     Attributes:
         example: The inputs with which the network was read, in words.
-        structure: How inputs hang together.
+        structure: How inputs hang together, in words.
         forms: Of every input, flat, its form, or its value where it is no tensor.
         returned: How the results hang together; None where the first of them is the prediction.
         output: What of them is the prediction.
     """
 
     example: str
-    structure: Any
+    structure: str
     forms: tuple[Any, ...]
     returned: Any
     output: Output
@@ -48,7 +48,7 @@ class Signature:
     def flatten(self, inputs: Inputs) -> list[Any]:
         """The values of all inputs in one list; refuses inputs of another kind than the example's."""
         leaves, structure = pytree.tree_flatten((inputs.args, inputs.keywords))
-        if structure != self.structure or not all(map(_has_form, leaves, self.forms)):
+        if str(structure) != self.structure or not all(map(_has_form, leaves, self.forms)):
             raise InputError(
                 f"inputs must be of the kind the network was read with, {self.example}, however: {inputs}. "
                 "Pass an example of that kind to convert."
@@ -148,7 +148,7 @@ def read_program(network: Network) -> Program:
     leaves, structure = pytree.tree_flatten((network.example.args, network.example.keywords))
     signature = Signature(
         str(network.example),
-        structure,
+        str(structure),
         tuple(map(_form, leaves, entries)),
         None if prediction is not None else exported.call_spec.out_spec,
         network.output,

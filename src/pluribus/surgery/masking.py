@@ -124,8 +124,11 @@ def _channel_axis(read: Read) -> int:
 
 
 def _has_channels(read: Read) -> bool:
-    """Whether a tensor is hidden, and no attention weights."""
-    return read.learnt and len(read.shape) > 1 and not read.operator.startswith("Softmax")
+    """Whether a tensor is hidden, is no attention weights, and is read by a layer that mixes its channels."""
+    layer = read.site.module
+    attends = isinstance(layer, DROPOUTS) and read.operator.startswith("Softmax")
+    depthwise = isinstance(layer, nn.modules.conv._ConvNd) and layer.groups == layer.in_channels > 1
+    return read.learnt and len(read.shape) > 1 and not attends and not depthwise
 
 
 def _together(reads: Sequence[Read]) -> Iterator[tuple[Read, ...]]:
