@@ -35,7 +35,7 @@ METHODS = [
     DeepEnsembles(4),
 ]
 KINDS = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
-METRICS = ("accuracy", "nll", "ece", "ood_auroc", "parameters", "multiply_adds")
+METRICS = ("accuracy", "nll", "ece", "ood_auroc", "parameters")
 
 
 def by_severity(entry: Entry, metric: str) -> list[float]:

@@ -32,3 +32,14 @@ def test_weights_or_batches_that_differ_make_members_disagree():
     disagreement = {key: numbers["disagreement on digits"] for key, numbers in found.items()}
     assert disagreement.pop((False, False)) == pytest.approx(0, abs=1e-7)
     assert min(disagreement.values()) > 1e-6
+
+
+def test_masks_lead_from_one_network_to_an_ensemble(tmp_path):
+    module = example("masksembles_continuum")
+    found, maps, task = module.study(epochs=3, seeds=1)
+    overlaps = [numbers["overlap"] for numbers in found.values()]
+    assert overlaps == sorted(overlaps, reverse=True)
+    assert overlaps[0] == 1
+    assert overlaps[-1] == 0
+    module.draw(maps, task, tmp_path / "picture.html")
+    assert "Masksembles, S = 10" in (tmp_path / "picture.html").read_text(encoding="utf-8")
