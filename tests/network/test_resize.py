@@ -8,11 +8,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from pluribus import backbones
-from pluribus.errors import ConversionError, InputError
+from pluribus.errors import ConversionError
 from pluribus.network import Network
 from pluribus.network.initialise import reinitialise
-from pluribus.network.resize import Zeroed, resize, slice_widths
-from pluribus.network.widths import read_widths
+from pluribus.network.resize import resize
 from tests import zoo
 from tests.cases import CASES, case_named, each, logits, run
 
@@ -116,94 +115,6 @@ def test_the_order_in_memory_stays():
 def test_tied_weights_stay_tied():
     module = resize(network_of(case_named("tied_embedding")), 0.5)
     assert module[0].weight is module[4].weight
-
-
-def some(widths, seed=0):
-    """For every group that can be sliced, as many random channels of each block, half of all."""
-    generator, keep = torch.Generator().manual_seed(seed), {}
-    for group in widths.groups:
-        if not group.mixed:
-            blocks = torch.arange(group.size).view(group.multiple, -1)
-            order = torch.randperm(blocks.shape[1], generator=generator)[: (blocks.shape[1] + 1) // 2]
-            keep[group] = blocks[:, order].flatten()
-    return keep
-
-
-NOT_SLICED = {
-    "attention": "qkv_weight",  # torch's attention has one size for queries, keys and values
-    "transformer_layer": "qkv_weight",
-    "sequence_first": r"unflatten|qkv_weight",
-    "transformer_encoder": "qkv_weight",
-    "spectral_norm": "its outputs differ",  # the norm of the whole weight is another
-    "hf_vit": "fails when resized",  # its code takes the size of values for that of queries
-    "hf_bert": "fails when resized",
-}
-
-
-@each([case for case in RESIZED if case.name not in NOT_SLICED])
-def test_a_slice_computes_what_the_network_computes_with_zeros(case):
-    network = network_of(case)
-    widths = read_widths(network)
-    keep = some(widths)
-    module = slice_widths(widths, keep).eval()
-    kept = [group.channels if group not in keep else group.channels[keep[group]] for group in widths.groups]
-    expected = Zeroed(widths, torch.cat([torch.zeros(1, dtype=torch.long), *kept])).predict()
-    assert_close(logits(run(module, case.inputs())), expected)
-
-
-@pytest.mark.parametrize("name", NOT_SLICED)
-def test_what_cannot_be_sliced_is_refused(name):
-    widths = read_widths(network_of(case_named(name)))
-    with pytest.raises(ConversionError, match=NOT_SLICED[name]):
-        slice_widths(widths, some(widths))
-
-
-@pytest.mark.parametrize("name", ["resnet18", "wide_resnet", "pyramidnet", "vit"])
-def test_slices_of_backbones_compute_the_same(name):
-    build, shape = NETWORKS[name]
-    model = build().double()
-    for module in model.modules():  # running statistics that matter
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.uniform_(-0.1, 0.1)
-            module.running_var.uniform_(0.5, 2)
-    widths = read_widths(Network(model, torch.randn(shape, dtype=torch.float64)))
-    keep = some(widths)
-    assert len(keep) >= 3
-    module = slice_widths(widths, keep)
-    assert sum(p.numel() for p in module.parameters()) < sum(p.numel() for p in model.parameters())
-
-
-def test_zeroed_inputs_are_zeroed_weights():
-    """The specification itself: on an MLP, zero channels are zero columns of the next layer."""
-    network = network_of(case_named("mlp"))
-    widths, x = read_widths(network), case_named("mlp").inputs()
-    first, second = widths.groups
-    expected = copy.deepcopy(network.module)
-    with torch.no_grad():
-        expected[2].weight[:, [0, 3]] = 0
-    index = torch.tensor([1, 2, 4, 5, 6, 7])
-    assert_close(slice_widths(widths, {first: index})(x), expected(x))
-    kept = torch.cat([torch.zeros(1, dtype=torch.long), first.channels[index], second.channels])
-    assert_close(Zeroed(widths, kept).predict(), expected(x))
-
-
-def test_channels_that_are_mixed_cannot_be_left_out():
-    widths = read_widths(network_of(case_named("layer_norm")))
-    with pytest.raises(ConversionError, match=r"those of 0.weight are mixed by layer_norm in 1"):
-        slice_widths(widths, {widths.groups[0]: torch.tensor([0])})
-
-
-@pytest.mark.parametrize("index", [[], [8], [-1]])
-def test_positions_outside_of_a_group_are_refused(index):
-    widths = read_widths(network_of(case_named("mlp")))
-    with pytest.raises(InputError, match=r"positions must be from 0 to 7, and one at least, however: \["):
-        slice_widths(widths, {widths.groups[0]: torch.tensor(index, dtype=torch.long)})
-
-
-def test_blocks_must_stay_alike():
-    widths = read_widths(network_of(case_named("grouped_cnn")))
-    with pytest.raises(InputError, match=r"of every head or group of 0.weight must stay, however: \[2, 0\]"):
-        slice_widths(widths, {widths.groups[0]: torch.tensor([0, 1])})
 
 
 def test_a_number_that_runs_but_computes_something_else_is_found_out():

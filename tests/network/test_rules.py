@@ -121,26 +121,20 @@ def test_shuffled_pixels_are_channels_again():
 
 
 @pytest.mark.parametrize(
-    ("norm", "multiple", "mixed"),
+    ("norm", "multiple"),
     [
-        (nn.BatchNorm2d(8), 1, False),
-        (nn.InstanceNorm2d(8), 1, False),
-        (nn.GroupNorm(2, 8), 2, True),
-        (nn.GroupNorm(4, 8, affine=False), 4, True),
-        (nn.PReLU(8), 1, False),
-        (nn.PReLU(), 1, False),
-        (nn.Softmax(1), 1, True),
+        (nn.BatchNorm2d(8), 1),
+        (nn.InstanceNorm2d(8), 1),
+        (nn.GroupNorm(2, 8), 2),
+        (nn.GroupNorm(4, 8, affine=False), 4),
+        (nn.PReLU(8), 1),
+        (nn.PReLU(), 1),
+        (nn.Softmax(1), 1),
     ],
 )
-def test_norms_keep_channels_apart_or_mix_them(norm, multiple, mixed):
+def test_norms_keep_the_number_of_their_groups(norm, multiple):
     (group,) = read(nn.Conv2d(2, 8, 1), norm, nn.Conv2d(8, 3, 1), *POOL, x=IMAGE).groups
-    assert (group.size, group.multiple, bool(group.mixed)) == (8, multiple, mixed)
-
-
-@pytest.mark.parametrize("norm", [nn.LayerNorm(8), nn.LayerNorm(8, elementwise_affine=False), nn.RMSNorm(8)])
-def test_a_norm_over_channels_mixes_them_and_says_where(norm):
-    (group,) = read(nn.Linear(6, 8), norm, nn.Linear(8, 3)).groups
-    assert group.mixed == (f"{'rms' if isinstance(norm, nn.RMSNorm) else 'layer'}_norm in 1",)
+    assert (group.size, group.multiple) == (8, multiple)
 
 
 def test_a_gate_couples_the_halves():

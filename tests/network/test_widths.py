@@ -3,10 +3,8 @@
 import pytest
 import torch
 from torch import nn
-from torch.testing import assert_close
 
 from pluribus.backbones import pyramidnet, resnet18, vit
-from pluribus.errors import InputError
 from pluribus.network import Network
 from pluribus.network.widths import Group, read_widths
 from tests.cases import CASES, case_named, each
@@ -99,18 +97,6 @@ def test_tensors_can_be_kept():
     before, after = widths_of("residual_cnn"), widths_of("residual_cnn", keep=["0.weight"])
     assert [group.name for group in before.groups] == ["0.weight", "3.0.weight"]
     assert [group.name for group in after.groups] == ["3.0.weight"]
-
-
-def test_a_layer_knows_the_channels_that_it_reads():
-    widths = widths_of("residual_cnn")
-    stream, inner = widths.groups
-    assert_close(widths.entering("3.3"), inner.channels)
-    assert_close(widths.entering("3.0"), stream.channels)
-    assert widths.groups_in(widths.entering("7")) == [stream]
-    assert widths.group(int(inner.channels[2])) is inner
-    assert widths.group(0) is None
-    with pytest.raises(InputError, match=r"'0' does not. Groups are carried by 0.weight, 3.0.weight"):
-        widths.entering("0")
 
 
 def test_widths_are_printed():

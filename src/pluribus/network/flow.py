@@ -81,7 +81,6 @@ class Flow:
         values: By node, the labels of what it computes.
         splits: Labels after a reshape; of those with several axes, all but the last must stay, as heads.
         blocks: Channels in so many blocks as there must be, `[blocks, size]`, such as groups.
-        mixed: Labels of channels that an operator mixes in other ways than by weighted sums.
     """
 
     operations: Mapping[Node, Operation]
@@ -89,7 +88,6 @@ class Flow:
     values: dict[Node, Any] = field(default_factory=dict)
     splits: list[Tensor] = field(default_factory=list)
     blocks: list[Tensor] = field(default_factory=list)
-    mixed: list[tuple[Tensor, Operation]] = field(default_factory=list)
     held: int = 1
 
     def run(self, graph_module: GraphModule, inputs: Sequence[Any]) -> Any:
@@ -124,11 +122,6 @@ class Flow:
         """The shape of the operator's result."""
         return shapes(operation.node.meta.get("val"))
 
-    def mix(self, operation: Operation, value: Labelled, axes: Iterable[int]) -> None:
-        """Notes that an operator mixes the channels along some axes."""
-        chosen = {axis % max(1, len(value.shape)) for axis in axes}
-        self.mixed += [(label, operation) for label in value.labels if varying(label)[-1] in chosen]
-
     def elementwise(self, values: Sequence[Any], shape: Sequence[int]) -> Labelled:
         """An operator that broadcasts its operands."""
         rank = len(shape)
@@ -153,8 +146,6 @@ class Flow:
         if operator in CREATES:
             return self.channels.fresh(shape)
         if operator in COPIES:
-            if operator in MIXES:
-                self.mix(operation, tensors[0], [self.argument(operation, "dim")])
             return Labelled(shape, tensors[0].labels)
         if operator in MOVES:
             return self._move(operation, tensors[0], shape)
@@ -217,8 +208,6 @@ class Flow:
         axes = self.argument(operation, "dim")
         axes = range(len(value.shape)) if axes in (None, []) else axes
         summed = {axis % len(value.shape) for axis in (axes if not isinstance(axes, int) else [axes])}
-        if operation.operator != "sum":
-            self.mix(operation, value, summed)
         letters = range(len(value.shape))
         kept = [letter for letter in letters if letter not in summed]
         result = self.channels.join([(value, letters)], [value.shape[letter] for letter in kept], kept)

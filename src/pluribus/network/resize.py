@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Interpreter, Node
-from torch.utils import _pytree as pytree
+from torch.fx import Node
 
-from pluribus.errors import ConversionError, InputError
+from pluribus.errors import ConversionError
 from pluribus.network.attributes import Key, candidates, configured, follow_tensors, sizes_seen
 from pluribus.network.channels import Labelled
 from pluribus.network.flow import REMEDY, place, shapes
@@ -46,41 +45,6 @@ def resize(
     sizes = widths.sizes(factor, multiples)
     kept = {group: group.channels[: sizes[group]] for group in widths.groups}
     return rebuilt(widths, sizes, kept)
-
-
-def slice_widths(widths: Widths, keep: Mapping[Group, Tensor]) -> nn.Module:
-    """The network without some of its channels, computing what it computed with those at zero.
-
-    Args:
-        widths: What `read_widths` found.
-        keep: By group, which of its channels stay, as positions in the group, in order; groups that
-            are not named stay whole.
-    """
-    kept = {group: group.channels for group in widths.groups}
-    for group, index in keep.items():
-        if group.mixed:
-            raise ConversionError(
-                "channels can be left out where only weighted sums read them, however: those of "
-                f"{group.name} are mixed by {group.mixed[0]}. Keep all of them."
-            )
-        if len(index) == 0 or int(index.min()) < 0 or int(index.max()) >= group.size:
-            raise InputError(
-                f"positions must be from 0 to {group.size - 1}, and one at least, however: {index.tolist()}."
-            )
-        index = torch.unique(index)
-        blocks = (index // (group.size // group.multiple)).bincount(minlength=group.multiple).tolist()
-        if group.size % group.multiple == 0 and len(set(blocks)) > 1:
-            raise InputError(
-                f"as many channels of every head or group of {group.name} must stay, however: {blocks}."
-            )
-        kept[group] = group.channels[index]
-    sizes = {group: len(channels) for group, channels in kept.items()}
-    try:
-        module = rebuilt(widths, sizes, kept)
-    except ConversionError as error:
-        raise ConversionError(str(error).replace(REMEDY, "Keep all channels there.")) from error
-    _check_numbers(widths, module, torch.cat([torch.zeros(1, dtype=torch.long), *kept.values()]))
-    return module
 
 
 def rebuilt(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Group, Tensor]) -> nn.Module:
@@ -178,64 +142,6 @@ def prove(widths: Widths, module: nn.Module, sizes: Mapping[Group, int]) -> None
         raise ConversionError(
             "the resized network must run the same operators, however: "
             f"{len(new)} instead of {len(old)}. {REMEDY}"
-        )
-
-
-class Zeroed(Interpreter):
-    """Runs a network's data flow with some channels at zero, wherever they occur: the specification
-    of what a sliced network computes.
-
-    Args:
-        widths: What `read_widths` found.
-        kept: The channels that are not zero, 0 among them.
-    """
-
-    def __init__(self, widths: Widths, kept: Tensor) -> None:
-        program = widths.network.graph(False).program
-        super().__init__(program.graph_module)
-        self.widths, self.kept = widths, kept
-        self._data = set(program.graph_signature.user_inputs)
-
-    def run_node(self, n: Node) -> Any:
-        """What a node computes, without the channels that are left out."""
-        result, value = super().run_node(n), self.widths.values.get(n)
-        if not any(node.name in self._data for node in n.all_input_nodes):
-            return result  # computed from weights alone: the norm of a weight is that of all of it
-        self._data.add(n.name)
-        if n.op != "call_function" or not isinstance(value, Labelled):
-            return result
-        for label in value.labels:
-            stays = torch.isin(label, self.kept) | (self.widths.owner[label.clamp(min=0)] < 0)
-            result = torch.where(stays.to(result.device), result, torch.zeros_like(result))
-        return result
-
-    def predict(self) -> Tensor:
-        """The prediction for the network's example."""
-        network = self.widths.network
-        program, example = network.graph(False).program, network.example.copy()
-        held = {**program.state_dict, **program.constants}
-        given = iter(pytree.tree_leaves((example.args, example.keywords)))
-        inputs = [
-            next(given) if spec.target is None else held[spec.target]
-            for spec in program.graph_signature.input_specs
-        ]
-        with torch.no_grad():
-            outputs = self.run(*inputs)
-        kinds = [spec.kind.name == "USER_OUTPUT" for spec in program.graph_signature.output_specs]
-        returned = [value for value, kind in zip(outputs, kinds, strict=True) if kind]
-        return select_output(pytree.tree_unflatten(returned, program.call_spec.out_spec), network.output)
-
-
-def _check_numbers(widths: Widths, module: nn.Module, kept: Tensor) -> None:
-    network, example = widths.network, widths.network.example.copy()
-    expected = Zeroed(widths, kept).predict()
-    with rehearsal(module, training=False), torch.no_grad():
-        came = select_output(module(*example.args, **example.keywords), network.output)
-    error = float((came - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
-    if not error < torch.finfo(came.dtype).eps ** 0.5:
-        raise ConversionError(
-            "a sliced network must compute what it computed with the left channels at zero, however: its "
-            f"outputs differ by {error:.1e} of the largest. Keep the channels of some group."
         )
 
 

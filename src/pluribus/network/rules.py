@@ -67,7 +67,6 @@ def _attention(flow: Flow, operation: Operation) -> Labelled:
     query, key, value, mask = (
         flow.argument(operation, name) for name in ("query", "key", "value", "attn_mask")
     )
-    flow.mix(operation, query, [-1])  # their number is in the scale
     swapped = Labelled(
         (*key.shape[:-2], key.shape[-1], key.shape[-2]),
         tuple(label.transpose(-1, -2) for label in key.labels),
@@ -127,10 +126,8 @@ def _channel_norm(flow: Flow, operation: Operation) -> Labelled:
             terms.append((value, letters[:2][-1:]))
     result = flow.channels.join(terms, x.shape, letters)
     groups = flow.argument(operation, "num_groups")
-    if groups is not None:
-        flow.mix(operation, result, [1])
-        if groups < x.shape[1]:
-            flow.blocks.append(flow.channels.along(result, 1).view(groups, -1))
+    if groups is not None and groups < x.shape[1]:
+        flow.blocks.append(flow.channels.along(result, 1).view(groups, -1))
     return result
 
 
@@ -144,15 +141,12 @@ def _layer_norm(flow: Flow, operation: Operation) -> Labelled:
         value = flow.argument(operation, name)
         if value is not None:
             terms.append((value, last))
-    result = flow.channels.join(terms, x.shape, letters)
-    flow.mix(operation, result, last)
-    return result
+    return flow.channels.join(terms, x.shape, letters)
 
 
 @rule("_weight_norm")
 def _weight_norm(flow: Flow, operation: Operation) -> Labelled:
     values = [flow.argument(operation, name) for name in ("v", "g")]
-    flow.mix(operation, values[0], range(1, len(values[0].shape)))
     return flow.elementwise(values, flow.shape(operation))
 
 
@@ -233,7 +227,6 @@ def _recurrent(flow: Flow, operation: Operation) -> list[Labelled]:
             for one in states:
                 channels.fixed_along(one, [0, 1])
                 channels.unify(channels.along(one, 2), state)
-            flow.mixed.append((state, operation))
             leaving.append(state)
         read = channels.find(torch.cat(leaving))
     output = channels.labelled(shape[0], [_on_axis(read, 2, 3)])

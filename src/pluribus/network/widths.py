@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from pluribus.errors import InputError, PluribusError
+from pluribus.errors import PluribusError
 from pluribus.network.channels import FIXED, Labelled, counted, narrowed, varying
-from pluribus.network.flow import Flow, place, shapes
+from pluribus.network.flow import Flow, shapes
 from pluribus.network.graph import Graph, Operation
 from pluribus.network.network import Network
 from pluribus.network.output import select_output
@@ -38,8 +38,6 @@ class Group:
         axes: All axes that carry them.
         offset: How many channels lie before them where they lie foremost, as in a sum with zero padding.
         multiple: What their number must be divisible by: heads, and groups of a norm or convolution.
-        mixed: The places where their values are mixed in other ways than by weighted sums, so that
-            a channel of zeros is not the same as no channel.
     """
 
     name: str
@@ -47,7 +45,6 @@ class Group:
     axes: tuple[Axis, ...]
     offset: int = 0
     multiple: int = 1
-    mixed: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -86,25 +83,6 @@ class Widths:
     operations: Mapping[Node, Operation]
     values: Mapping[Node, Any]
     owner: Tensor
-
-    def entering(self, layer: str) -> Tensor:
-        """The channels that a layer reads, one for each index of its input's channel axis; 0 is fixed."""
-        for node, operation in self.operations.items():
-            for source in node.all_input_nodes if operation.layer == layer else ():
-                value = self.values.get(source)
-                if isinstance(value, Labelled) and value.labels and source.op != "placeholder":
-                    label = value.labels[-1]
-                    axis = varying(label)[-1]
-                    return label.movedim(axis, 0).reshape(label.shape[axis], -1)[:, 0]
-        raise InputError(
-            f"a layer must read channels that may change, however: {layer!r} does not. "
-            f"Groups are carried by {', '.join(dict.fromkeys(g.name for g in self.groups)) or 'nothing'}."
-        )
-
-    def group(self, channel: int) -> Group | None:
-        """The group of a channel; None where it is fixed."""
-        position = int(self.owner[channel]) if channel > 0 else -1
-        return self.groups[position] if position >= 0 else None
 
     def groups_in(self, channels: Tensor) -> list[Group]:
         """The groups that occur among some channels, in the order of the network."""
@@ -266,7 +244,6 @@ def _groups(axes: Mapping[Axis, Tensor], flow: Flow) -> list[Group]:
     for channel, places in occurrences.items():
         together.setdefault(tuple(places), []).append(channel)
     names = list(axes)
-    mixed = _mixed(flow)
     groups = []
     for where, members in sorted(together.items(), key=lambda item: item[1][0]):
         if len(where) < 2 or len(members) < 2:
@@ -276,8 +253,7 @@ def _groups(axes: Mapping[Axis, Tensor], flow: Flow) -> list[Group]:
         chosen = set(members)
         order = torch.tensor([c for c in dict.fromkeys(first.tolist()) if c in chosen])
         offset = min(_offset(axes[axis], order) for axis in carried)
-        mixing = dict.fromkeys(one for channel in members for one in mixed.get(channel, ()))
-        groups.append(Group(carried[0][0], order, carried, offset, mixed=tuple(mixing)))
+        groups.append(Group(carried[0][0], order, carried, offset))
     return groups
 
 
@@ -313,12 +289,3 @@ def _rows(flow: Flow) -> Iterator[tuple[Tensor, int]]:
             yield torch.unique(rows, dim=0), 0
     for label in flow.blocks:
         yield torch.unique(flow.channels.find(label), dim=0), len(label)
-
-
-def _mixed(flow: Flow) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for label, operation in flow.mixed:
-        where = f"{operation.operator} in {place(operation)}"
-        for channel in counted(flow.channels.find(label)):
-            found.setdefault(channel, []).append(where)
-    return found
