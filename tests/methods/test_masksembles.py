@@ -309,8 +309,17 @@ def test_layers_may_have_scales_of_their_own():
             example=torch.zeros(2, 3, 16, 16),
             overrides={"layer2.0.conv1": {"scale": 3.0}},
         )
-    with pytest.raises(ConversionError, match="keep_capacity widens the whole network"):
+    with pytest.raises(ConversionError, match="keep_capacity widens the whole network by one factor"):
         pl.convert(network, Masksembles(keep_capacity=True), overrides={names[1]: {"scale": 3.0}})
+
+
+@pytest.mark.parametrize("selection", [{"exclude": "2"}, {"include": "4"}])
+def test_a_widened_network_is_masked_everywhere(selection):
+    network = mlp(6, 3, hidden=(24, 24))
+    names = [name for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+    selection = {key: names[int(value) // 2] for key, value in selection.items()}
+    with pytest.raises(ConversionError, match="masks must lie on all hidden tensors"):
+        pl.convert(network, Masksembles(keep_capacity=True), **selection)
 
 
 @pytest.mark.parametrize(

@@ -203,8 +203,10 @@ class Masks(Binding):
         return frozenset(tensors(self.own))
 
     def mix(self, rows: Sequence[int], sizes: Sequence[int]) -> dict[str, Tensor]:
+        own = self.own_tensors()
         order = [row for row, size in zip(rows, sizes, strict=True) for _ in range(size)]
-        return {**self.shared_tensors(), **{name: mask[order] for name, mask in self.own_tensors().items()}}
+        index = torch.tensor(order, device=next(iter(own.values())).device)
+        return {**self.shared_tensors(), **{name: mask[index] for name, mask in own.items()}}
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,12 @@ class Masksembles(Method):
             raise ConversionError(
                 "keep_capacity widens the whole network by one factor, however: overrides give layers "
                 "scales of their own. Use one scale."
+            )
+        readers = [choice.site for choice in choices if isinstance(choice.site.module, READERS)]
+        if len(find_places(network, readers)) > len(self._places(network, choices)):
+            raise ConversionError(
+                "keep_capacity widens the whole network, so that masks must lie on all hidden tensors, "
+                "however: some are left out. Leave out from_layer, replace_dropout, include and exclude."
             )
         factor = expected_width(1, self.members, self.scale)
         if network.by_width is not None:
