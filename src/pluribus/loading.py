@@ -11,6 +11,7 @@ from pluribus.checkpoint import SETTINGS, read_folder, read_tensors
 from pluribus.convert import assemble, convert
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError
+from pluribus.execution.rank import Ranking
 from pluribus.likelihood import Likelihood
 from pluribus.method import Choice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
@@ -46,6 +47,8 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         _choices(network, settings, path),
         settings["seed"],
     )
+    if settings.get("kept") is not None:
+        ensemble = ensemble.shrink(settings["kept"])
     _check_fit(ensemble.state_dict(), saved, path)
     dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:
@@ -54,6 +57,8 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     held = ensemble.state_dict()
     loaded = {name: torch.empty_like(held[name], dtype=t.dtype).copy_(t) for name, t in saved.items()}
     ensemble.load_state_dict(loaded, assign=True)
+    if ranking := settings.get("ranking"):
+        ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
     return ensemble
 
 
@@ -227,6 +232,14 @@ def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
     if not all(isinstance(row, dict) and row.keys() >= keys for row in settings["selection"]):
         raise CheckpointError(
             f"{Path(path) / SETTINGS} must have a selection of layers. Save the ensemble again."
+        )
+    ranking = settings.get("ranking")
+    if ranking is not None and (
+        not isinstance(ranking, dict) or ranking.keys() != {"order", "scores", "metric"}
+    ):
+        raise CheckpointError(
+            f"{Path(path) / SETTINGS} must have a ranking with order, scores and metric, or none. "
+            "Save the ensemble again."
         )
 
 
