@@ -27,7 +27,10 @@ from pluribus.execution.criteria import divergence
 from pluribus.methods import DeepEnsembles, LayerEnsembles
 
 RESULT = Path(__file__).parent / "results" / "layer_ensembles_ranking.json"
-SETTINGS = [(10, 10, 0.1), (10, 1, 0.1), (10, 100, 0.1), (100, 1, 0.1), (10, 10, 1.0), (10, 10, 0.01)]
+SETTINGS = [
+    *((10, 10, 0.1), (10, 1, 0.1), (10, 100, 0.1), (100, 1, 0.1), (100, 10, 0.1)),
+    *((10, 10, 1.0), (10, 10, 0.01)),
+]
 POINTS, STEPS, BATCH, HIDDEN, OPTIONS = 1000, 1000, 100, 50, 5
 
 

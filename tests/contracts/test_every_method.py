@@ -11,7 +11,15 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.binding import tensors
 from pluribus.execution import run as execution_run
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.methods import (
+    BatchEnsemble,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    LayerEnsembles,
+    MCDropout,
+    PackedEnsembles,
+    Single,
+)
 from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
 
 METHODS = [
@@ -22,12 +30,16 @@ METHODS = [
     BatchEnsemble(members=2, repeat=True),
     MCDropout(rate=0.2, draws=3),
     PackedEnsembles(members=3, alpha=1.5),
+    LayerEnsembles(options=3, draws=3, train_draws=2),  # one layer has 3 combinations too
+    DeepSubEnsembles(members=2),
 ]
 NEUTRAL = [
     Single(),
     DeepEnsembles(members=2, start="copy"),
     BatchEnsemble(members=2, std=0.0),
     MCDropout(rate=0.0, draws=2),
+    LayerEnsembles(options=2, prior_scale=0.0, draws=2, start="copy"),
+    DeepSubEnsembles(members=2, start="copy"),
 ]
 
 
@@ -40,6 +52,8 @@ REFUSED = {
     ("mini_vit", PackedEnsembles): r"the network itself \(.*\) fails when resized: unflatten",
     ("counted_batch", PackedEnsembles): r"the network itself \(.*\) fails when resized: shape",
     ("data_dependent", PackedEnsembles): "cannot be read by torch.export",
+    ("tied_linears", DeepSubEnsembles): "tied layers must be on one side",
+    ("tied_embedding", DeepSubEnsembles): "tied layers must be on one side",
 }
 
 
@@ -104,6 +118,7 @@ def test_the_original_is_not_touched(case, method):
 @each_method(NEUTRAL)
 @each(CASES)
 def test_a_neutral_setting_is_the_original(case, method):
+    skip_if_refused(case, method)
     model, x = case.model().eval(), case.inputs()
     ensemble = pl.convert(model, method, example=x).eval()
     expected = logits(run(model, x))
