@@ -233,13 +233,12 @@ def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
         raise CheckpointError(
             f"{Path(path) / SETTINGS} must have a selection of layers. Save the ensemble again."
         )
-    ranking = settings.get("ranking")
-    if ranking is not None and (
-        not isinstance(ranking, dict) or ranking.keys() != {"order", "scores", "metric"}
-    ):
+    kept, ranking = settings.get("kept"), settings.get("ranking")
+    ranked = isinstance(ranking, dict) and ranking.keys() == {"order", "scores", "metric"}
+    if not isinstance(kept, list | None) or not (ranking is None or ranked):
         raise CheckpointError(
-            f"{Path(path) / SETTINGS} must have a ranking with order, scores and metric, or none. "
-            "Save the ensemble again."
+            f"{Path(path) / SETTINGS} must have the rows kept and their ranking, or none, "
+            f"however: kept={kept!r}, ranking={ranking!r}. Save the ensemble again."
         )
 
 

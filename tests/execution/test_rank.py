@@ -1,6 +1,7 @@
 """Ranking: greedy, nested, equal to evaluating every set anew; budgets; members that share layers."""
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -232,3 +233,12 @@ def test_a_ranking_is_kept_in_copies_and_files(tmp_path):
     loaded = pl.load(tmp_path / "run", model)
     assert loaded.ranking == ranking
     assert_close(loaded.predict(x, budget=2).members, ensemble.predict(x, budget=2).members, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("broken", [{"ranking": [0, 1]}, {"ranking": {"order": [0]}}, {"kept": 3}])
+def test_a_file_with_a_broken_ranking_is_refused(broken, tmp_path):
+    pl.convert(zoo.mlp(), DeepEnsembles(2)).save(tmp_path / "run")
+    file = tmp_path / "run" / "ensemble.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | broken))
+    with pytest.raises(pl.CheckpointError, match="must have the rows kept and their ranking, or none"):
+        pl.load(tmp_path / "run", zoo.mlp())
