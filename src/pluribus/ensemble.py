@@ -43,7 +43,7 @@ class Ensemble(nn.Module):
         network: The class of the network it was made from.
         seed: Of the conversion.
         ranking: The rows, best first, as `rank` found them last; None before that.
-        kept: Of the rows it was made with, those that `shrink` left, in their order; None if all.
+        shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Ensemble(nn.Module):
         self._no_decay = {f"binding.{name}" for name in built.no_decay}
         self.network, self.seed, self._selection = network.kind, seed, list(selection)
         self.ranking: Ranking | None = None
-        self.kept: tuple[int, ...] | None = None
+        self.shrunk_to: tuple[int, ...] | None = None
         self._example = network.given
         self._runner = Runner(network.module, network.output)
         self.training = self.binding.training = self._runner.module.training
@@ -208,7 +208,8 @@ class Ensemble(nn.Module):
         if not rows or any(type(row) is not int or not 0 <= row <= last for row in rows):
             raise InputError(f"rows must be positions from 0 to {last}, at least one, however: {rows!r}.")
         small = copy.deepcopy(self, {id(self.binding): self.binding.shrink(rows)})
-        small.kept = tuple(rows if self.kept is None else (self.kept[row] for row in rows))
+        before = range(last + 1) if self.shrunk_to is None else self.shrunk_to
+        small.shrunk_to = tuple(before[row] for row in rows)
         small.ranking = self.ranking and self.ranking.among(rows)
         note = f"shrunk to rows {', '.join(map(str, rows))} of {last + 1}"
         small.conversion = replace(self.conversion, notes=(*self.conversion.notes, note))
@@ -257,7 +258,7 @@ class Ensemble(nn.Module):
             "output": output if isinstance(output, str | int) else None,
             "output_is_function": callable(output),
             "seed": self.seed,
-            "kept": self.kept,
+            "shrunk_to": self.shrunk_to,
             "ranking": self.ranking and asdict(self.ranking),
         }
         write_folder(path, settings, self.state_dict())

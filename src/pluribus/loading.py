@@ -47,8 +47,8 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         _choices(network, settings, path),
         settings["seed"],
     )
-    if settings.get("kept") is not None:
-        ensemble = ensemble.shrink(settings["kept"])
+    if settings.get("shrunk_to") is not None:
+        ensemble = ensemble.shrink(settings["shrunk_to"])
     _check_fit(ensemble.state_dict(), saved, path)
     dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:
@@ -233,12 +233,12 @@ def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
         raise CheckpointError(
             f"{Path(path) / SETTINGS} must have a selection of layers. Save the ensemble again."
         )
-    kept, ranking = settings.get("kept"), settings.get("ranking")
+    rows, ranking = settings.get("shrunk_to"), settings.get("ranking")
     ranked = isinstance(ranking, dict) and ranking.keys() == {"order", "scores", "metric"}
-    if not isinstance(kept, list | None) or not (ranking is None or ranked):
+    if not isinstance(rows, list | None) or not (ranking is None or ranked):
         raise CheckpointError(
-            f"{Path(path) / SETTINGS} must have the rows kept and their ranking, or none, "
-            f"however: kept={kept!r}, ranking={ranking!r}. Save the ensemble again."
+            f"{Path(path) / SETTINGS} must have the rows it was shrunk to and a ranking, or none, "
+            f"however: shrunk_to={rows!r}, ranking={ranking!r}. Save the ensemble again."
         )
 
 

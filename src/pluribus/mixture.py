@@ -128,18 +128,12 @@ class OptionBank(Binding):
     def _checked(self, row: Any) -> Options:
         """A row that a user names by its options."""
         options = self.options
-        whole = isinstance(row, Sequence) and all(type(option) is int for option in row)
-        if (
-            not whole
-            or len(row) != len(options)
-            or not all(0 <= a < b for a, b in zip(row, options, strict=True))
-        ):
-            limits = ", ".join(
-                f"{site or 'the network itself'}: {b}" for site, b in zip(self.sites, options, strict=True)
-            )
+        fits = isinstance(row, Sequence) and len(row) == len(options)
+        if not fits or not all(type(a) is int and 0 <= a < b for a, b in zip(row, options, strict=True)):
+            counts = ", ".join(f"{site!r}: {count}" for site, count in zip(self.sites, options, strict=True))
             raise InputError(
                 f"members must be positions from 0 to {self.members - 1}, or name one option for each site, "
-                f"counted from 0 ({limits}), however: {row!r}."
+                f"counted from 0 (options are {counts}), however: {row!r}."
             )
         return tuple(row)
 

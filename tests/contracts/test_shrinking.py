@@ -50,7 +50,7 @@ def test_a_shrunk_ensemble_computes_what_its_members_computed(case, method, tmp_
     small.save(tmp_path / "small")
     loaded = pl.load(tmp_path / "small", case.model(), example=x).eval()
     assert_close(run(loaded, x), before[[3, 1]], rtol=0, atol=0)
-    assert (loaded.kept, loaded.method) == ((3, 1), method)
+    assert (loaded.shrunk_to, loaded.method) == ((3, 1), method)
 
 
 @each_method
@@ -90,7 +90,7 @@ def test_shrinking_again_counts_from_the_first_rows(tmp_path):
     case = case_named("mlp")
     ensemble = pl.convert(case.model(), LayerEnsembles(options=3, draws=9)).eval()
     twice = ensemble.shrink([8, 5, 2, 0]).shrink([2, 0])
-    assert twice.kept == (2, 8)
+    assert twice.shrunk_to == (2, 8)
     assert_close(twice(case.inputs()), ensemble(case.inputs())[[2, 8]], rtol=0, atol=0)
     twice.save(tmp_path / "twice")
     loaded = pl.load(tmp_path / "twice", case.model()).eval()

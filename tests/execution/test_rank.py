@@ -235,10 +235,10 @@ def test_a_ranking_is_kept_in_copies_and_files(tmp_path):
     assert_close(loaded.predict(x, budget=2).members, ensemble.predict(x, budget=2).members, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("broken", [{"ranking": [0, 1]}, {"ranking": {"order": [0]}}, {"kept": 3}])
+@pytest.mark.parametrize("broken", [{"ranking": [0, 1]}, {"ranking": {"order": [0]}}, {"shrunk_to": 3}])
 def test_a_file_with_a_broken_ranking_is_refused(broken, tmp_path):
     pl.convert(zoo.mlp(), DeepEnsembles(2)).save(tmp_path / "run")
     file = tmp_path / "run" / "ensemble.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | broken))
-    with pytest.raises(pl.CheckpointError, match="must have the rows kept and their ranking, or none"):
+    with pytest.raises(pl.CheckpointError, match="the rows it was shrunk to and a ranking, or none"):
         pl.load(tmp_path / "run", zoo.mlp())
