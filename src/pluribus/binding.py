@@ -10,7 +10,7 @@ them; after `torch.func.functional_call` it would find the wrong ones.
 import copy
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,24 @@ class Binding(nn.Module):
         """Adds `scale` times the output of a fixed network, the same row of `prior`, to every row."""
         self.prior, self.prior_scale = prior.requires_grad_(False), scale
 
+    def shrink(self, rows: Sequence[int]) -> Self:
+        """A copy with these rows of eval mode alone, in this order, without what no other row uses."""
+        small = copy.deepcopy(self)
+        small.members = len(rows)
+        take(small.own, self._used(rows))
+        if self.prior is not None:
+            small.prior = self.prior.shrink(rows)
+        return small
+
+    def _used(self, rows: Sequence[int]) -> dict[str, Sequence[int]]:
+        """Of every tensor that rows have for themselves, what these rows need along axis 0."""
+        return dict.fromkeys(tensors(self.own), rows)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The layers of which a row chooses one option each, in the order of its choices."""
+        return ()
+
     def rows(self) -> Sequence[Any]:
         """The rows of `ensemble(x)` in the present mode."""
         return range(self.members)
@@ -87,8 +105,7 @@ class Binding(nn.Module):
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         """The complete tensors of one row after the other."""
-        # One unbind, whose backward stacks once; slices would each add a zero of the full size.
-        columns = {name: _columns(tensor) for name, tensor in self.own_tensors().items()}
+        columns = {name: columns_of(tensor) for name, tensor in self.own_tensors().items()}
         for row in rows:
             yield {**self.shared_tensors(), **{name: column[row] for name, column in columns.items()}}
 
@@ -126,7 +143,12 @@ class Binding(nn.Module):
         return None
 
 
-def _columns(tensor: Tensor) -> Sequence[Tensor]:
+def columns_of(tensor: Tensor) -> Sequence[Tensor]:
+    """What lies along axis 0, piece by piece.
+
+    Parameters are taken apart by one unbind, whose backward stacks once; slices would each add a zero of
+    the full size.
+    """
     # Buffers are updated in place, which torch allows on single views only.
     if not tensor.requires_grad:
         return [tensor[row] for row in range(len(tensor))]
@@ -161,6 +183,12 @@ def reorder(tensor: Tensor, axes: Sequence[int]) -> Tensor:
     """The same tensor, in memory with these axes, slowest first."""
     inverse = sorted(range(len(axes)), key=axes.__getitem__)
     return tensor.permute(*axes).contiguous().permute(*inverse)
+
+
+def take(tree: nn.Module, kept: Mapping[str, Sequence[int]]) -> None:
+    """Leaves of every tensor of a tree only what is kept along axis 0, in that order."""
+    for name, tensor in tensors(tree).items():
+        tensor.data = reorder(tensor.data[list(kept[name])], memory_order(tensor[0]))
 
 
 def uproot(tree: nn.Module, name: str) -> None:

@@ -1,8 +1,10 @@
 """Ensemble: what `convert` returns."""
 
+import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +15,7 @@ from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
 from pluribus.errors import ConversionError, InputError
 from pluribus.execution.freeze import freeze
+from pluribus.execution.rank import Ranking, rank_members, read_work, with_targets
 from pluribus.execution.run import Rows, Runner, uncompiled
 from pluribus.execution.slices import cut_member, cut_members
 from pluribus.likelihood import Likelihood
@@ -21,7 +24,7 @@ from pluribus.method import Built, Method
 from pluribus.network import Network
 from pluribus.network.inputs import Inputs, inputs_of_batch
 from pluribus.prediction import Prediction
-from pluribus.settings import number, whole
+from pluribus.settings import flag, number, whole
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -39,6 +42,8 @@ class Ensemble(nn.Module):
         binding: The tensors of all members.
         network: The class of the network it was made from.
         seed: Of the conversion.
+        ranking: The rows, best first, as `rank` found them last; None before that.
+        shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
     """
 
     def __init__(
@@ -56,6 +61,8 @@ class Ensemble(nn.Module):
         self.binding = built.binding
         self._no_decay = {f"binding.{name}" for name in built.no_decay}
         self.network, self.seed, self._selection = network.kind, seed, list(selection)
+        self.ranking: Ranking | None = None
+        self.shrunk_to: tuple[int, ...] | None = None
         self._example = network.given
         self._runner = Runner(network.module, network.output)
         self.training = self.binding.training = self._runner.module.training
@@ -73,7 +80,8 @@ class Ensemble(nn.Module):
 
         Args:
             *args: The network's inputs.
-            members: Exactly these rows, by their positions in eval mode, in the order given.
+            members: Exactly these rows, in the order given: by their positions in eval mode, or, for
+                methods that combine options, by one option for each of `sites`.
             draws: That many fresh random rows, for methods whose members are random.
             **kwargs: The network's keyword inputs.
         """
@@ -142,25 +150,79 @@ class Ensemble(nn.Module):
         ]
         return [group for group in groups if group["params"]]
 
-    def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
+    def predict(self, x: Any, *, chunk: int | None = None, budget: int | None = None) -> Prediction:
         """What the ensemble says, in eval mode and without gradients.
 
         Args:
             x: The inputs: a tensor, a tuple, a dict of keyword inputs, or a loader of these, whose
                 batches may carry targets, which are left out.
             chunk: At most that many samples at a time, to bound memory.
+            budget: Only so many members, the best ones of the last `rank`.
         """
         if chunk is not None:
             whole("chunk", chunk)
+        chosen = self._best(budget)
+        weights = self.weights if chosen is None else self.weights[chosen] / self.weights[chosen].sum()
         with _evaluating(self), torch.no_grad():
             predictions = [
-                self.likelihood.prediction(self._runner(self.binding, self._rows(), inputs), self.weights)
+                self.likelihood.prediction(self._runner(self.binding, self._rows(chosen), inputs), weights)
                 for batch in self._batches(x)
                 for inputs in batch.chunks(chunk)
             ]
         if not predictions:
             raise InputError("a loader must give at least one batch, however: it gave none.")
         return type(predictions[0]).concatenate(predictions)
+
+    def rank(
+        self, data: Any, metric: str = "nll", *, per_multiply_add: bool = False, chunk: int | None = None
+    ) -> Ranking:
+        """The rows of `ensemble(x)`, best first, for `predict(x, budget=...)` and for `shrink`.
+
+        Members are chosen one after the other, each the best addition to those before it on data that
+        was not trained on. Rank again after further training.
+
+        Args:
+            data: `(x, y)`, or a loader of such batches.
+            metric: `nll`, `brier` or `accuracy` of classes; `rmse`, `mae` or `kl` of numbers, with a model of
+                noise `nll` and `log_predictive_density` too. For `kl` the targets are means and standard
+                deviations, `[batch, ..., 2]`, that those of the members' means are to match.
+            per_multiply_add: Whether the gain of a member counts for each multiply-add it adds, so that
+                members which share layers with those before are preferred.
+            chunk: At most that many samples at a time, to bound memory.
+        """
+        flag("per_multiply_add", per_multiply_add)
+        predictions, targets, work = [], [], None
+        for inputs, y in with_targets(data, self._runner.module.forward):
+            inputs = inputs.to(self.device)
+            if per_multiply_add and work is None:
+                work = read_work(self._runner, self.binding, inputs)
+            predictions.append(self.predict(inputs, chunk=chunk))
+            targets.append(y)
+        prediction = type(predictions[0]).concatenate(predictions)
+        self.ranking = rank_members(prediction, torch.cat(targets), metric, work)
+        return self.ranking
+
+    def shrink(self, rows: Sequence[int]) -> "Ensemble":
+        """A smaller ensemble of these rows alone, without the weights that none of them uses.
+
+        Args:
+            rows: Positions in eval mode, in the order that they are to have; `ranking[:P]`, for example.
+        """
+        rows, last = list(rows), self.binding.members - 1
+        if not rows or any(type(row) is not int or not 0 <= row <= last for row in rows):
+            raise InputError(f"rows must be positions from 0 to {last}, at least one, however: {rows!r}.")
+        small = copy.deepcopy(self, {id(self.binding): self.binding.shrink(rows)})
+        before = range(last + 1) if self.shrunk_to is None else self.shrunk_to
+        small.shrunk_to = tuple(before[row] for row in rows)
+        small.ranking = self.ranking and self.ranking.among(rows)
+        note = f"shrunk to rows {', '.join(map(str, rows))} of {last + 1}"
+        small.conversion = replace(self.conversion, notes=(*self.conversion.notes, note))
+        return small
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The layers of which a row chooses one option each, in the order in which `members=` names them."""
+        return self.binding.sites
 
     @property
     def weights(self) -> Tensor:
@@ -213,6 +275,8 @@ class Ensemble(nn.Module):
             "output": output if isinstance(output, str | int) else None,
             "output_is_function": callable(output),
             "seed": self.seed,
+            "shrunk_to": self.shrunk_to,
+            "ranking": self.ranking and asdict(self.ranking),
         }
         write_folder(path, settings, self.state_dict())
 
@@ -232,6 +296,19 @@ class Ensemble(nn.Module):
         if not isinstance(members, Sequence) or not members:
             raise InputError(f"members must be a list of at least one row, however: {members!r}.")
         return self.binding.pick(members)
+
+    def _best(self, budget: int | None) -> list[int] | None:
+        """The best rows of the last ranking; None is all rows."""
+        if budget is None:
+            return None
+        whole("budget", budget)
+        if self.ranking is None:
+            raise InputError("budget= needs ranked members, however: none are. Call rank((x, y)) first.")
+        if budget > len(self.ranking):
+            raise InputError(
+                f"budget must be at most {len(self.ranking)}, the number of members, however: {budget}."
+            )
+        return list(self.ranking[:budget])
 
     def _losses(self, outputs: Tensor, y: Tensor, criterion: Criterion | None) -> Tensor:
         """Losses of the rows, `[members, batch]`, or `[members]` for a criterion that averages."""

@@ -11,6 +11,7 @@ from pluribus.checkpoint import SETTINGS, read_folder, read_tensors
 from pluribus.convert import assemble, convert
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError
+from pluribus.execution.rank import Ranking
 from pluribus.likelihood import Likelihood
 from pluribus.method import Choice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
@@ -46,6 +47,8 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         _choices(network, settings, path),
         settings["seed"],
     )
+    if settings.get("shrunk_to") is not None:
+        ensemble = ensemble.shrink(settings["shrunk_to"])
     _check_fit(ensemble.state_dict(), saved, path)
     dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:
@@ -54,6 +57,8 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     held = ensemble.state_dict()
     loaded = {name: torch.empty_like(held[name], dtype=t.dtype).copy_(t) for name, t in saved.items()}
     ensemble.load_state_dict(loaded, assign=True)
+    if ranking := settings.get("ranking"):
+        ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
     return ensemble
 
 
@@ -227,6 +232,13 @@ def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
     if not all(isinstance(row, dict) and row.keys() >= keys for row in settings["selection"]):
         raise CheckpointError(
             f"{Path(path) / SETTINGS} must have a selection of layers. Save the ensemble again."
+        )
+    rows, ranking = settings.get("shrunk_to"), settings.get("ranking")
+    ranked = isinstance(ranking, dict) and ranking.keys() == {"order", "scores", "metric"}
+    if not isinstance(rows, list | None) or not (ranking is None or ranked):
+        raise CheckpointError(
+            f"{Path(path) / SETTINGS} must have the rows it was shrunk to and a ranking, or none, "
+            f"however: shrunk_to={rows!r}, ranking={ranking!r}. Save the ensemble again."
         )
 
 

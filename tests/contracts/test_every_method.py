@@ -14,6 +14,8 @@ from pluribus.execution import run as execution_run
 from pluribus.methods import (
     BatchEnsemble,
     DeepEnsembles,
+    DeepSubEnsembles,
+    LayerEnsembles,
     Masksembles,
     MCDropout,
     PackedEnsembles,
@@ -30,6 +32,8 @@ METHODS = [
     MCDropout(rate=0.2, draws=3),
     PackedEnsembles(members=3, alpha=1.5),
     Masksembles(members=3, scale=2.0),
+    LayerEnsembles(options=3, draws=3, train_draws=2),  # one layer has 3 combinations too
+    DeepSubEnsembles(members=2),
 ]
 NEUTRAL = [
     Single(),
@@ -37,6 +41,8 @@ NEUTRAL = [
     BatchEnsemble(members=2, std=0.0),
     MCDropout(rate=0.0, draws=2),
     Masksembles(members=2, scale=1.0),
+    LayerEnsembles(options=2, prior_scale=0.0, draws=2, start="copy"),
+    DeepSubEnsembles(members=2, start="copy"),
 ]
 
 
@@ -51,6 +57,8 @@ REFUSED = {
     ("data_dependent", PackedEnsembles): "cannot be read by torch.export",
     ("root_layer", Masksembles): "needs a layer that reads hidden values",
     ("parameter_list", Masksembles): "needs a layer that reads hidden values",
+    ("tied_linears", DeepSubEnsembles): "tied layers must be on one side",
+    ("tied_embedding", DeepSubEnsembles): "tied layers must be on one side",
 }
 
 

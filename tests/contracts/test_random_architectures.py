@@ -15,7 +15,15 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.execution.run import STACKED_ROWS
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.methods import (
+    BatchEnsemble,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    LayerEnsembles,
+    MCDropout,
+    PackedEnsembles,
+    Single,
+)
 from tests.cases import logits, run, seeded
 from tests.zoo import Apply, Residual
 
@@ -47,8 +55,19 @@ METHODS = {
         gamma=st.integers(1, 2),
         min_channels=st.just(1),
     ),
+    LayerEnsembles: st.builds(
+        LayerEnsembles,
+        options=st.integers(2, 3),
+        prior_scale=st.sampled_from([0.0, 0.5]),
+        draws=st.sampled_from([3, 9]),
+        train_draws=st.integers(1, 3),
+    ),
+    DeepSubEnsembles: st.builds(
+        DeepSubEnsembles, members=st.integers(2, 3), trunk=st.sampled_from([0.0, 0.3, 0.7])
+    ),
 }
 EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40, PackedEnsembles: 30}
+EXAMPLES |= {LayerEnsembles: 20, DeepSubEnsembles: 20}
 
 
 class Functional(nn.Module):
@@ -269,7 +288,7 @@ def must_differ(method: pl.Method) -> bool:
             return several and method.std > 0
         case MCDropout():
             return method.rate > 0
-        case PackedEnsembles():
+        case PackedEnsembles() | LayerEnsembles() | DeepSubEnsembles():
             return True
     return False
 
@@ -348,4 +367,14 @@ def test_a_random_network_is_sampled_by_dropout_or_refused_by_name(network, meth
 
 @random_networks(PackedEnsembles)
 def test_a_random_network_is_packed_or_refused_by_name(network, method):
+    check(*network, method)
+
+
+@random_networks(LayerEnsembles)
+def test_a_random_network_becomes_a_layer_ensemble(network, method):
+    check(*network, method)
+
+
+@random_networks(DeepSubEnsembles)
+def test_a_random_network_becomes_a_deep_sub_ensemble(network, method):
     check(*network, method)

@@ -25,6 +25,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from pluribus.errors import InputError
+from pluribus.network.inputs import Inputs
+from pluribus.surgery import Site, find_sites
 
 Formula = Callable[..., int]
 
@@ -244,3 +246,36 @@ def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
     with _observable(module), torch.no_grad(), _Meter() as meter:
         module(*args, **kwargs)
     return Cost(parameters, meter.multiply_adds, weight_bytes, meter.peak, tuple(sorted(meter.uncounted)))
+
+
+def work_by_layer(module: nn.Module, inputs: Inputs) -> list[tuple[frozenset[str], int]]:
+    """The multiply-adds of one forward pass, in the order in which layers run.
+
+    Returns:
+        For each stretch of the pass, the names of the tensors that layers held up to its end, and its
+        multiply-adds.
+    """
+    work, held, counted = list[tuple[frozenset[str], int]](), frozenset[str](), 0
+
+    def close() -> None:
+        nonlocal counted
+        work.append((held, meter.multiply_adds - counted))
+        counted = meter.multiply_adds
+
+    def enter(site: Site) -> None:
+        nonlocal held
+        close()
+        held |= {*site.parameters, *site.statistics}
+
+    handles = []
+    for site in find_sites(module):
+        handles.append(site.module.register_forward_pre_hook(lambda *_, site=site: enter(site)))
+        handles.append(site.module.register_forward_hook(lambda *_: close()))
+    try:
+        with _observable(module), torch.no_grad(), _Meter() as meter:
+            module(*inputs.args, **inputs.keywords)
+            close()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [(names, count) for names, count in work if count]

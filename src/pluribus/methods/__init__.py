@@ -2,9 +2,20 @@
 
 from pluribus.methods.batch_ensemble import BatchEnsemble
 from pluribus.methods.deep_ensembles import DeepEnsembles
+from pluribus.methods.deep_sub_ensembles import DeepSubEnsembles
+from pluribus.methods.layer_ensembles import LayerEnsembles
 from pluribus.methods.masksembles import Masksembles
 from pluribus.methods.mc_dropout import MCDropout
 from pluribus.methods.packed_ensembles import PackedEnsembles
 from pluribus.methods.single import Single
 
-__all__ = ["BatchEnsemble", "DeepEnsembles", "MCDropout", "Masksembles", "PackedEnsembles", "Single"]
+__all__ = [
+    "BatchEnsemble",
+    "DeepEnsembles",
+    "DeepSubEnsembles",
+    "LayerEnsembles",
+    "MCDropout",
+    "Masksembles",
+    "PackedEnsembles",
+    "Single",
+]

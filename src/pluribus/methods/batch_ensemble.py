@@ -21,12 +21,12 @@ statistics of its own in BatchNorm; their affine parameters are shared as in the
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from pluribus.binding import Binding, plant, tensors, uproot
+from pluribus.binding import Binding, plant, take, tensors, uproot
 from pluribus.conversion import Row
 from pluribus.errors import ConversionError
 from pluribus.members import split_batch
@@ -92,6 +92,12 @@ class RankOne(Binding):
 
     def choices(self, row: int) -> dict[str, Hashable]:
         return {**super().choices(row), **dict.fromkeys(tensors(self.first), row)}
+
+    def shrink(self, rows: Sequence[int]) -> Self:
+        small = super().shrink(rows)
+        for tree in (small.first, small.second):
+            take(tree, dict.fromkeys(tensors(tree), rows))
+        return small
 
     @torch.no_grad()
     def freeze(self) -> Binding:

@@ -21,17 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
-
-from pluribus.binding import Binding, stack_modules
+from pluribus.binding import Binding
 from pluribus.conversion import Row
 from pluribus.method import Built, Choice, Method
+from pluribus.mixture import draw_options, start_alike
 from pluribus.network import Network
-from pluribus.network.fresh import fresh_modules
+from pluribus.network.fresh import PRIOR_SEED
 from pluribus.settings import number, one_of, whole
-
-PRIOR_SEED = 1 << 20
-"""Offset that keeps the seeds of prior networks apart from those of members."""
 
 
 @dataclass(frozen=True)
@@ -62,35 +58,21 @@ class DeepEnsembles(Method):
         one_of("start", self.start, ("fresh", "copy"))
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
-        chosen = [
-            (choice.site, choice.method.start) for choice in choices if isinstance(choice.method, type(self))
-        ]
-        modules, redrawn = {"copy": [network.module] * self.members}, list[str]()
-        if any(start == "fresh" for _, start in chosen):
-            modules["fresh"], redrawn = fresh_modules(network, self.members, seed)
-        own: dict[str, Tensor] = {}
-        for site, start in chosen:
-            own |= stack_modules(modules[start], {*site.trained, *site.statistics})
-        notes = []
-        if redrawn:
-            notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
-        if self.members > 1 and own and all(_alike(network, name, value) for name, value in own.items()):
+        wanted = {
+            name: (self.members, choice.method.start)
+            for choice in choices
+            if isinstance(choice.method, DeepEnsembles)
+            for name in (*choice.site.trained, *choice.site.statistics)
+        }
+        own, notes = draw_options(network, wanted, seed)
+        if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
-        notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]
         binding = Binding(network, own, self.members)
         if self.prior_scale:
-            binding.add_prior(self._prior(network, seed), self.prior_scale)
+            every = dict.fromkeys(network.tensors(), (self.members, "fresh"))
+            prior, _ = draw_options(network, every, seed + PRIOR_SEED)
+            binding.add_prior(Binding(network, prior, self.members), self.prior_scale)
         return Built(binding, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
-
-    def _prior(self, network: Network, seed: int) -> Binding:
-        modules, _ = fresh_modules(network, self.members, seed + PRIOR_SEED)
-        own = stack_modules(modules, set(network.tensors()))
-        return Binding(network, own, self.members)
-
-
-def _alike(network: Network, name: str, value: Tensor) -> bool:
-    """Whether all members have the same; statistics are always alike at the start."""
-    return not isinstance(network.tensors()[name], nn.Parameter) or bool((value == value[:1]).all())
 
 
 def _row(choice: Choice, members: int) -> Row:

@@ -18,7 +18,7 @@ member is a function of its input; training draws for each sample, as usual.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -131,6 +131,11 @@ class Draws(Binding):
 
     def draw(self, draws: int) -> Sequence[int | None]:
         return [None] * draws if self.training else torch.randint(1 << 40, (draws,)).tolist()
+
+    def shrink(self, rows: Sequence[int]) -> Self:
+        small = super().shrink(rows)
+        small.seeds = self.seeds[list(rows)]
+        return small
 
     def stacked_rows(self) -> None:
         return None

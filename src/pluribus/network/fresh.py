@@ -7,6 +7,9 @@ from pluribus.network.initialise import reinitialise
 from pluribus.network.network import Network, built, copy_module
 from pluribus.network.rehearsal import derived_seed, seeded
 
+PRIOR_SEED = 1 << 20
+"""Offset that keeps the seeds of prior networks apart from those of members."""
+
 
 def fresh_modules(network: Network, count: int, seed: int) -> tuple[list[nn.Module], list[str]]:
     """As many modules as asked for, initialised anew or built by the network's factory.

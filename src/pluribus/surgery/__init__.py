@@ -1,7 +1,8 @@
 """Finding the layers of a network, selecting among them, and putting layers before them."""
 
 from pluribus.surgery.insert import insert
+from pluribus.surgery.norms import is_norm
 from pluribus.surgery.select import Selector, select
 from pluribus.surgery.sites import Site, find_sites
 
-__all__ = ["Selector", "Site", "find_sites", "insert", "select"]
+__all__ = ["Selector", "Site", "find_sites", "insert", "is_norm", "select"]

@@ -1,0 +1,43 @@
+"""Norms of every kind are told from other layers."""
+
+import pytest
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from pluribus.surgery import find_sites, is_norm
+from tests import zoo
+
+NORMS = [
+    *(nn.BatchNorm1d(4), nn.BatchNorm2d(4), nn.SyncBatchNorm(4), nn.InstanceNorm2d(4, affine=True)),
+    *(nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4), nn.LocalResponseNorm(2)),
+]
+OTHERS = [nn.Linear(4, 4), nn.Conv2d(4, 4, 1), nn.PReLU(), nn.Embedding(4, 4), nn.LSTM(4, 4)]
+
+
+class FrozenBatchNorm2d(nn.Module):
+    """As detection networks have it: no layer of torch's, but a norm by its name."""
+
+
+def normalises(layer):
+    (site,) = find_sites(layer)
+    return is_norm(site)
+
+
+@pytest.mark.parametrize("layer", [*NORMS, FrozenBatchNorm2d()], ids=lambda layer: type(layer).__name__)
+def test_a_norm_is_one(layer):
+    assert normalises(layer)
+
+
+@pytest.mark.parametrize("layer", OTHERS, ids=lambda layer: type(layer).__name__)
+def test_a_layer_of_weights_is_none(layer):
+    assert not normalises(layer)
+
+
+def test_a_layer_with_a_normed_weight_is_no_norm():
+    assert not normalises(parametrizations.weight_norm(nn.Linear(4, 4)))
+    assert not normalises(parametrizations.spectral_norm(nn.Linear(4, 4)))
+
+
+def test_the_norms_of_other_libraries_are_found():
+    found = {site.kind for site in find_sites(zoo.hf_convnext()) if is_norm(site)}
+    assert found == {"ConvNextLayerNorm", "LayerNorm"}
