@@ -131,7 +131,7 @@ def test_whoever_holds_a_norm_finds_it_folded():
 def test_all_norms_of_a_resnet_are_folded():
     frozen = pl.convert(resnet18(width=2), DEEP).freeze()
     assert sum("is part of" in note for note in frozen.notes) == 20
-    norms = [layer for layer in frozen._runner.module.modules() if isinstance(layer, nn.BatchNorm2d)]
+    norms = [layer for layer in frozen.network.runner.module.modules() if isinstance(layer, nn.BatchNorm2d)]
     assert norms == []
 
 
