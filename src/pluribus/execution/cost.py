@@ -140,7 +140,7 @@ def _short(value: int) -> str:
     return f"{value} "
 
 
-class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator: counts its products, and weighs the storages alive after it."""
 
     supports_higher_order_operators = True
@@ -241,6 +241,6 @@ def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
     parameters = sum(parameter.numel() for parameter in module.parameters())
     weights = _storages([*module.parameters(), *module.buffers()])
     weight_bytes = sum(storage.nbytes() for storage in weights)
-    with _observable(module), torch.no_grad(), _Meter() as meter:
+    with _observable(module), torch.no_grad(), Meter() as meter:
         module(*args, **kwargs)
     return Cost(parameters, meter.multiply_adds, weight_bytes, meter.peak, tuple(sorted(meter.uncounted)))

@@ -1,0 +1,169 @@
+"""Stacking: one operator for several versions of a value.
+
+Versions lie on a new first axis, `[versions, ...]`. Three kinds of operators run on such a stack: those that do
+the same to every number, those that change the shape of each version alone, and those that treat every
+entry of their first axis alike, into which versions are folded, once for each version of their weights.
+All others run version by version.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from pluribus.network.graph import Operation
+from pluribus.network.program import Program
+
+LARGE = 1 << 20
+"""Bytes of one version from which on versions run one by one: there stacking copies more than it saves."""
+
+FOLDED = {
+    **{"linear": 2, "batch_norm": 2, "group_norm": 2, "layer_norm": 2},
+    **{f"{kind}{sides}d": sides + 2 for sides in (1, 2, 3) for kind in ("conv", "conv_transpose")},
+    **{f"{kind}{sides}d": sides + 2 for sides in (1, 2, 3) for kind in ("max_pool", "avg_pool")},
+    **{f"{kind}{sides}d": sides + 2 for sides in (1, 2, 3) for kind in ("adaptive_avg_pool", "upsample_nearest")},
+}
+"""Operators that treat every entry of axis 0 of their first argument alike, if it has that many axes."""
+RESHAPED = {"view", "reshape", "_unsafe_view", "flatten"}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One version of a value: the value itself, or its position in a stack."""
+
+    whole: Any
+    position: int | None = None
+
+    @property
+    def value(self) -> Any:
+        """The version alone."""
+        return self.whole if self.position is None else self.whole[self.position]
+
+
+Values = Mapping[Node, Mapping[int, Piece]]
+Pieces = Mapping[Node, Sequence[Piece]]
+
+
+def together(pieces: Sequence[Piece]) -> Tensor:
+    """Several versions as one tensor, `[versions, ...]`; copied only if they do not lie so already."""
+    whole, positions = pieces[0].whole, [piece.position for piece in pieces]
+    if positions[0] is None or any(piece.whole is not whole for piece in pieces):
+        if len(pieces) == 1:
+            return pieces[0].value.unsqueeze(0)  # type: ignore[no-any-return]
+        return torch.stack([piece.value for piece in pieces])
+    start = positions[0]
+    if positions == list(range(start, start + len(positions))):
+        return whole[start : start + len(positions)]  # type: ignore[no-any-return]
+    return whole.index_select(0, torch.tensor(positions, device=whole.device))  # type: ignore[no-any-return]
+
+
+def compute(
+    program: Program, node: Node, reads: Mapping[Node, Sequence[int]], values: Values
+) -> list[Piece]:
+    """Several versions of a step's value.
+
+    Args:
+        program: Whose step it is.
+        node: The step.
+        reads: By argument, the version that each of them is computed from.
+        values: The values that are there.
+    """
+    count = max(map(len, reads.values()), default=1)
+    pieces = {argument: [values[argument][version] for version in read] for argument, read in reads.items()}
+    varying = {argument for argument, read in reads.items() if len(set(read)) > 1}
+    rule = _rule(node, pieces, varying) if count > 1 else None
+    if rule is not None:
+        return rule(node, pieces, varying)
+    return [
+        Piece(program.step(node, {argument: read[index].value for argument, read in pieces.items()}))
+        for index in range(count)
+    ]
+
+
+def _rule(node: Node, pieces: Pieces, varying: set[Node]) -> Callable[..., list[Piece]] | None:
+    """How the versions of a step are computed together; None where they are not."""
+    firsts = {argument: pieces[argument][0].value for argument in varying}
+    data = firsts.get(node.args[0]) if node.args and isinstance(node.args[0], Node) else None
+    if data is None or data.ndim == 0 or data.nbytes > LARGE:
+        return None
+    operator = str(node.target).removeprefix("aten.").split(".")[0]
+    if torch.Tag.pointwise in getattr(node.target, "tags", ()):
+        return _pointwise if all(first.ndim for first in firsts.values()) else None
+    if operator in RESHAPED and len(varying) == 1 and str(node.target) != "aten.view.dtype":
+        return _reshaped
+    if operator in FOLDED and _fits(node, operator, data):
+        return _folded
+    return None
+
+
+def _fits(node: Node, operator: str, data: Tensor) -> bool:
+    """Whether the operator runs on a batch, and treats its samples alike."""
+    operation = Operation(node, operator, "", "")
+    if operator == "layer_norm":
+        return data.ndim > len(operation.argument("normalized_shape"))
+    if operator in ("batch_norm", "linear", "group_norm"):
+        return data.ndim >= FOLDED[operator] and not operation.argument("training", False)
+    return data.ndim == FOLDED[operator]
+
+
+def _pointwise(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
+    order = _by_position(pieces[node.args[0]])
+    axes = max(piece.value.ndim for piece in (read[0] for read in pieces.values()) if _is_tensor(piece))
+
+    def argument(of: Node) -> Any:
+        if of not in varying:
+            return pieces[of][0].value
+        stack = together([pieces[of][index] for index in order])
+        return stack.reshape(len(order), *[1] * (axes - stack.ndim + 1), *stack.shape[1:])
+
+    return _pieces(_call(node, argument), order)
+
+
+def _reshaped(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
+    order = _by_position(pieces[node.args[0]])
+    stack = together([pieces[node.args[0]][index] for index in order])
+    arguments = map_arg(node.args[1:], lambda of: pieces[of][0].value)
+    if isinstance(arguments[0] if arguments else 0, int):  # flatten, from one axis to another
+        start, end = (*arguments, 0, -1)[: 2] if len(arguments) == 0 else (arguments + (-1,))[:2]
+        return _pieces(stack.flatten(*(axis + (axis >= 0) for axis in (start, end))), order)
+    return _pieces(stack.reshape(len(order), *arguments[0]), order)
+
+
+def _folded(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
+    data, weights = node.args[0], [argument for argument in pieces if argument is not node.args[0]]
+    groups = defaultdict[tuple[int, ...], list[int]](list)
+    for index in _by_position(pieces[data]):
+        groups[tuple(id(pieces[weight][index]) for weight in weights)].append(index)
+    outputs = []
+    for group in groups.values():
+        stack = together([pieces[data][index] for index in group])
+        folded = {weight: pieces[weight][group[0]].value for weight in weights} | {data: stack.flatten(0, 1)}
+        outputs.append(_call(node, folded.__getitem__).unflatten(0, stack.shape[:2]))
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return _pieces(joined, [index for group in groups.values() for index in group])
+
+
+def _call(node: Node, argument: Callable[[Node], Any]) -> Any:
+    arguments, named = map_arg((node.args, node.kwargs), argument)
+    return node.target(*arguments, **named)  # type: ignore[operator]
+
+
+def _is_tensor(piece: Piece) -> bool:
+    return isinstance(piece.whole, Tensor)
+
+
+def _by_position(pieces: Sequence[Piece]) -> list[int]:
+    """The order in which versions lie in memory."""
+    wholes = {id(piece.whole): place for place, piece in reversed(list(enumerate(pieces)))}
+    return sorted(range(len(pieces)), key=lambda index: (wholes[id(pieces[index].whole)], pieces[index].position or 0))
+
+
+def _pieces(stack: Tensor, order: Sequence[int]) -> list[Piece]:
+    """The versions on a stack, which lie there in this order."""
+    positions = sorted(range(len(order)), key=order.__getitem__)
+    return [Piece(stack, position) for position in positions]
