@@ -92,7 +92,7 @@ def _plain(tensor: Tensor) -> bool:
     return dense and not tensor.is_nested and not tensor.is_complex()
 
 
-def _storages(tree: object) -> set[UntypedStorage]:
+def storages(tree: object) -> set[UntypedStorage]:
     """The memory behind the tensors in a tree; sparse and opaque tensors have none."""
     return {tensor.untyped_storage() for tensor in _tensors(tree) if torch._C._has_storage(tensor)}
 
@@ -177,8 +177,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.uncounted.add(f"{name} (complex, sparse or nested)")
 
     def _weigh(self, out: object, given: object) -> None:
-        known = _storages(given)
-        for storage in _storages(out):
+        known = storages(given)
+        for storage in storages(out):
             if storage not in known or storage in self.alive:  # one that is alive may have been resized
                 self.alive[storage] = storage.nbytes()
         self.peak = max(self.peak, sum(self.alive.values()))
@@ -239,7 +239,7 @@ def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
         case [tuple() as several] if type(several) is tuple:  # a PackedSequence is one input
             args = several
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    weights = _storages([*module.parameters(), *module.buffers()])
+    weights = storages([*module.parameters(), *module.buffers()])
     weight_bytes = sum(storage.nbytes() for storage in weights)
     with _observable(module), torch.no_grad(), Meter() as meter:
         module(*args, **kwargs)

@@ -87,18 +87,22 @@ def compute(
 
 def _rule(node: Node, pieces: Pieces, varying: set[Node]) -> Callable[..., list[Piece]] | None:
     """How the versions of a step are computed together; None where they are not."""
-    firsts = {argument: pieces[argument][0].value for argument in varying}
-    data = firsts.get(node.args[0]) if node.args and isinstance(node.args[0], Node) else None
-    if data is None or data.ndim == 0 or data.nbytes > LARGE:
+    data = node.args[0] if node.args else None
+    first = pieces[data][0].value if isinstance(data, Node) else None
+    if not isinstance(first, Tensor) or (data in varying and first.nbytes > LARGE):
         return None
     operator = str(node.target).removeprefix("aten.").split(".")[0]
+    if operator in FOLDED:
+        return _folded if _fits(node, operator, first) else None
+    if data not in varying or any(pieces[one][0].value.ndim == 0 for one in varying):
+        return None
     if torch.Tag.pointwise in getattr(node.target, "tags", ()):
-        return _pointwise if all(first.ndim for first in firsts.values()) else None
-    if operator in RESHAPED and len(varying) == 1 and str(node.target) != "aten.view.dtype":
-        return _reshaped
-    if operator in FOLDED and _fits(node, operator, data):
-        return _folded
-    return None
+        return _pointwise
+    return _reshaped if operator in RESHAPED and _keeps_dtype(node) else None
+
+
+def _keeps_dtype(node: Node) -> bool:
+    return str(node.target) != "aten.view.dtype"
 
 
 def _fits(node: Node, operator: str, data: Tensor) -> bool:
@@ -113,7 +117,8 @@ def _fits(node: Node, operator: str, data: Tensor) -> bool:
 
 def _pointwise(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
     order = _by_position(pieces[node.args[0]])
-    axes = max(piece.value.ndim for piece in (read[0] for read in pieces.values()) if _is_tensor(piece))
+    firsts = [read[0].value for read in pieces.values()]
+    axes = max(first.ndim for first in firsts if isinstance(first, Tensor))
 
     def argument(of: Node) -> Any:
         if of not in varying:
@@ -127,11 +132,12 @@ def _pointwise(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
 def _reshaped(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
     order = _by_position(pieces[node.args[0]])
     stack = together([pieces[node.args[0]][index] for index in order])
-    arguments = map_arg(node.args[1:], lambda of: pieces[of][0].value)
-    if isinstance(arguments[0] if arguments else 0, int):  # flatten, from one axis to another
-        start, end = (*arguments, 0, -1)[: 2] if len(arguments) == 0 else (arguments + (-1,))[:2]
-        return _pieces(stack.flatten(*(axis + (axis >= 0) for axis in (start, end))), order)
-    return _pieces(stack.reshape(len(order), *arguments[0]), order)
+    operation = Operation(node, "", "", "")
+    if (sizes := operation.argument("size", operation.argument("shape"))) is not None:
+        sizes = map_arg(tuple(sizes), lambda of: pieces[of][0].value)
+        return _pieces(stack.reshape(len(order), *sizes), order)
+    ends = [operation.argument(name) for name in ("start_dim", "end_dim")]
+    return _pieces(stack.flatten(*(axis + (axis >= 0) for axis in ends)), order)
 
 
 def _folded(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
@@ -144,8 +150,11 @@ def _folded(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
         stack = together([pieces[data][index] for index in group])
         folded = {weight: pieces[weight][group[0]].value for weight in weights} | {data: stack.flatten(0, 1)}
         outputs.append(_call(node, folded.__getitem__).unflatten(0, stack.shape[:2]))
-    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return _pieces(joined, [index for group in groups.values() for index in group])
+    order = [index for group in groups.values() for index in group]
+    if len(outputs) == 1 or outputs[0][0].nbytes <= LARGE:
+        return _pieces(outputs[0] if len(outputs) == 1 else torch.cat(outputs), order)
+    apart = [Piece(output, position) for output in outputs for position in range(len(output))]
+    return [apart[place] for place in _inverse(order)]
 
 
 def _call(node: Node, argument: Callable[[Node], Any]) -> Any:
@@ -153,17 +162,17 @@ def _call(node: Node, argument: Callable[[Node], Any]) -> Any:
     return node.target(*arguments, **named)  # type: ignore[operator]
 
 
-def _is_tensor(piece: Piece) -> bool:
-    return isinstance(piece.whole, Tensor)
-
-
 def _by_position(pieces: Sequence[Piece]) -> list[int]:
     """The order in which versions lie in memory."""
     wholes = {id(piece.whole): place for place, piece in reversed(list(enumerate(pieces)))}
-    return sorted(range(len(pieces)), key=lambda index: (wholes[id(pieces[index].whole)], pieces[index].position or 0))
+    places = [(wholes[id(piece.whole)], piece.position or 0) for piece in pieces]
+    return sorted(range(len(pieces)), key=places.__getitem__)
 
 
 def _pieces(stack: Tensor, order: Sequence[int]) -> list[Piece]:
     """The versions on a stack, which lie there in this order."""
-    positions = sorted(range(len(order)), key=order.__getitem__)
-    return [Piece(stack, position) for position in positions]
+    return [Piece(stack, place) for place in _inverse(order)]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)

@@ -1,0 +1,101 @@
+"""What the steps of a program cost, without running them: they run on tensors that have shapes and no values."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Node
+
+from pluribus.execution.cost import Meter, storages
+from pluribus.execution.plan import ExecutionPlan
+from pluribus.network.inputs import Inputs
+from pluribus.network.program import Program
+
+
+@dataclass(frozen=True)
+class Weight:
+    """What one version of a step's value costs.
+
+    Attributes:
+        multiply_adds: By the conventions of `cost`.
+        bytes: Of the memory that it takes; 0 for a view.
+        holds: The steps in whose memory it lies.
+    """
+
+    multiply_adds: int
+    bytes: int
+    holds: frozenset[Node]
+
+
+def weigh_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inputs) -> dict[Node, Weight]:
+    """The cost of every step on inputs of this size, for one row.
+
+    Args:
+        program: The steps.
+        tensors: The tensors of one row.
+        inputs: One batch.
+    """
+    weights, owners = dict[Node, Weight](), dict[torch.UntypedStorage, Node]()
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:  # type: ignore[no-untyped-call]
+        values = {node: _fake(mode, tensors[name]) for node, name in program.held.items()}
+        leaves = program.flatten(_fake_inputs(mode, inputs))[0]
+        values |= dict(program.constants) | dict(zip(program.entries, leaves, strict=True))
+        known = storages(list(values.values()))
+        for node in program.steps:
+            with Meter() as meter:
+                values[node] = program.step(node, values)
+            held = storages(values[node]) - known
+            new = {storage for storage in held if storage not in owners}
+            owners |= dict.fromkeys(new, node)
+            size = sum(storage.nbytes() for storage in new)
+            weights[node] = Weight(meter.multiply_adds, size, frozenset(owners[one] for one in held))
+    return weights
+
+
+def weigh_plan(plan: ExecutionPlan, size: int, tensors: Mapping[str, Tensor], inputs: Inputs) -> int:
+    """The most bytes of activations that are alive at once when a plan runs in blocks of some size."""
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:  # type: ignore[no-untyped-call]
+        row = {name: _fake(mode, tensor) for name, tensor in tensors.items()}
+        inputs = _fake_inputs(mode, inputs)
+
+        def bind(rows: Sequence[int]) -> Iterator[Mapping[str, Tensor]]:
+            return repeat(row, len(rows))
+
+        with Meter() as meter:
+            plan.run(bind, inputs, size)
+    return meter.peak
+
+
+def estimate(plan: ExecutionPlan, weights: Mapping[Node, Weight], rows: Sequence[int]) -> int:
+    """About how many bytes are alive at once while some rows run together."""
+    steps = plan.program.steps
+    last = {owner: node for node in steps for read in (node, *node.all_input_nodes) for owner in _held(weights, read)}
+    ends: dict[Node, list[Node]] = {node: [] for node in steps}
+    for owner, node in last.items():
+        ends[node].append(owner)
+    taken = {
+        node: weights[node].bytes * len({plan.versions[node][row] for row in rows})
+        for node in steps
+        if weights[node].bytes
+    }
+    alive = peak = 0
+    for node in steps:
+        alive += taken.get(node, 0)
+        peak = max(peak, alive)
+        alive -= sum(taken.get(owner, 0) for owner in ends[node])
+    return peak
+
+
+def _held(weights: Mapping[Node, Weight], node: Node) -> frozenset[Node]:
+    return weights[node].holds if node in weights else frozenset()
+
+
+def _fake(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
+    return mode.from_tensor(tensor.detach())  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _fake_inputs(mode: FakeTensorMode, inputs: Inputs) -> Inputs:
+    return inputs.each(lambda tensor: _fake(mode, tensor))
