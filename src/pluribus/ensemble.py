@@ -13,6 +13,7 @@ from pluribus.binding import Binding
 from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
 from pluribus.errors import InputError
+from pluribus.execution.explain import Explanation, explain
 from pluribus.execution.freeze import freeze
 from pluribus.execution.run import Runner, uncompiled
 from pluribus.likelihood import Likelihood
@@ -138,25 +139,51 @@ class Ensemble(nn.Module):
         ]
         return [group for group in groups if group["params"]]
 
-    def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
+    def predict(self, x: Any, *, chunk: int | None = None, memory: int | None = None) -> Prediction:
         """What the ensemble says, in eval mode and without gradients.
 
         Args:
             x: The inputs: a tensor, a tuple, a dict of keyword inputs, or a loader of these, whose
                 batches may carry targets, which are left out.
             chunk: At most that many samples at a time, to bound memory.
+            memory: The most bytes of activations that may be alive at once; less than what the rows need
+                one by one is refused with what is needed.
         """
-        if chunk is not None:
-            whole("chunk", chunk)
+        for name, value in (("chunk", chunk), ("memory", memory)):
+            if value is not None:
+                whole(name, value)
         with _evaluating(self), torch.no_grad():
             predictions = [
-                self.likelihood.prediction(self._runner(self.binding, self._rows(), inputs), self.weights)
+                self.likelihood.prediction(
+                    self._runner(self.binding, self._rows(), inputs, memory), self.weights
+                )
                 for batch in self._batches(x)
                 for inputs in batch.chunks(chunk)
             ]
         if not predictions:
             raise InputError("a loader must give at least one batch, however: it gave none.")
         return type(predictions[0]).concatenate(predictions)
+
+    def explain(
+        self,
+        x: Any,
+        *,
+        members: Sequence[Any] | None = None,
+        draws: int | None = None,
+        memory: int | None = None,
+    ) -> Explanation:
+        """What the rows of `ensemble(x)` share in eval mode, where they part, and what that saves.
+
+        Args:
+            x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
+            members: Exactly these rows, as for `ensemble(x, members=...)`.
+            draws: That many fresh rows, likewise.
+            memory: The most bytes of activations that may be alive at once.
+        """
+        if memory is not None:
+            whole("memory", memory)
+        with _evaluating(self):
+            return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
 
     @property
     def weights(self) -> Tensor:
@@ -258,6 +285,10 @@ class Frozen(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The outputs of all members, `[members, batch, ...]`."""
         return self._runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
+
+    def explain(self, x: Any) -> Explanation:
+        """What the rows of `frozen(x)` share, where they part, and what that saves."""
+        return explain(self._runner, self.binding, self.binding.rows(), Inputs.of(x))
 
 
 @contextmanager

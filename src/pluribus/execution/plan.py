@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torch.fx.node import map_arg
 
 from pluribus.execution.stacking import Piece, compute, together
-from pluribus.network.graph import Operation
 from pluribus.network.inputs import Inputs
 from pluribus.network.program import Program
 
@@ -89,7 +88,7 @@ class ExecutionPlan:
 
     def _forks(self, node: Node) -> bool:
         """Whether rows differ here of themselves, and not because of what comes before."""
-        return max(self.versions[node]) > 0 and (node in self.program.held or is_random(self.program, node))
+        return max(self.versions[node]) > 0 and (node in self.program.held or self.program.is_random(node))
 
     def count(self, node: Node) -> int:
         """How many versions of a value there are."""
@@ -124,7 +123,9 @@ class ExecutionPlan:
                 for node, name in program.held.items():
                     values[node].setdefault(self.versions[node][row], Piece(tensors[name]))
             for run in block.runs:
-                values[run.node].update(zip(run.versions, compute(program, run.node, run.reads, values), strict=True))
+                pieces = compute(program, run.node, len(run.versions), run.reads, values)
+                values[run.node].update(zip(run.versions, pieces, strict=True))
+                del pieces
                 _forget(values, run.last)
             outputs.append(self._predictions(block.rows, values))
             _forget(values, block.last)
@@ -136,9 +137,7 @@ class ExecutionPlan:
             return together([values[node][self.versions[node][row]] for row in rows])
 
         def predict(row: int) -> Tensor:
-            held = map_arg(
-                self.program.results, lambda node: values[node][self.versions[node][row]].value
-            )
+            held = map_arg(self.program.results, lambda node: values[node][self.versions[node][row]].value)
             return self.program.predict(held)
 
         return torch.stack([predict(row) for row in rows])
@@ -155,7 +154,7 @@ class ExecutionPlan:
         """The steps of all blocks of at most `size` rows."""
         known: dict[Node, set[int]] = defaultdict(set)
         blocks = []
-        for rows in self._cut(size):
+        for rows in self.cut(size):
             bound = [row for row in rows if self._is_new(row, known)]
             runs = []
             for node in self.program.steps:
@@ -179,7 +178,7 @@ class ExecutionPlan:
             known[node].add(self.versions[node][row])
         return new
 
-    def _cut(self, size: int) -> Iterator[list[int]]:
+    def cut(self, size: int) -> Iterator[list[int]]:
         """The rows in blocks, cut where neighbours have least in common."""
         paths = [self._paths[row] for row in self.order]
         start = 0
@@ -218,16 +217,14 @@ def _shared(paths: Sequence[tuple[int, ...]], cut: int) -> int:
     return next((place for place, (a, b) in enumerate(pairs) if a != b), len(paths[cut]))
 
 
-def number_versions(
-    program: Program, choices: Sequence[Mapping[str, Hashable]]
-) -> dict[Node, list[int]]:
+def number_versions(program: Program, choices: Sequence[Mapping[str, Hashable]]) -> dict[Node, list[int]]:
     """Of every value, the version that each row takes, numbered from 0 in the order of the rows."""
     rows = len(choices)
     versions = {node: [0] * rows for node in (*program.constants, *program.entries)}
     for node, name in program.held.items():
         versions[node] = _numbered(choice.get(name) for choice in choices)
     for node in program.steps:
-        if is_random(program, node):
+        if program.is_random(node):
             versions[node] = list(range(rows))
         elif node.target is torch.ops.aten.sym_size.int:  # sizes are the same whatever is chosen
             versions[node] = [0] * rows
@@ -240,21 +237,3 @@ def number_versions(
 def _numbered(keys: Iterable[Hashable]) -> list[int]:
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys]
-
-
-def is_random(program: Program, node: Node) -> bool:
-    """Whether a step draws random numbers, itself or in a graph of its own."""
-    if node.op != "call_function":
-        return False
-    nested = [program.step(one, {}) for one in node.all_input_nodes if one.op == "get_attr"]
-    inner = [one for graph in nested if isinstance(graph, GraphModule) for one in graph.graph.nodes]
-    return _draws(node) or any(_draws(one) for one in inner)
-
-
-def _draws(node: Node) -> bool:
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    operation = Operation(node, "", "", "")
-    off = (operation.argument("train", True), operation.argument("training", True))
-    rates = [operation.argument(name, 1.0) for name in ("p", "dropout_p", "dropout")]
-    return all(off) and all(rates)

@@ -1,9 +1,10 @@
 """Stacking: one operator for several versions of a value.
 
-Versions lie on a new first axis, `[versions, ...]`. Three kinds of operators run on such a stack: those that do
-the same to every number, those that change the shape of each version alone, and those that treat every
-entry of their first axis alike, into which versions are folded, once for each version of their weights.
-All others run version by version.
+Versions lie on a new first axis, `[versions, ...]`. Three kinds of operators run on such a stack: those
+that do the same to every number, those that change the shape of each version alone, and those that treat
+every entry of axis 0 alike, into which versions are folded, once for each version of their weights. All
+others run version by version. Options of a layer that read one value are not joined to one wide layer:
+on a CPU that was slower as often as faster.
 """
 
 from collections import defaultdict
@@ -22,14 +23,16 @@ from pluribus.network.program import Program
 LARGE = 1 << 20
 """Bytes of one version from which on versions run one by one: there stacking copies more than it saves."""
 
-FOLDED = {
-    **{"linear": 2, "batch_norm": 2, "group_norm": 2, "layer_norm": 2},
-    **{f"{kind}{sides}d": sides + 2 for sides in (1, 2, 3) for kind in ("conv", "conv_transpose")},
-    **{f"{kind}{sides}d": sides + 2 for sides in (1, 2, 3) for kind in ("max_pool", "avg_pool")},
-    **{f"{kind}{sides}d": sides + 2 for sides in (1, 2, 3) for kind in ("adaptive_avg_pool", "upsample_nearest")},
+FOLDED = dict.fromkeys(("linear", "batch_norm", "group_norm", "layer_norm"), 2) | {
+    f"{kind}{sides}d": sides + 2
+    for sides in (1, 2, 3)
+    for kind in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample_nearest")
 }
 """Operators that treat every entry of axis 0 of their first argument alike, if it has that many axes."""
-RESHAPED = {"view", "reshape", "_unsafe_view", "flatten"}
+RESHAPED = {
+    *("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.flatten.using_ints"),
+}
+"""Operators that give the numbers of their argument another shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Piece:
 
 Values = Mapping[Node, Mapping[int, Piece]]
 Pieces = Mapping[Node, Sequence[Piece]]
+Rule = Callable[[Node, Pieces, Sequence[Node]], list[Piece]]
 
 
 def together(pieces: Sequence[Piece]) -> Tensor:
@@ -63,20 +67,20 @@ def together(pieces: Sequence[Piece]) -> Tensor:
 
 
 def compute(
-    program: Program, node: Node, reads: Mapping[Node, Sequence[int]], values: Values
+    program: Program, node: Node, count: int, reads: Mapping[Node, Sequence[int]], values: Values
 ) -> list[Piece]:
     """Several versions of a step's value.
 
     Args:
         program: Whose step it is.
         node: The step.
+        count: How many versions.
         reads: By argument, the version that each of them is computed from.
         values: The values that are there.
     """
-    count = max(map(len, reads.values()), default=1)
     pieces = {argument: [values[argument][version] for version in read] for argument, read in reads.items()}
-    varying = {argument for argument, read in reads.items() if len(set(read)) > 1}
-    rule = _rule(node, pieces, varying) if count > 1 else None
+    varying = [argument for argument, read in reads.items() if len(set(read)) > 1]
+    rule = _rule(node, pieces, varying) if varying else None
     if rule is not None:
         return rule(node, pieces, varying)
     return [
@@ -85,24 +89,27 @@ def compute(
     ]
 
 
-def _rule(node: Node, pieces: Pieces, varying: set[Node]) -> Callable[..., list[Piece]] | None:
+def _rule(node: Node, pieces: Pieces, varying: Sequence[Node]) -> Rule | None:
     """How the versions of a step are computed together; None where they are not."""
-    data = node.args[0] if node.args else None
-    first = pieces[data][0].value if isinstance(data, Node) else None
+    operator = str(node.target).removeprefix("aten.").split(".")[0]
+    data = node.args[0] if node.args and isinstance(node.args[0], Node) else varying[0]
+    first = pieces[data][0].value
     if not isinstance(first, Tensor) or (data in varying and first.nbytes > LARGE):
         return None
-    operator = str(node.target).removeprefix("aten.").split(".")[0]
     if operator in FOLDED:
         return _folded if _fits(node, operator, first) else None
-    if data not in varying or any(pieces[one][0].value.ndim == 0 for one in varying):
+    if not all(_has_axes(pieces[one][0].value) for one in varying):
         return None
     if torch.Tag.pointwise in getattr(node.target, "tags", ()):
         return _pointwise
-    return _reshaped if operator in RESHAPED and _keeps_dtype(node) else None
+    if operator == "dropout" and not Operation(node, operator, "", "").argument("train"):
+        return _pointwise
+    return _reshaped if str(node.target) in RESHAPED and data in varying else None
 
 
-def _keeps_dtype(node: Node) -> bool:
-    return str(node.target) != "aten.view.dtype"
+def _has_axes(value: Any) -> bool:
+    """Whether a value is a tensor and no single number, whose precision would count for less."""
+    return isinstance(value, Tensor) and value.ndim > 0
 
 
 def _fits(node: Node, operator: str, data: Tensor) -> bool:
@@ -115,8 +122,8 @@ def _fits(node: Node, operator: str, data: Tensor) -> bool:
     return data.ndim == FOLDED[operator]
 
 
-def _pointwise(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
-    order = _by_position(pieces[node.args[0]])
+def _pointwise(node: Node, pieces: Pieces, varying: Sequence[Node]) -> list[Piece]:
+    order = _by_position(pieces[varying[0]])
     firsts = [read[0].value for read in pieces.values()]
     axes = max(first.ndim for first in firsts if isinstance(first, Tensor))
 
@@ -129,9 +136,10 @@ def _pointwise(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
     return _pieces(_call(node, argument), order)
 
 
-def _reshaped(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
-    order = _by_position(pieces[node.args[0]])
-    stack = together([pieces[node.args[0]][index] for index in order])
+def _reshaped(node: Node, pieces: Pieces, varying: Sequence[Node]) -> list[Piece]:
+    (data,) = varying
+    order = _by_position(pieces[data])
+    stack = together([pieces[data][index] for index in order])
     operation = Operation(node, "", "", "")
     if (sizes := operation.argument("size", operation.argument("shape"))) is not None:
         sizes = map_arg(tuple(sizes), lambda of: pieces[of][0].value)
@@ -140,8 +148,8 @@ def _reshaped(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
     return _pieces(stack.flatten(*(axis + (axis >= 0) for axis in ends)), order)
 
 
-def _folded(node: Node, pieces: Pieces, varying: set[Node]) -> list[Piece]:
-    data, weights = node.args[0], [argument for argument in pieces if argument is not node.args[0]]
+def _folded(node: Node, pieces: Pieces, varying: Sequence[Node]) -> list[Piece]:
+    data, *weights = pieces
     groups = defaultdict[tuple[int, ...], list[int]](list)
     for index in _by_position(pieces[data]):
         groups[tuple(id(pieces[weight][index]) for weight in weights)].append(index)

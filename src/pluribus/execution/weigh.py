@@ -1,6 +1,6 @@
-"""What the steps of a program cost, without running them: they run on tensors that have shapes and no values."""
+"""What the steps of a program cost: they run on tensors that have shapes and no values."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -39,7 +39,7 @@ def weigh_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inputs)
         inputs: One batch.
     """
     weights, owners = dict[Node, Weight](), dict[torch.UntypedStorage, Node]()
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:  # type: ignore[no-untyped-call]
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
         values = {node: _fake(mode, tensors[name]) for node, name in program.held.items()}
         leaves = program.flatten(_fake_inputs(mode, inputs))[0]
         values |= dict(program.constants) | dict(zip(program.entries, leaves, strict=True))
@@ -55,24 +55,29 @@ def weigh_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inputs)
     return weights
 
 
-def weigh_plan(plan: ExecutionPlan, size: int, tensors: Mapping[str, Tensor], inputs: Inputs) -> int:
-    """The most bytes of activations that are alive at once when a plan runs in blocks of some size."""
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:  # type: ignore[no-untyped-call]
+def weigh_plan(
+    plan: ExecutionPlan, size: int, tensors: Mapping[str, Tensor], inputs: Inputs
+) -> tuple[int, int]:
+    """The most bytes of activations alive at once when a plan runs in blocks of some size, and those of
+    its predictions.
+    """
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
         row = {name: _fake(mode, tensor) for name, tensor in tensors.items()}
         inputs = _fake_inputs(mode, inputs)
-
-        def bind(rows: Sequence[int]) -> Iterator[Mapping[str, Tensor]]:
-            return repeat(row, len(rows))
-
         with Meter() as meter:
-            plan.run(bind, inputs, size)
-    return meter.peak
+            predictions = plan.run(lambda rows: repeat(row, len(rows)), inputs, size)
+    return meter.peak, predictions.nbytes
 
 
 def estimate(plan: ExecutionPlan, weights: Mapping[Node, Weight], rows: Sequence[int]) -> int:
     """About how many bytes are alive at once while some rows run together."""
     steps = plan.program.steps
-    last = {owner: node for node in steps for read in (node, *node.all_input_nodes) for owner in _held(weights, read)}
+    last = {
+        owner: node
+        for node in steps
+        for read in (node, *node.all_input_nodes)
+        for owner in _held(weights, read)
+    }
     ends: dict[Node, list[Node]] = {node: [] for node in steps}
     for owner, node in last.items():
         ends[node].append(owner)
@@ -94,7 +99,7 @@ def _held(weights: Mapping[Node, Weight], node: Node) -> frozenset[Node]:
 
 
 def _fake(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
-    return mode.from_tensor(tensor.detach())  # type: ignore[no-untyped-call, no-any-return]
+    return mode.from_tensor(tensor.detach())
 
 
 def _fake_inputs(mode: FakeTensorMode, inputs: Inputs) -> Inputs:

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from pluribus.network.graph import Operation
 from pluribus.network.inputs import Inputs
 from pluribus.network.network import Network
 from pluribus.network.output import Output, select_output
@@ -76,6 +77,12 @@ class Program:
             if not reached.isdisjoint(node.all_input_nodes):
                 reached.add(node)
         return reached
+
+    def is_random(self, node: Node) -> bool:
+        """Whether a step draws random numbers, itself or in a graph of its own."""
+        parts = [self.step(one, {}) for one in node.all_input_nodes if one.op == "get_attr"]
+        inner = [one for part in parts if isinstance(part, GraphModule) for one in part.graph.nodes]
+        return any(_draws(one) for one in (node, *inner))
 
     def why_not(self, inputs: Inputs) -> str:
         """Why these inputs are of another kind than those of the example; empty where they are not."""
@@ -165,6 +172,16 @@ def _attribute(module: GraphModule, name: str) -> Any:
     for part in name.split("."):
         value = getattr(value, part)
     return value
+
+
+def _draws(node: Node) -> bool:
+    """Whether an operator draws random numbers; dropout that is off has the mark and draws none."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    operation = Operation(node, "", "", "")
+    modes = [operation.argument(name, True) for name in ("train", "training")]
+    rates = [operation.argument(name, 1.0) for name in ("p", "dropout_p", "dropout")]
+    return all(modes) and all(rates)
 
 
 def _writes(node: Node) -> bool:
