@@ -50,7 +50,7 @@ class Explanation:
         together: How many rows run at a time.
         shared: Layers with weights that run once for all rows.
         forks: Layers where rows part, in the order of the data flow.
-        layer_calls: Calls of operators that read parameters.
+        layer_calls: Runs of operators that read parameters.
         multiply_adds: By the conventions of `cost`.
         peak_bytes: The most bytes of activations alive at once, predictions included; the network's
             own tensors and its inputs excluded.
@@ -116,9 +116,10 @@ def explain(
         prior = explain(runner.prior_runner, binding.prior, rows, inputs, memory)
     if planned is None:
         return Explanation(len(rows), runner.planner.reason, prior=prior)
-    plan, count, calls = planned.plan, len(rows), _layer_calls(planned.plan)
+    plan, count, calls = planned.plan, len(rows), planned.plan.program.calls
     work = {node: weight.multiply_adds for node, weight in planned.weights.items()}
     names = {node: _name(node, planned) for node in plan.program.steps}
+    alone = _peak_alone(planned, inputs)
     several = {names[node] for node in calls if plan.count(node) > 1}
     once = dict.fromkeys(names[node] for node in calls if names[node] not in several)
     return Explanation(
@@ -129,17 +130,9 @@ def explain(
         _forks(plan, names),
         Saving(sum(map(plan.count, calls)), count * len(calls)),
         Saving(sum(plan.count(node) * work[node] for node in work), count * sum(work.values())),
-        Saving(planned.peak(inputs), _peak_alone(planned, inputs)),
+        Saving(planned.peak(inputs) if plan.shares else alone, alone),
         prior,
     )
-
-
-def _layer_calls(plan: ExecutionPlan) -> list[Node]:
-    """The steps that read parameters."""
-    parameters = plan.program.exported.graph_signature.inputs_to_parameters
-    return [
-        node for node in plan.program.steps if any(one.name in parameters for one in node.all_input_nodes)
-    ]
 
 
 def _name(node: Node, planned: Planned) -> str:
@@ -148,12 +141,10 @@ def _name(node: Node, planned: Planned) -> str:
 
 
 def _forks(plan: ExecutionPlan, names: Mapping[Node, str]) -> tuple[Fork, ...]:
-    found = dict[str, Fork]()
+    found, followed = dict[str, Fork](), plan.program.from_inputs
     for node in plan.program.steps:
-        values = max(
-            (plan.count(one) for one in node.all_input_nodes if one not in plan.program.held), default=1
-        )
-        if plan.count(node) > values:
+        values = max((plan.count(one) for one in node.all_input_nodes if one in followed), default=1)
+        if node in followed and plan.count(node) > values:
             found.setdefault(names[node], Fork(names[node], plan.count(node), values))
     return tuple(found.values())
 

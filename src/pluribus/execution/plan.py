@@ -13,7 +13,7 @@ are computed together (`stacking.py`), which is faster and needs more memory.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -94,15 +94,10 @@ class ExecutionPlan:
         """How many versions of a value there are."""
         return max(self.versions[node]) + 1
 
-    @cached_property
+    @property
     def shares(self) -> bool:
-        """Whether rows have something in common that one row alone would compute."""
-        rows = len(self._paths)
-        return any(
-            self.count(node) < rows and isinstance(node.meta.get("val"), Tensor)
-            for node in self.program.steps
-            if node.op == "call_function"
-        )
+        """Whether a layer runs less often than there are rows."""
+        return any(self.count(node) < len(self._paths) for node in self.program.calls)
 
     def run(self, bind: Bind, inputs: Inputs, size: int) -> Tensor:
         """The predictions of all rows in the order they were given, `[rows, batch, ...]`.

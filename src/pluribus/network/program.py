@@ -78,6 +78,31 @@ class Program:
                 reached.add(node)
         return reached
 
+    @cached_property
+    def from_inputs(self) -> set[Node]:
+        """The inputs, and the steps whose numbers follow from theirs; sizes are no numbers of that kind."""
+        reached = set(self.entries)
+        for node in self.steps:
+            if node.target is not torch.ops.aten.sym_size.int and not reached.isdisjoint(
+                node.all_input_nodes
+            ):
+                reached.add(node)
+        return reached
+
+    @cached_property
+    def calls(self) -> tuple[Node, ...]:
+        """The steps where parameters, or what is computed from them alone, meet numbers of the inputs."""
+        parameters = self.exported.graph_signature.inputs_to_parameters
+        weights = {node for node in self.held if node.name in parameters}
+        found = []
+        for node in self.steps:
+            if not weights.isdisjoint(node.all_input_nodes):
+                if node in self.from_inputs:
+                    found.append(node)
+                else:
+                    weights.add(node)
+        return tuple(found)
+
     def is_random(self, node: Node) -> bool:
         """Whether a step draws random numbers, itself or in a graph of its own."""
         parts = [self.step(one, {}) for one in node.all_input_nodes if one.op == "get_attr"]
