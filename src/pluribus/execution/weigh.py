@@ -1,8 +1,10 @@
 """What the steps of a program cost: they run on tensors that have shapes and no values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,9 +41,9 @@ def weigh_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inputs)
         inputs: One batch.
     """
     weights, owners = dict[Node, Weight](), dict[torch.UntypedStorage, Node]()
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        values = {node: _fake(mode, tensors[name]) for node, name in program.held.items()}
-        leaves = program.flatten(_fake_inputs(mode, inputs))[0]
+    with _pretending(tensors, inputs) as (row, inputs):
+        values: dict[Node, Any] = {node: row[name] for node, name in program.held.items()}
+        leaves = program.flatten(inputs)[0]
         values |= dict(program.constants) | dict(zip(program.entries, leaves, strict=True))
         known = storages(list(values.values()))
         for node in program.steps:
@@ -61,11 +63,8 @@ def weigh_plan(
     """The most bytes of activations alive at once when a plan runs in blocks of some size, and those of
     its predictions.
     """
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        row = {name: _fake(mode, tensor) for name, tensor in tensors.items()}
-        inputs = _fake_inputs(mode, inputs)
-        with Meter() as meter:
-            predictions = plan.run(lambda rows: repeat(row, len(rows)), inputs, size)
+    with _pretending(tensors, inputs) as (row, inputs), Meter() as meter:
+        predictions = plan.run(lambda rows: repeat(row, len(rows)), inputs, size)
     return meter.peak, predictions.nbytes
 
 
@@ -98,9 +97,11 @@ def _held(weights: Mapping[Node, Weight], node: Node) -> frozenset[Node]:
     return weights[node].holds if node in weights else frozenset()
 
 
-def _fake(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
-    return mode.from_tensor(tensor.detach())
-
-
-def _fake_inputs(mode: FakeTensorMode, inputs: Inputs) -> Inputs:
-    return inputs.each(lambda tensor: _fake(mode, tensor))
+@contextmanager
+def _pretending(tensors: Mapping[str, Tensor], inputs: Inputs) -> Iterator[tuple[dict[str, Tensor], Inputs]]:
+    """A context where these tensors and inputs have shapes and no values."""
+    with torch.no_grad():
+        tensors, inputs = {name: one.detach() for name, one in tensors.items()}, inputs.each(Tensor.detach)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            row = {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
+            yield row, inputs.each(mode.from_tensor)
