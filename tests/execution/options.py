@@ -1,6 +1,7 @@
 """Rows as choices of one option per layer, to plan with."""
 
 import itertools
+import math
 import random
 
 import torch
@@ -29,24 +30,22 @@ class Options(Binding):
     def __init__(self, network, options, rows=None):
         held, generator = network.tensors(), seeded(1)
         sites = [site for site in find_sites(network.module) if site.parameters]
-        self_counts = dict(zip(sites, itertools.cycle(options), strict=False))
+        counts = dict(zip(sites, itertools.cycle(options), strict=False))
         own, places = {}, {}
-        for place, (site, count) in enumerate(self_counts.items()):
+        for place, (site, count) in enumerate(counts.items()):
             for name in site.parameters:
                 if name not in own:  # tied ones go with the first layer
                     noise = torch.randn(count, *held[name].shape, generator=generator, dtype=torch.float64)
                     own[name] = held[name].detach() + 0.3 * noise.to(held[name])
                     places[name] = place
-        super().__init__(network, own, 1)
-        self.places, self.counts = places, list(self_counts.values())
-        self.all_rows = rows or list(itertools.product(*map(range, self.counts)))
-        self.members = len(self.all_rows)
+        self.places, self.counts, self.given = places, list(counts.values()), rows
+        super().__init__(network, own, len(rows) if rows else math.prod(self.counts))
 
     def rows(self):
-        return self.all_rows
+        return self.given or list(itertools.product(*map(range, self.counts)))
 
     def pick(self, members):
-        return [self.all_rows[member] if isinstance(member, int) else member for member in members]
+        return members
 
     def stacked_rows(self):
         return None

@@ -128,16 +128,13 @@ def test_code_with_side_effects_is_looped(model, reason, plans):
 
 
 def test_priors_run_by_plans_of_their_own(plans):
-    model = chain(6, 5, 3)
-    ensemble = mixed(model, x, [3])
+    ensemble = mixed(chain(6, 5, 3), x, [3])
     prior = Options(Network(chain(6, 5, 3), x), [3])
-    expected = ensemble(x) + 0.5 * alone(mixed(chain(6, 5, 3), x, [3]), model, [], x) if False else None
     ensemble.binding.add_prior(prior, 0.5)
     outputs, _ = by_plan(plans, lambda: ensemble(x))
     assert sum(len(plan.order) > 1 for plan in plans) == 2
     ensemble.binding.planned = prior.planned = False
     assert_close(outputs, ensemble(x), **EXACT)
-    assert expected is None
     assert ensemble.explain(x).prior.layer_calls.planned == 3 + 9
 
 
@@ -152,7 +149,7 @@ FROZEN = [
     ("dropout_layers", MCDropout(draws=5), {}, 1 + 5 + 5),
     ("functional_dropout", MCDropout(draws=5), {}, 1 + 5 + 5),
     ("mlp", BatchEnsemble(members=3), {"include": "4"}, 1 + 1 + 3),
-    ("residual_cnn", DeepEnsembles(members=3), {"include": ["8"]}, 1 + 1 + 1 + 3),
+    ("residual_cnn", DeepEnsembles(members=3), {"include": "7"}, 1 + 1 + 1 + 3),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 from torch.testing import assert_close
 
 from pluribus.network import Network
@@ -9,6 +10,7 @@ from pluribus.network.output import select_output
 from pluribus.network.program import read_program
 from pluribus.network.rehearsal import rehearsal
 from tests.cases import CASES, each
+from tests.zoo import CountedBatch
 
 EXPORTED = [case for case in CASES if case.exports]
 
@@ -62,3 +64,27 @@ def test_inputs_of_another_kind_are_told_apart():
     larger = network.example.map(lambda tensor: torch.zeros(2, 1, 40, 40))
     assert "40, 40" in program.why_not(larger)
     assert "float64" in program.why_not(network.example.map(torch.Tensor.double))
+
+
+def test_a_batch_that_the_code_counts_is_fixed():
+    network = Network(CountedBatch(), torch.zeros(10, 6))
+    program = read_program(network)
+    assert program.why_not(network.example) == ""
+    assert "float32[4, 6]" in program.why_not(network.example.take(slice(4)))
+
+
+def test_layers_are_where_parameters_meet_the_inputs():
+    layer = parametrizations.weight_norm(nn.Linear(3, 4))
+    program = read_program(Network(nn.Sequential(layer, nn.Dropout(0.5), nn.Linear(4, 2))))
+    assert [str(node.target) for node in program.calls] == ["aten.linear.default"] * 2
+    assert not any(program.is_random(node) for node in program.steps)
+
+
+def test_random_operators_are_told_from_dropout_that_is_off():
+    program = read_program(Network(nn.Sequential(nn.Linear(3, 4), AlwaysDropped(), nn.Linear(4, 2))))
+    assert [node.name for node in program.steps if program.is_random(node)] == ["dropout"]
+
+
+class AlwaysDropped(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(nn.functional.dropout(x, training=False), training=True)

@@ -188,8 +188,13 @@ def _is_alike(came: Any, read: Any, entry: Node) -> bool:
         return type(came) is type(read) and bool(came == read)
     if came.dtype != read.dtype or came.ndim != read.ndim:
         return False
-    free = [isinstance(size, torch.SymInt) for size in entry.meta["val"].shape]
+    free = [_is_free(size) for size in entry.meta["val"].shape]
     return all(a == b or any_size for any_size, a, b in zip(free, came.shape, read.shape, strict=True))
+
+
+def _is_free(size: Any) -> bool:
+    """Whether a size may be another; one that the code counted is a symbol for a number."""
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
 
 
 def _attribute(module: GraphModule, name: str) -> Any:
