@@ -66,7 +66,7 @@ def network_named(name):
     return Network(build().double(), inputs())
 
 
-def planned(name, rows=9):
+def planned(name, rows=6):
     network = network_named(name)
     network.module.eval()
     binding = Options(network, (2, 1, 3))
@@ -99,7 +99,7 @@ def test_rows_run_together_are_rows_alone(name):
     for node in plan.program.calls:
         taken = [[binding.choices(row).get(one) for one in upstream(plan.program, node)] for row in rows]
         assert plan.count(node) == len({tuple(one) for one in taken})
-    for size in (1, 4, len(rows)):
+    for size in (1, 4):
         with Meter() as meter:
             outputs = run_plan(plan, binding, rows, network.example, size)
         assert_close(outputs, expected, **EXACT)
@@ -121,11 +121,11 @@ def least_memory(refused):
     return int(re.search(r"at least (\d+) bytes", str(error.value))[1])
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet", "awkward"])
+@pytest.mark.parametrize("name", ["cnn", "residual_cnn", "awkward"])
 def test_peaks_are_those_planned(name):
     network = network_named(name)
     binding = Options(network, (2, 1, 3))
-    rows, planner = binding.some(9), Planner(network.module, None)
+    rows, planner = binding.some(7), Planner(network.module, None)
     least = least_memory(lambda: planner(binding, rows, network.example, 1))
     for memory in (None, 2 * least, least):
         ready = planner(binding, rows, network.example, memory)

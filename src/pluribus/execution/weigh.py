@@ -103,5 +103,5 @@ def _pretending(tensors: Mapping[str, Tensor], inputs: Inputs) -> Iterator[tuple
     with torch.no_grad():
         tensors, inputs = {name: one.detach() for name, one in tensors.items()}, inputs.each(Tensor.detach)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            row = {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
+            row: dict[str, Tensor] = {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
             yield row, inputs.each(mode.from_tensor)
