@@ -10,17 +10,36 @@ them; after `torch.func.functional_call` it would find the wrong ones.
 import copy
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
 from pluribus.network import Network
+from pluribus.network.inputs import Inputs
 from pluribus.network.network import computed
 
 Surrounding = Callable[[nn.Module, int], AbstractContextManager[Any]]
 """Of a module and a batch size, the context in which the module runs as one row."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Rows as their data flow is read: code in which all that tells rows apart is a tensor.
+
+    Attributes:
+        module: The code.
+        bind: Of rows, the complete tensors of one after the other, by their names in `module`.
+        choices: Of a row, which value it takes of every tensor that rows have for themselves.
+        prefix: What names in `module` begin with that are the network's.
+    """
+
+    module: nn.Module
+    bind: Callable[[Sequence[Any]], Iterator[dict[str, Tensor]]]
+    choices: Callable[[Any], dict[str, Hashable]]
+    prefix: str = ""
 
 
 class Binding(nn.Module):
@@ -31,7 +50,12 @@ class Binding(nn.Module):
         own: By name, the tensors that each member has for itself, `[members, ...]`; all others are
             shared.
         members: How many members there are.
+
+    Attributes:
+        planned: Whether rows share so much that reading the data flow pays with the first run.
     """
+
+    planned: ClassVar[bool] = False
 
     def __init__(self, network: Network, own: Mapping[str, Tensor], members: int) -> None:
         super().__init__()
@@ -134,12 +158,21 @@ class Binding(nn.Module):
         """The tensors of a batch of so many samples of each row, where that is possible."""
         raise NotImplementedError
 
+    def stage(self, module: nn.Module, inputs: Inputs) -> Stage:
+        """Rows for a plan.
+
+        Args:
+            module: One row of eval mode as a plain module.
+            inputs: One batch, to run it with.
+        """
+        return Stage(module, self.bind, self.choices)
+
     def stacked_rows(self) -> Sequence[Any] | None:
         """The rows that `own_tensors` gives all at once; None where rows are no set of tensors."""
         return range(self.members)
 
     def surrounding(self, row: Any) -> Surrounding | None:
-        """What surrounds a run of this row, besides its tensors."""
+        """What surrounds a run of this row, besides its tensors; `stage` makes tensors of that."""
         return None
 
 

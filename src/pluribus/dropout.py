@@ -41,12 +41,17 @@ class KeptMasks(TorchFunctionMode):
         batch: The number of samples.
         axes: Of each call, the axis of the samples, or None where there is none; beyond these calls it
             is the first axis of the batch's size.
+
+    Attributes:
+        shapes: Of each call so far, the shape of what was dropped from.
+        drawn: Of each call so far, the shape of the mask and the rate.
     """
 
     def __init__(self, seed: int, batch: int, axes: Sequence[int | None] = ()) -> None:
         super().__init__()
         self.seed, self.batch, self.axes = seed, batch, axes
         self.shapes: list[torch.Size] = []
+        self.drawn: list[tuple[tuple[int, ...], float]] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -64,11 +69,24 @@ class KeptMasks(TorchFunctionMode):
             shape[axis] = 1  # positions that share the axis with samples share the mask too
         if features is not None:
             shape[features:] = [1] * (len(shape) - features)
+        self.drawn.append((tuple(shape), rate))
         return keep_mask(shape, rate, derived_seed(self.seed, call)).to(values)
 
     def drop(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
         """Eq. (1): `values` with dropped units, the others scaled."""
         return values * self.mask(values, rate, features) / max(1 - rate, torch.finfo(values.dtype).tiny)
+
+
+class GivenMasks(KeptMasks):
+    """Gives the dropouts of one forward pass these masks, in the order of the calls."""
+
+    def __init__(self, masks: Sequence[Tensor]) -> None:
+        super().__init__(0, 0)
+        self.masks = masks
+
+    def mask(self, values: Tensor, rate: float, features: int | None = None) -> Tensor:
+        self.shapes.append(values.shape)
+        return self.masks[len(self.shapes) - 1].to(values)
 
 
 def _dropout(features: int | None = None) -> Callable[..., Tensor]:
@@ -261,8 +279,9 @@ class Draw:
     axes: tuple[int | None, ...] = ()
 
     @contextmanager
-    def __call__(self, module: nn.Module, batch: int) -> Iterator[KeptMasks]:
-        """Runs of `module` inside of this context are those of one member."""
+    def __call__(self, module: nn.Module, batch: int, masks: KeptMasks | None = None) -> Iterator[KeptMasks]:
+        """Runs of `module` inside of this context are those of one member, or those with other masks."""
+        masks = masks or KeptMasks(self.seed, batch, self.axes)
         layers = [module.get_submodule(owner) for owner in self.owners]
         before = [layer.training for layer in layers]
         try:
@@ -270,11 +289,48 @@ class Draw:
                 layer.training = True
             # Checkpointing would run dropout again during backward, when these masks are gone.
             message = "kept dropout masks exclude gradient checkpointing; use torch.no_grad()"
-            with disable_saved_tensors_hooks(message), KeptMasks(self.seed, batch, self.axes) as masks:
+            with disable_saved_tensors_hooks(message), masks:
                 yield masks
         finally:
             for layer, training in zip(layers, before, strict=True):
                 layer.training = training
+
+
+class Masked(nn.Module):
+    """A network whose dropout masks are buffers, so that a member is nothing but tensors.
+
+    Args:
+        network: The network.
+        draw: Any draw of its masks.
+        inputs: One batch, to see what is dropped.
+
+    Attributes:
+        drawn: Of each mask, its shape and its rate.
+    """
+
+    def __init__(self, network: nn.Module, draw: Draw, inputs: Inputs) -> None:
+        super().__init__()
+        self.network, self.draw = network, draw
+        inputs = inputs.copy()
+        with rehearsal(network, training=False), torch.no_grad(), draw(network, inputs.batch) as masks:
+            network(*inputs.args, **inputs.keywords)
+        self.drawn = tuple(masks.drawn)
+        for name, mask in named_masks(self.drawn, draw.seed).items():
+            self.register_buffer(name, mask.to(next(inputs.tensors()).device))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the network returns."""
+        masks = GivenMasks([mask for mask in self._buffers.values() if mask is not None])
+        with self.draw(self.network, 0, masks):
+            return self.network(*args, **kwargs)
+
+
+def named_masks(drawn: Sequence[tuple[tuple[int, ...], float]], seed: int) -> dict[str, Tensor]:
+    """All masks of a seed, by their names in `Masked`."""
+    return {
+        f"mask_{call}": keep_mask(shape, rate, derived_seed(seed, call))
+        for call, (shape, rate) in enumerate(drawn)
+    }
 
 
 def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> tuple[int | None, ...]:

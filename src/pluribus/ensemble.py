@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
 from pluribus.errors import ConversionError, InputError
+from pluribus.execution.explain import Explanation, explain
 from pluribus.execution.freeze import freeze
+from pluribus.execution.frozen import Frozen, Rows
 from pluribus.execution.rank import Ranking, rank_members, read_work, with_targets
-from pluribus.execution.run import Rows, Runner, uncompiled
+from pluribus.execution.run import Runner, uncompiled
 from pluribus.execution.slices import cut_member, cut_members
 from pluribus.likelihood import Likelihood
 from pluribus.members import fork, join
@@ -150,7 +152,9 @@ class Ensemble(nn.Module):
         ]
         return [group for group in groups if group["params"]]
 
-    def predict(self, x: Any, *, chunk: int | None = None, budget: int | None = None) -> Prediction:
+    def predict(
+        self, x: Any, *, chunk: int | None = None, budget: int | None = None, memory: int | None = None
+    ) -> Prediction:
         """What the ensemble says, in eval mode and without gradients.
 
         Args:
@@ -158,20 +162,46 @@ class Ensemble(nn.Module):
                 batches may carry targets, which are left out.
             chunk: At most that many samples at a time, to bound memory.
             budget: Only so many members, the best ones of the last `rank`.
+            memory: The most bytes of activations that may be alive at once; less than what the rows need
+                one by one is refused with what is needed.
         """
-        if chunk is not None:
-            whole("chunk", chunk)
+        for name, value in (("chunk", chunk), ("memory", memory)):
+            if value is not None:
+                whole(name, value)
         chosen = self._best(budget)
         weights = self.weights if chosen is None else self.weights[chosen] / self.weights[chosen].sum()
         with _evaluating(self), torch.no_grad():
             predictions = [
-                self.likelihood.prediction(self._runner(self.binding, self._rows(chosen), inputs), weights)
+                self.likelihood.prediction(
+                    self._runner(self.binding, self._rows(chosen), inputs, memory), weights
+                )
                 for batch in self._batches(x)
                 for inputs in batch.chunks(chunk)
             ]
         if not predictions:
             raise InputError("a loader must give at least one batch, however: it gave none.")
         return type(predictions[0]).concatenate(predictions)
+
+    def explain(
+        self,
+        x: Any,
+        *,
+        members: Sequence[Any] | None = None,
+        draws: int | None = None,
+        memory: int | None = None,
+    ) -> Explanation:
+        """What the rows of `ensemble(x)` share in eval mode, where they part, and what that saves.
+
+        Args:
+            x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
+            members: Exactly these rows, as for `ensemble(x, members=...)`.
+            draws: That many fresh rows, likewise.
+            memory: The most bytes of activations that may be alive at once.
+        """
+        if memory is not None:
+            whole("memory", memory)
+        with _evaluating(self):
+            return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
 
     def rank(
         self, data: Any, metric: str = "nll", *, per_multiply_add: bool = False, chunk: int | None = None
@@ -247,7 +277,7 @@ class Ensemble(nn.Module):
                 return cut_member(self._runner, self.binding, self.binding.pick([row])[0], self._example)
         return self._runner.member(self.binding, row)
 
-    def freeze(self) -> "Frozen":
+    def freeze(self) -> Frozen:
         """All members for inference alone: no gradients, nothing left to compute before a run.
 
         BatchNorm becomes part of the layer before it where the data flow, read with the example of
@@ -332,31 +362,6 @@ class Ensemble(nn.Module):
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network})"
-
-
-class Frozen(nn.Module):
-    """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode.
-
-    Attributes:
-        network: What computes them.
-        notes: What became part of what, or why nothing did.
-    """
-
-    def __init__(self, network: nn.Module, notes: Sequence[str]) -> None:
-        super().__init__()
-        self.network, self.notes = network, tuple(notes)
-        self.train(False)
-
-    def train(self, mode: bool = True) -> Self:
-        """Stays in eval mode whatever is asked."""
-        return super().train(False)
-
-    @uncompiled
-    @torch.no_grad()
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The outputs of all members, `[members, batch, ...]`."""
-        outputs: Tensor = self.network(*args, **kwargs)
-        return outputs
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -59,6 +59,8 @@ class OptionBank(Binding):
         train_draws: How many rows there are in training, drawn afresh for every call.
         seed: Of the rows that are kept.
     """
+
+    planned: ClassVar[bool] = True
 
     def __init__(
         self,

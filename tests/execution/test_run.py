@@ -252,7 +252,7 @@ def test_priors_are_rows_of_fixed_networks_in_eval_mode():
     before = {name: t.clone() for name, t in ensemble.binding.prior.state_dict().items()}
     assert not any(parameter.requires_grad for parameter in ensemble.binding.prior.parameters())
     ensemble.train().loss(x, y).backward()
-    assert not any(layer.training for layer in ensemble._runner._prior_runner.module.modules())
+    assert not any(layer.training for layer in ensemble._runner.prior_runner.module.modules())
     assert_close(dict(ensemble.binding.prior.state_dict()), before, rtol=0, atol=0)
 
 

@@ -130,7 +130,7 @@ def test_the_prior_has_the_same_draw_and_no_gradient():
     plain = pl.convert(chain(), LayerEnsembles(options=3, prior_scale=0.0), seed=1)
     plain.load_state_dict({n: v for n, v in ensemble.state_dict().items() if ".prior." not in n})
     rows, prior = [(0, 1, 2), (2, 2, 0)], ensemble.binding.prior
-    runner = ensemble._runner._prior_runner
+    runner = ensemble._runner.prior_runner
     added = torch.stack([runner.member(prior, r[0] * 9 + r[1] * 3 + r[2])(X) for r in rows])
     assert_close(ensemble.eval()(X, members=rows), plain.eval()(X, members=rows) + 0.5 * added)
     assert not torch.equal(added[0], added[1])

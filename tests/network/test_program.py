@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 from torch.testing import assert_close
 
 from pluribus.errors import InputError
@@ -11,6 +12,7 @@ from pluribus.network.output import select_output
 from pluribus.network.program import read_program
 from pluribus.network.rehearsal import rehearsal
 from tests.cases import CASES, each
+from tests.zoo import CountedBatch
 
 EXPORTED = [case for case in CASES if case.exports]
 
@@ -64,3 +66,29 @@ def test_inputs_of_another_kind_are_refused():
         flatten(network.example.map(lambda tensor: torch.zeros(2, 1, 40, 40)))
     with pytest.raises(InputError, match="float64"):
         flatten(network.example.map(torch.Tensor.double))
+
+
+def test_a_batch_that_the_code_counts_is_fixed():
+    network = Network(CountedBatch(), torch.zeros(10, 6))
+    signature = read_program(network).signature
+    assert signature.why_not(network.example) == ""
+    assert "float32[4, 6]" in signature.why_not(network.example.take(slice(4)))
+
+
+def test_layers_are_where_parameters_meet_the_inputs():
+    layer = parametrizations.weight_norm(nn.Linear(3, 4))
+    program = read_program(Network(nn.Sequential(layer, nn.Dropout(0.5), nn.Linear(4, 2))))
+    assert [str(node.target) for node in program.calls] == ["aten.linear.default"] * 2
+    assert not any(program.is_random(node) for node in program.steps)
+
+
+def test_random_operators_are_told_from_dropout_that_is_off():
+    program = read_program(Network(nn.Sequential(nn.Linear(3, 4), AlwaysDropped(), nn.Linear(4, 2))))
+    dropouts = [node for node in program.steps if str(node.target) == "aten.dropout.default"]
+    assert [program.is_random(node) for node in dropouts] == [bool(node.args[2]) for node in dropouts]
+    assert any(map(program.is_random, dropouts))
+
+
+class AlwaysDropped(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(nn.functional.dropout(x, training=False), training=True)

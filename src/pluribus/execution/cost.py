@@ -94,7 +94,7 @@ def _plain(tensor: Tensor) -> bool:
     return dense and not tensor.is_nested and not tensor.is_complex()
 
 
-def _storages(tree: object) -> set[UntypedStorage]:
+def storages(tree: object) -> set[UntypedStorage]:
     """The memory behind the tensors in a tree; sparse and opaque tensors have none."""
     return {tensor.untyped_storage() for tensor in _tensors(tree) if torch._C._has_storage(tensor)}
 
@@ -142,7 +142,7 @@ def _short(value: int) -> str:
     return f"{value} "
 
 
-class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator: counts its products, and weighs the storages alive after it."""
 
     supports_higher_order_operators = True
@@ -179,8 +179,8 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.uncounted.add(f"{name} (complex, sparse or nested)")
 
     def _weigh(self, out: object, given: object) -> None:
-        known = _storages(given)
-        for storage in _storages(out):
+        known = storages(given)
+        for storage in storages(out):
             if storage not in known or storage in self.alive:  # one that is alive may have been resized
                 self.alive[storage] = storage.nbytes()
         self.peak = max(self.peak, sum(self.alive.values()))
@@ -241,9 +241,9 @@ def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
         case [tuple() as several] if type(several) is tuple:  # a PackedSequence is one input
             args = several
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    weights = _storages([*module.parameters(), *module.buffers()])
+    weights = storages([*module.parameters(), *module.buffers()])
     weight_bytes = sum(storage.nbytes() for storage in weights)
-    with _observable(module), torch.no_grad(), _Meter() as meter:
+    with _observable(module), torch.no_grad(), Meter() as meter:
         module(*args, **kwargs)
     return Cost(parameters, meter.multiply_adds, weight_bytes, meter.peak, tuple(sorted(meter.uncounted)))
 
@@ -272,7 +272,7 @@ def work_by_layer(module: nn.Module, inputs: Inputs) -> list[tuple[frozenset[str
         handles.append(site.module.register_forward_pre_hook(lambda *_, site=site: enter(site)))
         handles.append(site.module.register_forward_hook(lambda *_: close()))
     try:
-        with _observable(module), torch.no_grad(), _Meter() as meter:
+        with _observable(module), torch.no_grad(), Meter() as meter:
             module(*inputs.args, **inputs.keywords)
             close()
     finally:

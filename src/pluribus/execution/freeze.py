@@ -50,14 +50,14 @@ def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Ru
     member = materialise(runner.module, next(iter(binding.bind([row]))))
     narrow = _is_narrow(member)
     if not narrow and not any(type(layer) in NORMS for layer in member.modules()):
-        return copy.deepcopy(runner), binding, []
+        return Runner(runner.module, runner.output, planned=True), binding, []
     # A row with a surrounding, such as kept dropout, may run code of both modes.
     modes = [False] if binding.surrounding(row) is None else [False, True]
     try:
         network = Network(member, example and example.to(next(member.parameters()).device))
         graphs = [network.graph(training) for training in modes]
     except (ConversionError, UnreadableError) as error:
-        return copy.deepcopy(runner), binding, [f"nothing folded: {error}"]
+        return Runner(runner.module, runner.output, planned=True), binding, [f"nothing folded: {error}"]
     folds = [fold for fold in find_folds(member, graphs) if _is_together(binding, member, fold)]
     module = copy.deepcopy(runner.module)
     for fold in folds:
@@ -68,7 +68,7 @@ def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Ru
     if narrow and not any(op.operator in FIXED_ORDER for graph in graphs for op in graph.operations()):
         _put_channels_last(binding, member)
         notes.append("channels last in memory")
-    return Runner(module, runner.output), binding, notes
+    return Runner(module, runner.output, planned=True), binding, notes
 
 
 def find_folds(module: nn.Module, graphs: Sequence[Graph]) -> list[Fold]:

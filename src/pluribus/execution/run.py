@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from pluribus.binding import Binding, Skeleton, Surrounding, blank, materialise
 from pluribus.errors import InputError, PluribusError
 from pluribus.execution.chain import read_chain, run_chain
+from pluribus.execution.member import Member, Select
+from pluribus.execution.planner import Planned, Planner
 from pluribus.members import fork, join
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output, select_output
@@ -57,6 +59,7 @@ class Runner:
     Args:
         module: The user's network; only its code is kept.
         output: What of the returned values is the prediction.
+        planned: Whether rows run by a plan in eval mode wherever they share something.
 
     Attributes:
         reason: Why rows of this network run one after the other; empty where they may be stacked.
@@ -64,9 +67,9 @@ class Runner:
         kept: What was read of the network and may be read again.
     """
 
-    def __init__(self, module: nn.Module, output: Output = None) -> None:
+    def __init__(self, module: nn.Module, output: Output = None, planned: bool = False) -> None:
         self.module = blank(module)
-        self.output = output
+        self.output, self.planned = output, planned
         self.reason = _why_looped(module)
         self.refused: dict[tuple[bool, bool], str] = {}
         self._chain = read_chain(self.module)
@@ -75,6 +78,7 @@ class Runner:
         self._skeletons: list[tuple[Skeleton, Token]] = []
         self._writes_inputs: dict[tuple[bool, bool], bool] = {}
         self._prior: Runner | None = None
+        self._planner: Planner | None = None
 
     def train(self, mode: bool) -> None:
         """Puts the user's code into train or eval mode; prior networks stay in eval mode."""
@@ -91,13 +95,27 @@ class Runner:
             for layer, mode in zip(module.modules(), modes, strict=True):
                 layer.training = mode
 
-    def __call__(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
-        """The predictions of some rows on one batch, `[rows, batch, ...]`."""
-        outputs = self._outputs(binding, rows, inputs)
+    def __call__(
+        self, binding: Binding, rows: Sequence[Any], inputs: Inputs, memory: int | None = None
+    ) -> Tensor:
+        """The predictions of some rows on one batch, `[rows, batch, ...]`.
+
+        Args:
+            binding: The tensors of all rows.
+            rows: The rows.
+            inputs: One batch.
+            memory: The most bytes of activations that may be alive at once.
+        """
+        planned = self._plan(binding, rows, inputs, memory)
+        if planned is None:
+            outputs = self._outputs(binding, rows, inputs)
+        else:
+            outputs = planned(inputs)
+            self._check(outputs.shape[1:], inputs)
         if binding.prior is None:
             return outputs
         with torch.no_grad():
-            prior = self._prior_runner(binding.prior, rows, inputs)
+            prior = self.prior_runner(binding.prior, rows, inputs, memory)
         return outputs + binding.prior_scale * prior
 
     def split(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
@@ -118,7 +136,7 @@ class Runner:
             network = materialise(self.module, next(iter(binding.bind([row])))).eval()
         network.register_forward_hook(Select(self.output))
         surrounding = binding.surrounding(row)
-        prior = binding.prior and self._prior_runner.member(binding.prior, position)
+        prior = binding.prior and self.prior_runner.member(binding.prior, position)
         if surrounding is None and prior is None:
             return network
         return Member(network, surrounding, prior, binding.prior_scale).eval()
@@ -127,11 +145,43 @@ class Runner:
         return [self.module, *(skeleton.module for skeleton, _ in self._skeletons)]
 
     @property
-    def _prior_runner(self) -> "Runner":
+    def prior_runner(self) -> "Runner":
         if self._prior is None:
-            self._prior = Runner(self.module, self.output)
+            self._prior = Runner(self.module, self.output, self.planned)
             self._prior.train(False)
         return self._prior
+
+    @property
+    def planner(self) -> Planner:
+        """Plans rows of eval mode."""
+        if self._planner is None:
+            self._planner = Planner(self.module, self.output)
+        return self._planner
+
+    def why_alone(self, binding: Binding, planned: Planned, inputs: Inputs, memory: int | None = None) -> str:
+        """Why rows that could run by a plan in eval mode do not; empty where they do."""
+        if memory is not None:
+            return ""
+        if not planned.plan.shares:
+            return "they have nothing in common"
+        if self._stacks(binding, planned.rows, inputs.batch):
+            return "stacked, as the network is small"
+        return "" if self.planned or binding.planned else "ensembles of this method run by a plan when frozen"
+
+    def _plan(
+        self, binding: Binding, rows: Sequence[Any], inputs: Inputs, memory: int | None
+    ) -> Planned | None:
+        """How rows run together; None where they run one after the other, or all at once."""
+        if memory is None:
+            wanted = (self.planned or binding.planned) and len(rows) > 1 and not any(self.modes())
+            if not wanted or self._stacks(binding, rows, inputs.batch):
+                return None
+            if not binding.planned and self.planner.is_hopeless(binding, rows):
+                return None
+        planned = self.planner(binding, rows, inputs, memory)
+        if planned is None and memory is not None:
+            raise InputError(f"memory can be bounded by a plan alone, however: {self.planner.reason}.")
+        return planned if planned and (planned.plan.shares or memory is not None) else None
 
     def _outputs(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
         if binding.mixed and self.module.training:
@@ -246,24 +296,8 @@ class Runner:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_skeletons": [], "kept": {}}  # they hold tensors of past runs
-
-
-class Rows(nn.Module):
-    """All rows of a binding, `[rows, batch, ...]`, in eval mode and without gradients."""
-
-    def __init__(self, runner: Runner, binding: Binding) -> None:
-        super().__init__()
-        self.runner, self.binding = runner, binding
-
-    def train(self, mode: bool = True) -> Self:
-        """Stays in eval mode whatever is asked."""
-        self.runner.train(False)
-        return super().train(False)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The outputs of all rows."""
-        return self.runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
+        # Skeletons hold tensors of past runs; what was read and planned can be had again.
+        return {**self.__dict__, "_skeletons": [], "_planner": None, "kept": {}}
 
 
 class Token:
@@ -287,46 +321,6 @@ class Token:
 
 class Mark:
     """Lives as long as the graph it is attached to."""
-
-
-class Select:
-    """A forward hook that returns the prediction alone."""
-
-    def __init__(self, output: Output) -> None:
-        self.output = output
-
-    def __call__(self, module: nn.Module, args: Any, returned: Any) -> Tensor:
-        return select_output(returned, self.output)
-
-
-class Member(nn.Module):
-    """One row that is more than a network.
-
-    Args:
-        network: The user's network with this row's tensors.
-        surrounding: What surrounds its runs, such as kept dropout masks.
-        prior: A fixed network whose output is added.
-        prior_scale: The factor of that output.
-    """
-
-    def __init__(
-        self, network: nn.Module, surrounding: Surrounding | None, prior: nn.Module | None, prior_scale: float
-    ) -> None:
-        super().__init__()
-        self.network, self.prior = network, prior
-        self.surrounding, self.prior_scale = surrounding, prior_scale
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The row's prediction, `[batch, ...]`."""
-        inputs = Inputs(args, kwargs)
-        copied = inputs.copy()  # the network may write into what it is given
-        with self.surrounding(self.network, inputs.batch) if self.surrounding else nullcontext():
-            outputs: Tensor = self.network(*args, **kwargs)
-        if self.prior is None:
-            return outputs
-        with torch.no_grad():
-            prior: Tensor = self.prior(*copied.args, **copied.keywords)
-        return outputs + self.prior_scale * prior
 
 
 def _is_run_again(output: Tensor) -> bool:

@@ -16,7 +16,7 @@ member is a function of its input; training draws for each sample, as usual.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -24,13 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pluribus.binding import Binding, Surrounding
+from pluribus.binding import Binding, Stage, Surrounding
 from pluribus.conversion import Row
-from pluribus.dropout import Draw, batch_axes
+from pluribus.dropout import Draw, Masked, batch_axes, named_masks
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.graph import Graph
+from pluribus.network.inputs import Inputs
 from pluribus.network.rehearsal import derived_seed
 from pluribus.settings import number, one_of, whole
 from pluribus.surgery import Site, insert
@@ -142,6 +143,21 @@ class Draws(Binding):
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         return itertools.repeat(self.shared_tensors(), len(rows))
+
+    def stage(self, module: nn.Module, inputs: Inputs) -> Stage:
+        masked = Masked(module, Draw(0, self.owners, self.axes), inputs)
+        drawn = masked.drawn
+
+        def bind(rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
+            shared = {f"network.{name}": tensor for name, tensor in self.shared_tensors().items()}
+            for row in rows:
+                masks = named_masks(drawn, row).items()
+                yield shared | {name: mask.to(self.seeds.device) for name, mask in masks}
+
+        def choices(row: int) -> dict[str, Hashable]:
+            return {f"mask_{call}": row for call in range(len(drawn))}
+
+        return Stage(masked, bind, choices, prefix="network.")
 
     def surrounding(self, row: int | None) -> Surrounding | None:
         return None if row is None else Draw(row, self.owners, self.axes)

@@ -56,7 +56,7 @@ class Graph:
         for part in self.program.graph_module.modules():
             for node in part.graph.nodes if isinstance(part, GraphModule) else ():
                 if node.op == "call_function":
-                    yield Operation(node, _operator(node), _layer(node), _source(node))
+                    yield Operation(node, _operator(node), layer_of(node), _source(node))
 
     def used(self) -> set[str]:
         """The names of the parameters that the data flow reads."""
@@ -117,7 +117,7 @@ def _operator(node: Node) -> str:
     return str(node.target).removeprefix("aten.").split(".")[0]
 
 
-def _layer(node: Node) -> str:
+def layer_of(node: Node) -> str:
     """The qualified name of the innermost layer that runs the node; the network itself is ''."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     name = stack[-1][0] if stack else ""

@@ -60,9 +60,11 @@ class Inputs:
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
         """The same call with every tensor that has the batch axis changed."""
         batch = self.batch
-        return self._each(lambda t: change(t) if t.ndim > 0 and t.shape[0] == batch else t)
+        return self.each(lambda t: change(t) if t.ndim > 0 and t.shape[0] == batch else t)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """The same call with every tensor changed."""
+
         def changed(value: Any) -> Any:
             return change(value) if isinstance(value, Tensor) else value
 
@@ -92,11 +94,11 @@ class Inputs:
 
     def to(self, device: torch.device) -> "Inputs":
         """The same call on another device."""
-        return self._each(lambda tensor: tensor.to(device))
+        return self.each(lambda tensor: tensor.to(device))
 
     def copy(self) -> "Inputs":
         """The same call with tensors of its own, for code that writes into its inputs."""
-        return self._each(torch.clone)
+        return self.each(torch.clone)
 
     def doubled(self) -> "Inputs":
         """The same call with every sample twice."""

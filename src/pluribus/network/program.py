@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from pluribus.errors import InputError
+from pluribus.network.graph import Operation
 from pluribus.network.inputs import Inputs
 from pluribus.network.network import Network
 from pluribus.network.output import Output, select_output
@@ -45,15 +46,21 @@ class Signature:
     returned: Any
     output: Output
 
+    def why_not(self, inputs: Inputs) -> str:
+        """Why these inputs are of another kind than those of the example; empty where they are not."""
+        leaves, structure = pytree.tree_flatten((inputs.args, inputs.keywords))
+        if str(structure) == self.structure and all(map(_has_form, leaves, self.forms)):
+            return ""
+        return f"it was read with {self.example}, and {inputs} came"
+
     def flatten(self, inputs: Inputs) -> list[Any]:
         """The values of all inputs in one list; refuses inputs of another kind than the example's."""
-        leaves, structure = pytree.tree_flatten((inputs.args, inputs.keywords))
-        if str(structure) != self.structure or not all(map(_has_form, leaves, self.forms)):
+        if self.why_not(inputs):
             raise InputError(
                 f"inputs must be of the kind the network was read with, {self.example}, however: {inputs}. "
                 "Pass an example of that kind to convert."
             )
-        return leaves
+        return pytree.tree_leaves((inputs.args, inputs.keywords))
 
     def predict(self, values: Sequence[Any]) -> Tensor:
         """The prediction among the results."""
@@ -70,17 +77,26 @@ class Program:
         graph_module: All steps; holds what `get_attr` nodes read.
         held: By placeholder, the first name of the parameter or buffer it stands for.
         constants: By placeholder, the value of a tensor that the code made.
+        parameters: Those of the placeholders that stand for parameters.
         entries: The placeholders of the inputs, in the order of `Signature.flatten`.
         results: The nodes, or plain values, that the prediction is made of.
+        writes: The names of the buffers that the network writes into, which the steps do not.
         signature: Of inputs and results.
     """
 
     graph_module: GraphModule
     held: Mapping[Node, str]
     constants: Mapping[Node, Tensor]
+    parameters: frozenset[Node]
     entries: tuple[Node, ...]
     results: tuple[Any, ...]
+    writes: tuple[str, ...]
     signature: Signature
+
+    @property
+    def prediction(self) -> Node | None:
+        """The node of the prediction; None where a function computes it from all results."""
+        return self.results[0] if self.signature.returned is None else None
 
     @cached_property
     def steps(self) -> tuple[Node, ...]:
@@ -106,6 +122,36 @@ class Program:
                 reached.add(node)
         return reached
 
+    @cached_property
+    def from_inputs(self) -> set[Node]:
+        """The inputs, and the steps whose numbers follow from theirs; sizes are no numbers of that kind."""
+        reached = set(self.entries)
+        for node in self.steps:
+            if node.target is not torch.ops.aten.sym_size.int and not reached.isdisjoint(
+                node.all_input_nodes
+            ):
+                reached.add(node)
+        return reached
+
+    @cached_property
+    def calls(self) -> tuple[Node, ...]:
+        """The steps where parameters, or what is computed from them alone, meet numbers of the inputs."""
+        weights = set(self.parameters)
+        found = []
+        for node in self.steps:
+            if not weights.isdisjoint(node.all_input_nodes):
+                if node in self.from_inputs:
+                    found.append(node)
+                else:
+                    weights.add(node)
+        return tuple(found)
+
+    def is_random(self, node: Node) -> bool:
+        """Whether a step draws random numbers, itself or in a graph of its own."""
+        parts = [self.step(one, {}) for one in node.all_input_nodes if one.op == "get_attr"]
+        inner = [one for part in parts if isinstance(part, GraphModule) for one in part.graph.nodes]
+        return any(_draws(one) for one in (node, *inner))
+
     def step(self, node: Node, values: Mapping[Node, Any]) -> Any:
         """What one step computes from the values of others."""
         if node.op == "get_attr":
@@ -125,13 +171,13 @@ def read_program(network: Network) -> Program:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch warns of what torch does
             exported = exported.run_decompositions({})  # replaces in-place operators, and no others
-    module, signature = exported.graph_module, exported.graph_signature
+    module, lifted = exported.graph_module, exported.graph_signature
     every = {
         **dict(network.module.named_parameters(remove_duplicate=False)),
         **dict(network.module.named_buffers(remove_duplicate=False)),
     }
     firsts = {id(tensor): name for name, tensor in network.tensors().items()}
-    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names = {**lifted.inputs_to_parameters, **lifted.inputs_to_buffers}
     held, constants, entries = {}, {}, []
     for node in module.graph.nodes:
         if node.op != "placeholder":
@@ -139,8 +185,8 @@ def read_program(network: Network) -> Program:
         name = names.get(node.name, "").removeprefix("network.")
         if name:
             held[node] = firsts[id(every[name])]
-        elif node.name in signature.inputs_to_lifted_tensor_constants:
-            constants[node] = exported.constants[signature.inputs_to_lifted_tensor_constants[node.name]]
+        elif node.name in lifted.inputs_to_lifted_tensor_constants:
+            constants[node] = exported.constants[lifted.inputs_to_lifted_tensor_constants[node.name]]
         else:
             entries.append(node)
     returned = _returned(exported, module)
@@ -154,14 +200,16 @@ def read_program(network: Network) -> Program:
         network.output,
     )
     results = tuple(returned) if prediction is None else (prediction,)
-    return Program(module, held, constants, tuple(entries), results, signature)
+    parameters = frozenset(node for node in held if node.name in lifted.inputs_to_parameters)
+    writes = tuple(name.removeprefix("network.") for name in lifted.buffers_to_mutate.values())
+    return Program(module, held, constants, parameters, tuple(entries), results, writes, signature)
 
 
 def _form(value: Any, entry: Node) -> Any:
     if not isinstance(value, Tensor):
         return value
     sizes = entry.meta["val"].shape
-    return value.dtype, tuple(None if isinstance(size, torch.SymInt) else int(size) for size in sizes)
+    return value.dtype, tuple(None if _is_free(size) else int(size) for size in sizes)
 
 
 def _has_form(value: Any, form: Any) -> bool:
@@ -172,11 +220,26 @@ def _has_form(value: Any, form: Any) -> bool:
     return all(size in (None, came) for size, came in zip(form[1], value.shape, strict=True))
 
 
+def _is_free(size: Any) -> bool:
+    """Whether a size may be another; one that the code counted is a symbol for a number."""
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+
+
 def _attribute(module: GraphModule, name: str) -> Any:
     value: Any = module
     for part in name.split("."):
         value = getattr(value, part)
     return value
+
+
+def _draws(node: Node) -> bool:
+    """Whether an operator draws random numbers; dropout that is off has the mark and draws none."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    operation = Operation(node, "", "", "")
+    modes = [operation.argument(name, True) for name in ("train", "training")]
+    rates = [operation.argument(name, 1.0) for name in ("p", "dropout_p", "dropout")]
+    return all(modes) and all(rates)
 
 
 def _writes(node: Node) -> bool:

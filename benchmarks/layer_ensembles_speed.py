@@ -1,0 +1,123 @@
+"""How fast all K^4 members of a layer ensemble run by a plan, beside one after the other.
+
+    python benchmarks/layer_ensembles_speed.py [--options 2 3 4 5 6] [--rounds 5] [--busy]
+
+The networks are the 4-layer MNIST CNN of the Layer Ensembles paper (Fig. 3) with activations, at batch 2, and
+its small variant at batch 16. One after the other is timed on a sample of the members and multiplied, in
+rounds that alternate with the plan; a line is the median of the ratios, beside the ratio of multiply-adds,
+which bounds it where time is spent on these alone. Bytes are those of activations, as planned and as
+measured; `depth first` is the least that `memory` may be.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import platform
+import random
+import re
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import pluribus as pl
+from pluribus.errors import InputError
+from pluribus.methods import LayerEnsembles
+
+CLOCKS = {False: time.perf_counter, True: time.process_time}
+SAMPLE = 40
+"""Members that are timed one after the other."""
+
+
+def cnn(first: int, second: int) -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, first, 9), nn.ReLU(), nn.Conv2d(first, second, 9, stride=2), nn.ReLU()),
+        *(nn.Conv2d(second, 16, 4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)),
+    )
+
+
+NETWORKS = {"paper": ((256, 256), 2), "small": ((32, 32), 16)}
+"""Channels of the first two layers, and the size of the batch."""
+
+
+def layer_ensemble(widths: tuple[int, int], options: int, x: Tensor) -> pl.Ensemble:
+    method = LayerEnsembles(options=options, prior_scale=0, draws=options**4)
+    return pl.convert(cnn(*widths), method, example=x).eval()
+
+
+def measure(name: str, options: int, rounds: int) -> dict[str, object]:
+    widths, batch = NETWORKS[name]
+    x = torch.randn(batch, 1, 28, 28)
+    ensemble = layer_ensemble(widths, options, x)
+    rows = ensemble.binding.rows()
+    sample = random.Random(0).sample(rows, min(SAMPLE, len(rows)))
+    networks = [ensemble._runner.member(ensemble.binding, row) for row in sample]
+    clock, times = CLOCKS[torch.get_num_threads() == 1], []
+    with torch.no_grad():
+        for round_ in range(-1, rounds):  # one to warm up
+            start = clock()
+            for network in networks:
+                network(x)
+            between = clock()
+            ensemble(x)
+            end = clock()
+            if round_ >= 0:
+                times.append(((between - start) * len(rows) / len(sample), end - between))
+    found = ensemble.explain(x)
+    bound = found.multiply_adds.ratio
+    speed = statistics.median(alone / planned for alone, planned in times)
+    milliseconds = [round(1e3 * statistics.median(column), 1) for column in zip(*times, strict=True)]
+    return {
+        "network": name,
+        "options": options,
+        "members": len(rows),
+        "speed-up": round(speed, 2),
+        "bound by multiply-adds": round(bound, 2),
+        "share of the bound": round(speed / bound, 2),
+        "milliseconds": milliseconds,
+        "layer calls": [found.layer_calls.planned, found.layer_calls.alone],
+        "peak bytes, planned": found.peak_bytes.planned,
+        "peak bytes, measured": pl.cost(ensemble, x).peak_activation_bytes,
+        "peak bytes, depth first": least_memory(ensemble, x),
+        "peak bytes, one after the other": found.peak_bytes.alone,
+    }
+
+
+def least_memory(ensemble: pl.Ensemble, x: Tensor) -> int:
+    try:
+        ensemble.explain(x, memory=1)
+    except InputError as error:
+        return int(re.findall(r"at least (\d+)", str(error))[0])
+    return 1
+
+
+def main() -> None:
+    out = Path(__file__).parent / "results" / "layer_ensembles_speed.json"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--options", nargs="+", type=int, default=[2, 3, 4, 5, 6])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--busy", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1 if options.busy else 2)
+    busy, lines = " --busy" * options.busy, []
+    for name, count in itertools.product(NETWORKS, options.options):
+        torch.manual_seed(0)
+        lines.append(measure(name, count, options.rounds))
+        print(*lines[-1].values(), flush=True)
+    record = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    record["speed" + busy] = {
+        "command": f"python benchmarks/layer_ensembles_speed.py --rounds {options.rounds}{busy}",
+        "date": datetime.date.today().isoformat(),
+        "torch": torch.__version__,
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "lines": lines,
+    }
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

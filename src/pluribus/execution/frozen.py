@@ -1,0 +1,62 @@
+"""Frozen: all members of an ensemble for inference alone."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.binding import Binding
+from pluribus.execution.explain import Explanation, explain
+from pluribus.execution.run import Runner, uncompiled
+from pluribus.network.inputs import Inputs
+
+
+class Rows(nn.Module):
+    """All rows of a binding, `[rows, batch, ...]`, in eval mode and without gradients."""
+
+    def __init__(self, runner: Runner, binding: Binding) -> None:
+        super().__init__()
+        self.runner, self.binding = runner, binding
+
+    def train(self, mode: bool = True) -> Self:
+        """Stays in eval mode whatever is asked."""
+        self.runner.train(False)
+        return super().train(False)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The outputs of all rows."""
+        return self.runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
+
+
+class Frozen(nn.Module):
+    """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode.
+
+    Attributes:
+        network: What computes them.
+        notes: What became part of what, or why nothing did.
+    """
+
+    def __init__(self, network: nn.Module, notes: Sequence[str]) -> None:
+        super().__init__()
+        self.network, self.notes = network, tuple(notes)
+        self.train(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Stays in eval mode whatever is asked."""
+        return super().train(False)
+
+    @uncompiled
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The outputs of all members, `[members, batch, ...]`."""
+        outputs: Tensor = self.network(*args, **kwargs)
+        return outputs
+
+    def explain(self, x: Any) -> Explanation:
+        """What the rows of `frozen(x)` share, where they part, and what that saves."""
+        rows = self.network
+        if isinstance(rows, Rows):
+            return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))
+        count = len(self(*Inputs.of(x).args, **Inputs.of(x).keywords))
+        return Explanation(count, "each is a network of its own, cut out by its masks")
