@@ -6,9 +6,9 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.execution.explain import Fork, Saving
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout
+from pluribus.methods import BatchEnsemble, DeepEnsembles, DeepSubEnsembles, MCDropout
 from tests import zoo
-from tests.cases import normal
+from tests.cases import case_named, normal
 from tests.execution.options import chain, mixed
 
 x = normal(6)()
@@ -60,3 +60,13 @@ def test_long_lists_are_cut():
     found = mixed(model, x, [*[1] * 12, 2]).explain(x)
     assert "once for all: 0, 1, 2, 3, 4, 5, 6, 7 and 4 more" in str(found)
     assert_close(found.layer_calls.ratio, 26 / 14)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_cost_counts_what_is_planned_and_not_the_planning(frozen):
+    case = case_named("residual_cnn")
+    ensemble = pl.convert(case.model(), DeepSubEnsembles(members=3), example=case.inputs()).eval()
+    expected = ensemble.explain(case.inputs())
+    cost = pl.cost(ensemble.freeze() if frozen else ensemble, case.inputs())
+    assert (cost.multiply_adds, cost.uncounted) == (expected.multiply_adds.planned, ())
+    assert frozen or cost.peak_activation_bytes == expected.peak_bytes.planned

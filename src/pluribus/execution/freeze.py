@@ -117,11 +117,14 @@ def _readers(module: nn.Module, graph: Graph) -> dict[nn.Parameter, set[Node]]:
 
 
 def _is_together(binding: Binding, member: nn.Module, fold: Fold) -> bool:
-    """Whether layer and norm belong to the same members, and have one precision."""
+    """Whether layer and norm belong to the same members, and have one precision: a layer that all
+    members share runs once, and with the norms of each it would not.
+    """
     held, values = _held(member, fold), tensors(member)
-    own = any(name in tensors(binding.own) for name in held)
+    own = [name in tensors(binding.own) for name in held]
     dtypes = {values[name].dtype for name in held if name}
-    return len(dtypes) == 1 and (not own or binding.stacked_rows() is not None)
+    shared_layer = not any(own[:2])
+    return len(dtypes) == 1 and (not any(own) or (not shared_layer and binding.stacked_rows() is not None))
 
 
 def _held(member: nn.Module, fold: Fold) -> list[str]:

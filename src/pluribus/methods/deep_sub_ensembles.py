@@ -21,6 +21,7 @@ before `convert`. The tail's norms and running statistics belong to the member.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pluribus.binding import Binding
 from pluribus.conversion import Row
@@ -32,6 +33,12 @@ from pluribus.settings import number, one_of, refuse, whole
 from pluribus.surgery import select
 
 TRUNK = "trunk"
+
+
+class Tails(Binding):
+    """M tails of one trunk, which runs once."""
+
+    planned: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class DeepSubEnsembles(Method):
         if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
         rows = tuple(_row(choice, self.members, self.start) for choice in choices)
-        return Built(Binding(network, own, self.members), rows, tuple(notes))
+        return Built(Tails(network, own, self.members), rows, tuple(notes))
 
     def _split(self, choices: Sequence[Choice]) -> list[Choice]:
         """The choices with the layers of the trunk left."""
