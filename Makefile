@@ -57,6 +57,8 @@ benchmarks: setup
 	$(BIN)/python benchmarks/digits.py
 	$(BIN)/python benchmarks/report_page.py
 	$(BIN)/python benchmarks/packed_speed.py
+	$(BIN)/python benchmarks/masksembles_speed.py
+	$(BIN)/python benchmarks/layer_ensembles_speed.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
 	$(BIN)/python benchmarks/fashion_mnist.py
 
