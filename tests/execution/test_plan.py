@@ -18,7 +18,7 @@ from pluribus.network import Network
 from pluribus.network.program import read_program
 from tests import zoo
 from tests.cases import case_named, normal
-from tests.execution.options import Options, alone, chain, mixed
+from tests.execution.options import alone, chain, mixed, options, some
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 CNN = [nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)]
@@ -69,8 +69,8 @@ def network_named(name):
 def planned(name, rows=6):
     network = network_named(name)
     network.module.eval()
-    binding = Options(network, (2, 1, 3))
-    program, rows = read_program(network), binding.some(rows)
+    binding = options(network, (2, 1, 3))
+    program, rows = read_program(network), some(binding, rows)
     plan = ExecutionPlan(program, [binding.choices(row) for row in rows])
     return network, binding, plan, rows
 
@@ -124,8 +124,8 @@ def least_memory(refused):
 @pytest.mark.parametrize("name", ["cnn", "residual_cnn", "awkward"])
 def test_peaks_are_those_planned(name):
     network = network_named(name)
-    binding = Options(network, (2, 1, 3))
-    rows, planner = binding.some(7), Planner(network.module, None)
+    binding = options(network, (2, 1, 3))
+    rows, planner = some(binding, 7), Planner(network.module, None)
     least = least_memory(lambda: planner(binding, rows, network.example, 1))
     for memory in (None, 2 * least, least):
         ready = planner(binding, rows, network.example, memory)
@@ -137,12 +137,12 @@ def test_peaks_are_those_planned(name):
 
 def test_a_chain_runs_as_often_as_the_paper_says():
     x = normal(6)()
-    for options, depth in ((2, 4), (3, 3), (5, 2)):
-        ensemble = mixed(chain(6, *[4] * (depth - 1), 3), x, [options])
+    for count, depth in ((2, 4), (3, 3), (5, 2)):
+        ensemble = mixed(chain(6, *[4] * (depth - 1), 3), x, [count])
         found = ensemble.explain(x)
-        assert found.rows == options**depth
-        assert found.layer_calls.planned == (options ** (depth + 1) - options) // (options - 1)
-        assert found.layer_calls.alone == depth * options**depth
+        assert found.rows == count**depth
+        assert found.layer_calls.planned == (count ** (depth + 1) - count) // (count - 1)
+        assert found.layer_calls.alone == depth * count**depth
 
 
 def test_depth_first_keeps_one_value_per_layer_alive():

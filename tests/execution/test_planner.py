@@ -15,7 +15,7 @@ from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout
 from pluribus.network import Network
 from tests import zoo
 from tests.cases import case_named, normal, run
-from tests.execution.options import Options, alone, chain, mixed
+from tests.execution.options import alone, chain, mixed, options
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 x = normal(6)()
@@ -129,7 +129,7 @@ def test_code_with_side_effects_is_looped(model, reason, plans):
 
 def test_priors_run_by_plans_of_their_own(plans):
     ensemble = mixed(chain(6, 5, 3), x, [3])
-    prior = Options(Network(chain(6, 5, 3), x), [3])
+    prior = options(Network(chain(6, 5, 3), x), [3])
     ensemble.binding.add_prior(prior, 0.5)
     outputs, _ = by_plan(plans, lambda: ensemble(x))
     assert sum(len(plan.order) > 1 for plan in plans) == 2
