@@ -1,6 +1,6 @@
 """How fast all K^4 members of a layer ensemble run by a plan, beside one after the other.
 
-    python benchmarks/layer_ensembles_speed.py [--options 2 3 4 5 6] [--rounds 5] [--busy]
+    python benchmarks/layer_ensembles_speed.py [--only paper small] [--rounds 15] [--busy]
 
 The networks are the 4-layer MNIST CNN of the Layer Ensembles paper (Fig. 3) with activations, at batch 2, and
 its small variant at batch 16. One after the other is timed on a sample of the members and multiplied, in
@@ -9,25 +9,19 @@ which bounds it where time is spent on these alone. Bytes are those of activatio
 measured; `depth first` is the least that `memory` may be.
 """
 
-import argparse
-import datetime
-import itertools
-import json
-import platform
 import random
 import re
 import statistics
-import time
-from pathlib import Path
+from functools import partial
 
 import torch
+from timing import CLOCKS, Line, measure
 from torch import Tensor, nn
 
 import pluribus as pl
 from pluribus.errors import InputError
 from pluribus.methods import LayerEnsembles
 
-CLOCKS = {False: time.perf_counter, True: time.process_time}
 SAMPLE = 40
 """Members that are timed one after the other."""
 
@@ -48,7 +42,8 @@ def layer_ensemble(widths: tuple[int, int], options: int, x: Tensor) -> pl.Ensem
     return pl.convert(cnn(*widths), method, example=x).eval()
 
 
-def measure(name: str, options: int, rounds: int) -> dict[str, object]:
+def compare(name: str, options: int, rounds: int) -> Line:
+    torch.manual_seed(0)
     widths, batch = NETWORKS[name]
     x = torch.randn(batch, 1, 28, 28)
     ensemble = layer_ensemble(widths, options, x)
@@ -94,30 +89,9 @@ def least_memory(ensemble: pl.Ensemble, x: Tensor) -> int:
     return 1
 
 
-def main() -> None:
-    out = Path(__file__).parent / "results" / "layer_ensembles_speed.json"
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=out)
-    parser.add_argument("--options", nargs="+", type=int, default=[2, 3, 4, 5, 6])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--busy", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(1 if options.busy else 2)
-    busy, lines = " --busy" * options.busy, []
-    for name, count in itertools.product(NETWORKS, options.options):
-        torch.manual_seed(0)
-        lines.append(measure(name, count, options.rounds))
-        print(*lines[-1].values(), flush=True)
-    record = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
-    record["speed" + busy] = {
-        "command": f"python benchmarks/layer_ensembles_speed.py --rounds {options.rounds}{busy}",
-        "date": datetime.date.today().isoformat(),
-        "torch": torch.__version__,
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "lines": lines,
-    }
-    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+def all_options(name: str, number: int) -> list[Line]:
+    return [compare(name, options, number) for options in (2, 3, 4, 5, 6)]
 
 
 if __name__ == "__main__":
-    main()
+    measure("layer_ensembles_speed", {name: partial(all_options, name) for name in NETWORKS})

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from pluribus.errors import InputError
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import derived_seed, rehearsal
+from pluribus.network.rehearsal import accepting, derived_seed, rehearsal
 
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
 
@@ -339,13 +339,8 @@ def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> t
     For a network that takes no other batch size, the first axis of the example's.
     """
     more = example.map(lambda tensor: torch.cat([tensor, tensor[:1]]))
-    try:
+    with accepting(example):
         few = _dropped_shapes(module, owners, example)
-    except Exception as error:  # whatever the user's code raises
-        raise InputError(
-            f"example must be an input of the network, however: on {example} it raised "
-            f"{type(error).__name__}: {error}"
-        ) from error
     try:
         many = _dropped_shapes(module, owners, more)
     except Exception:  # a batch size that the user's code does not take

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from pluribus.errors import InputError
+from pluribus.network.inputs import Inputs
+
 
 def derived_seed(seed: int, index: int) -> int:
     """A seed of torch's that follows from a seed of any size and an index."""
@@ -21,6 +24,18 @@ def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
     with torch.random.fork_rng([device.index for device in devices], device_type=kind):
         torch.manual_seed(derived_seed(seed, 0))
         yield
+
+
+@contextmanager
+def accepting(inputs: Inputs) -> Iterator[None]:
+    """Whatever the user's code raises on these inputs says that they are no example."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(
+            f"example must be an input of the network, however: on {inputs} it raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 @contextmanager

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from pluribus.errors import ConversionError, InputError
+from pluribus.errors import ConversionError
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import rehearsal
+from pluribus.network.rehearsal import accepting, rehearsal
 from pluribus.surgery.sites import Site
 
 Function = Callable[[nn.Module, int, Tensor], Tensor]
@@ -67,14 +67,8 @@ def prove(module: nn.Module, inserted: Mapping[Site, Inserted], example: Inputs)
     for training in (True, False):
         for hook in inserted.values():
             hook.calls = 0
-        try:
-            with rehearsal(module, training), torch.no_grad():
-                module(*example.args, **example.keywords)
-        except Exception as error:  # whatever the user's code raises
-            raise InputError(
-                f"example must be an input of the network, however: on {example} it raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        with accepting(example), rehearsal(module, training), torch.no_grad():
+            module(*example.args, **example.keywords)
         for site, hook in inserted.items():
             if not hook.calls:
                 raise ConversionError(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pluribus.errors import InputError
 from pluribus.network import Network
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import rehearsal
+from pluribus.network.rehearsal import accepting, rehearsal
 from pluribus.surgery.insert import Inserted
 from pluribus.surgery.sites import Site
 
@@ -86,14 +86,8 @@ def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> dict[tup
         for site in sites:
             handle = site.module.register_forward_pre_hook(watcher(site), with_kwargs=True)
             stack.callback(handle.remove)
-        try:
-            with torch.enable_grad():
-                module(*inputs.args, **inputs.keywords)
-        except Exception as error:  # whatever the user's code raises
-            raise InputError(
-                f"example must be an input of the network, however: on {inputs} it raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        with accepting(inputs), torch.enable_grad():
+            module(*inputs.args, **inputs.keywords)
     return seen
 
 
