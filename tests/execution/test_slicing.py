@@ -59,6 +59,7 @@ WHOLE = {
         Apply(lambda x: x.unflatten(1, (3, 4)).softmax(2).flatten(1, 2).flatten(2).mean(2)), nn.Linear(12, 3)
     ),
     "some channels": between(Apply(lambda x: x[:, 2:8]), nn.Conv2d(6, 3, 4)),
+    "their mean": between(Apply(lambda x: x.mean(1, keepdim=True)), nn.Conv2d(1, 3, 4)),
 }
 
 

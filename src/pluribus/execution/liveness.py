@@ -186,7 +186,7 @@ def _reduction(step: Step, position: int, size: Sequence[int], kept: Some) -> Ke
         raise Whole
     reduced = {axis % len(size) for axis in (axes if isinstance(axes, list | tuple) else [axes])}
     if len(shape_of(step.node)) == len(size):
-        return kept
+        return None if kept.axis in reduced else kept
     return Some([axis for axis in range(len(size)) if axis not in reduced][kept.axis], kept.chosen)
 
 
