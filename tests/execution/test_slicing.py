@@ -1,5 +1,7 @@
 """Members that are cut out: they compute what masks do, with the multiply-adds that the masks predict."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -100,6 +102,12 @@ def test_parts_of_a_concatenation_are_cut_each_by_itself():
     rows = [p.shape[0] for p in member.parameters() if p.ndim == 4]
     assert rows == [int(mask[:6].sum()), int(mask[6:].sum()), 3]
     assert_close(member(x), ensemble(x)[0])
+
+
+def test_a_part_that_a_member_does_not_read_may_be_empty():
+    x = images()
+    ensemble = masked(Concatenated(), x, Masksembles(members=14, scale=math.inf))  # a channel each
+    assert_close(ensemble.freeze()(x), ensemble(x))
 
 
 def test_channels_of_a_flattened_tensor_stay_while_one_of_their_entries_is_read():

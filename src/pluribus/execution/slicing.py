@@ -312,7 +312,7 @@ class Writer:
         return self._pick(value, axis, index)
 
     def _pick(self, value: Node, axis: int, index: Tensor) -> Node:
-        start, count = int(index[0]), len(index)
+        start, count = int(index[0]) if len(index) else 0, len(index)
         if torch.equal(index, torch.arange(start, start + count)):
             return self.graph.call_function(aten.slice.Tensor, (value, axis, start, start + count))
         device = next(iter(self.cut.constants.values())).device
