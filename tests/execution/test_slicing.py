@@ -1,5 +1,6 @@
 """Members that are cut out: they compute what masks do, with the multiply-adds that the masks predict."""
 
+import copy
 import math
 
 import pytest
@@ -136,6 +137,23 @@ class Skipped(nn.Module):
     def forward(self, x):
         x = self.first(x)
         return self.last((x + self.block(x)).relu())
+
+
+class WithoutGradients(Skipped):
+    def forward(self, x):
+        x = self.first(x)
+        with torch.no_grad():
+            y = self.block(x)
+        return self.last((x + y).relu())
+
+
+def test_regions_without_gradients_stay_whole():
+    x = images()
+    ensemble = masked(WithoutGradients(), x)
+    frozen = ensemble.freeze()
+    assert_close(frozen(x), ensemble(x))
+    assert "weights of their own" in frozen.notes[0]
+    assert_close(copy.deepcopy(ensemble.member(2))(x), ensemble(x)[2])
 
 
 def test_a_channel_that_the_skip_needs_is_kept():
