@@ -111,6 +111,26 @@ def test_a_part_that_a_member_does_not_read_may_be_empty():
     assert_close(ensemble.freeze()(x), ensemble(x))
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 12), nn.Linear(12, 3)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(self.first(x))
+
+
+def test_a_network_that_writes_into_buffers_is_not_cut():
+    x = torch.zeros(5, 4, dtype=torch.float64)
+    ensemble = masked(Counting(), x)
+    frozen = ensemble.freeze()
+    assert "writes into calls in eval mode" in frozen.notes[0]
+    frozen(x)
+    assert dict(frozen.named_buffers())["network.binding.shared.calls"] == 3
+
+
 def test_channels_of_a_flattened_tensor_stay_while_one_of_their_entries_is_read():
     x = images()
     ensemble = masked(nn.Sequential(nn.Conv2d(4, 12, 5), nn.Flatten(), nn.Linear(48, 3)), x)

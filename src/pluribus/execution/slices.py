@@ -76,7 +76,10 @@ def make_slicer(runner: Runner, binding: Binding, example: Inputs | None) -> tup
         member = materialise(runner.module, next(iter(binding.bind([row]))))
         device = next(iter(tensors(member).values())).device
         network = Network(member, example and example.to(device), runner.output)
-        slicer = Slicer(read_program(network), binding.masks, binding.align)
+        program = read_program(network)
+        if program.writes:
+            raise ConversionError(f"the network writes into {program.writes[0]} in eval mode")
+        slicer = Slicer(program, binding.masks, binding.align)
         runner.kept |= {"slicer": (slicer, network.example), "example": example}
     found: tuple[Slicer, Inputs] = runner.kept["slicer"]
     return found
