@@ -131,6 +131,21 @@ def test_a_network_that_writes_into_buffers_is_not_cut():
     assert dict(frozen.named_buffers())["network.binding.shared.calls"] == 3
 
 
+def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselves():
+    x = images()
+    ensemble = masked(SLICED["relu"], x)
+    ensemble.freeze()
+    expected = ensemble(x)
+    narrow = ensemble.freeze().float()
+    assert_close(narrow(x.float()), expected.float())
+    assert_close(ensemble.member(0).float()(x.float()), expected[0].float())
+    with pytest.raises(pl.InputError, match=r"read with, \(float32\[5, 4, 6, 6\]\), however: \(float64"):
+        narrow(x)
+    frozen = ensemble.float().freeze()
+    assert "weights of their own" in frozen.notes[0]
+    assert_close(frozen(x.float()), expected.float())
+
+
 def test_channels_of_a_flattened_tensor_stay_while_one_of_their_entries_is_read():
     x = images()
     ensemble = masked(nn.Sequential(nn.Conv2d(4, 12, 5), nn.Flatten(), nn.Linear(48, 3)), x)

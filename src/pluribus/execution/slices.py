@@ -1,7 +1,8 @@
 """Slices: members of a masked network as modules of their own, proved on an example."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,18 @@ from pluribus.network.inputs import Inputs
 from pluribus.network.program import Signature, read_program
 
 
-class Slice(nn.Module):
+class Cast(nn.Module):
+    """Takes inputs of the precision that it is moved to."""
+
+    signature: Signature
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.signature = self.signature.cast(fn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+class Slice(Cast):
     """One member alone, `[batch, ...]`, with the channels alone that it needs; always in eval mode."""
 
     def __init__(self, signature: Signature, network: GraphModule) -> None:
@@ -30,7 +42,7 @@ class Slice(nn.Module):
         return self.signature.predict(self.network(*self.signature.flatten(Inputs(args, kwargs))))
 
 
-class Slices(nn.Module):
+class Slices(Cast):
     """Several members, `[members, batch, ...]`; what no mask precedes is computed once."""
 
     def __init__(self, signature: Signature, trunk: GraphModule, members: Sequence[GraphModule]) -> None:
