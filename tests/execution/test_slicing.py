@@ -292,6 +292,19 @@ def test_a_member_that_would_compute_something_else_is_not_cut_out(monkeypatch):
     assert_close(frozen(x), ensemble(x))
 
 
+def test_what_cutting_trips_over_is_a_reason_to_multiply(monkeypatch):
+    def trip(self, step, kept):
+        raise KeyError("unheard of")
+
+    monkeypatch.setattr(slicing.Writer, "_plain", trip)
+    x = images()
+    ensemble = masked(SLICED["relu"], x)
+    frozen = ensemble.freeze()
+    assert "unheard of" in frozen.notes[0]
+    assert_close(frozen(x), ensemble(x))
+    assert_close(ensemble.member(1)(x), ensemble(x)[1])
+
+
 def test_masked_networks_write_nothing_in_place():
     network = between(nn.ReLU(inplace=True), nn.Conv2d(12, 3, 4))
     x = images()

@@ -62,10 +62,11 @@ def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tup
     Raises:
         ConversionError: the network cannot be exported, or would compute something else.
     """
-    slicer, inputs = make_slicer(runner, binding, example)
-    rows = binding.rows()
-    slices = Slices(slicer.program.signature, *slicer.members(binding.bind(rows)))
-    _prove(slices, inputs, lambda: runner(binding, rows, inputs))
+    with _or_reason():
+        slicer, inputs = make_slicer(runner, binding, example)
+        rows = binding.rows()
+        slices = Slices(slicer.program.signature, *slicer.members(binding.bind(rows)))
+        _prove(slices, inputs, lambda: runner(binding, rows, inputs))
     shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
     sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
     return slices, [
@@ -75,9 +76,10 @@ def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tup
 
 def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | None) -> Slice:
     """One row of a binding with masks; raises as `cut_members` does."""
-    slicer, inputs = make_slicer(runner, binding, example)
-    member = Slice(slicer.program.signature, slicer.member(next(iter(binding.bind([row])))))
-    _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
+    with _or_reason():
+        slicer, inputs = make_slicer(runner, binding, example)
+        member = Slice(slicer.program.signature, slicer.member(next(iter(binding.bind([row])))))
+        _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
     return member
 
 
@@ -95,6 +97,17 @@ def make_slicer(runner: Runner, binding: Binding, example: Inputs | None) -> tup
         runner.kept |= {"slicer": (slicer, network.example), "example": example}
     found: tuple[Slicer, Inputs] = runner.kept["slicer"]
     return found
+
+
+@contextmanager
+def _or_reason() -> Iterator[None]:
+    """Whatever a network does that was not thought of is a reason to multiply its masks, and no failure."""
+    try:
+        yield
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise ConversionError(f"{type(error).__name__}: {error}") from error
 
 
 @torch.no_grad()
