@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 import pluribus as pl
 from pluribus import cli, record
-from pluribus.methods import DeepEnsembles, MCDropout, Single
+from pluribus.methods import DeepEnsembles, Masksembles, MCDropout, Single
 from tests.report.records import classes, numbers
 
 QUICK = ["--task", "two_moons", "--option", "train=60", "--epochs", "2"]
@@ -29,6 +30,7 @@ def test_methods_are_read_with_their_settings():
         DeepEnsembles(members=5, start="copy"),
         MCDropout(),
     ]
+    assert cli.parse_methods("masksembles(scale=inf)") == [Masksembles(scale=math.inf)]
     assert {method.kind() for method in cli.parse_methods("all")} == set(pl.Method.known())
 
 

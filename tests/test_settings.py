@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pluribus import Bernoulli, Categorical, Gaussian, Likelihood, Method, Point, SettingError
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import (
+    BatchEnsemble,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    LayerEnsembles,
+    Masksembles,
+    MCDropout,
+    Single,
+)
 from pluribus.settings import nearest, number, one_of, positive, snake_case, whole
 
 VALUES = [
@@ -21,6 +29,9 @@ VALUES = [
     MCDropout(),
     MCDropout(rate=0.0, draws=3, train_draws=2, insert=False),
     MCDropout(insert=True),
+    Masksembles(scale=math.inf, from_layer="layer3", align=1),
+    LayerEnsembles(options=2, prior_scale=0.0, draws=7),
+    DeepSubEnsembles(trunk=("stem", "layer*")),
     Categorical(),
     Bernoulli(),
     Gaussian(),
@@ -44,7 +55,7 @@ def parent(value):
 
 @each_value
 def test_a_value_survives_json(value):
-    read = json.loads(json.dumps(value.to_dict()))
+    read = json.loads(json.dumps(value.to_dict(), allow_nan=False))
     assert parent(value).from_dict(read) == value == type(value).from_dict(read)
 
 
@@ -66,7 +77,7 @@ def test_a_dict_says_kind_version_and_every_setting(value):
 @each_value
 def test_values_are_frozen_and_hashable_and_print_themselves(value):
     assert len({value, type(value).from_dict(value.to_dict())}) == 1
-    assert eval(repr(value)) == value
+    assert eval(repr(value), {**globals(), "inf": math.inf}) == value
     for field in dataclasses.fields(value):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, field.name, 3)

@@ -40,7 +40,7 @@ from pluribus.report.groups import Group, group_records
 from pluribus.report.page import write_figures, write_page
 from pluribus.report.recommendation import check_metric
 from pluribus.report.tables import make_table, print_table
-from pluribus.settings import nearest
+from pluribus.settings import INFINITE, nearest
 from pluribus.training import Training
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
@@ -239,10 +239,12 @@ def parse_methods(text: str) -> list[Method]:
 
 
 def parse_option(text: str) -> tuple[str, Any]:
-    """`name=value`; values that are no Python literal are words."""
+    """`name=value`; values that are no Python literal are words, but for `inf`, which is a number."""
     name, equals, value = text.partition("=")
     if not equals:
         raise SettingError(f"settings are written name=value, however: {text!r}.")
+    if value.strip() == INFINITE:
+        return name.strip(), math.inf
     try:
         return name.strip(), ast.literal_eval(value.strip())
     except (ValueError, SyntaxError):

@@ -310,6 +310,12 @@ class Ensemble(nn.Module):
         }
         write_folder(path, settings, self.state_dict())
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """The example goes along with the tensors, to another precision or device."""
+        self._example = self._example and self._example.each(fn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def _remember(self, inputs: Inputs) -> None:
         """Keeps two samples to read the network's data flow with, where no example was given."""
         if self._example is None:

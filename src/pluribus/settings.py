@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Self
 
 from pluribus.errors import SettingError
 
+INFINITE = "inf"
+"""Infinity in files and on the command line."""
+
 
 def snake_case(name: str) -> str:
     """`BatchEnsemble` to `batch_ensemble`, `MCDropout` to `mc_dropout`, `SAE` to `sae`."""
@@ -45,14 +48,15 @@ class Settings:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dict of the kind, the version and every setting."""
-        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        """A plain dict of the kind, the version and every setting; infinity, which JSON lacks, is a word."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings = {name: INFINITE if value == math.inf else value for name, value in values.items()}
         return {"kind": self.kind(), "version": self.version, **settings}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The settings that `to_dict` wrote; unknown keys and later versions are refused."""
-        values = dict(values)
+        values = {name: math.inf if value == INFINITE else value for name, value in values.items()}
         kind, version = values.pop("kind", None), values.pop("version", None)
         known = cls.known() or {cls.kind(): cls}
         if not isinstance(kind, str) or kind not in known:

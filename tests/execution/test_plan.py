@@ -46,7 +46,20 @@ class Awkward(nn.Module):
         return self.head(torch.cat([self.inner(x)[:, :2], self.statistics(x)[:, 2:]], 1))
 
 
+class Gram(nn.Module):
+    """A product of a value with itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(1, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(nn.functional.linear(x, x).mean(1, keepdim=True))
+
+
 NETWORKS = {
+    "gram": (Gram, normal(6)),
     "chain": (lambda: chain(6, 7, 5, 3), normal(6)),
     "cnn": (lambda: nn.Sequential(*CNN), normal(2, 7, 7)),
     "resnet": (small_resnet, normal(3, 8, 8)),

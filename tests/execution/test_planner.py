@@ -51,6 +51,26 @@ def test_tensors_are_those_of_the_moment(plans):
     assert_close(other(x), outputs, rtol=0, atol=0)
 
 
+class Chilled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.first(x)
+        return self.last(x)
+
+
+def test_regions_without_gradients_have_none_by_a_plan(plans):
+    ensemble = mixed(Chilled().double(), x, [3])
+    outputs, planned = by_plan(plans, lambda: ensemble(x))
+    assert planned
+    outputs.sum().backward()
+    had = {name: parameter.grad is not None for name, parameter in ensemble.named_parameters()}
+    assert had == {name: ".last." in name for name in had}
+
+
 def test_copies_of_a_used_ensemble_predict_the_same():
     ensemble = mixed(chain(6, 5, 3), x, [3])
     expected = ensemble(x)

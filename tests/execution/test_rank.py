@@ -161,6 +161,7 @@ def test_a_budget_needs_a_ranking_and_members():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
+        ([torch.zeros(3, 6), torch.zeros(3)], r"a batch must be inputs and targets, however: a tensor"),
         (torch.zeros(3, 6), r"data must be \(x, y\) or a loader of such batches, however: Tensor"),
         ((torch.zeros(3, 6),), r"data must be \(x, y\) or a loader of such batches, however: tuple"),
         ([], "at least one batch, however: it gave none"),

@@ -1,5 +1,8 @@
 """Members that are cut out: they compute what masks do, with the multiply-adds that the masks predict."""
 
+import copy
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -59,6 +62,7 @@ WHOLE = {
         Apply(lambda x: x.unflatten(1, (3, 4)).softmax(2).flatten(1, 2).flatten(2).mean(2)), nn.Linear(12, 3)
     ),
     "some channels": between(Apply(lambda x: x[:, 2:8]), nn.Conv2d(6, 3, 4)),
+    "their mean": between(Apply(lambda x: x.mean(1, keepdim=True)), nn.Conv2d(1, 3, 4)),
 }
 
 
@@ -101,6 +105,47 @@ def test_parts_of_a_concatenation_are_cut_each_by_itself():
     assert_close(member(x), ensemble(x)[0])
 
 
+def test_a_part_that_a_member_does_not_read_may_be_empty():
+    x = images()
+    ensemble = masked(Concatenated(), x, Masksembles(members=14, scale=math.inf))  # a channel each
+    assert_close(ensemble.freeze()(x), ensemble(x))
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 12), nn.Linear(12, 3)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(self.first(x))
+
+
+def test_a_network_that_writes_into_buffers_is_not_cut():
+    x = torch.zeros(5, 4, dtype=torch.float64)
+    ensemble = masked(Counting(), x)
+    frozen = ensemble.freeze()
+    assert "writes into calls in eval mode" in frozen.notes[0]
+    frozen(x)
+    assert dict(frozen.named_buffers())["network.binding.shared.calls"] == 3
+
+
+def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselves():
+    x = images()
+    ensemble = masked(SLICED["relu"], x)
+    ensemble.freeze()
+    expected = ensemble(x)
+    narrow = ensemble.freeze().float()
+    assert_close(narrow(x.float()), expected.float())
+    assert_close(ensemble.member(0).float()(x.float()), expected[0].float())
+    with pytest.raises(pl.InputError, match=r"read with, \(float32\[5, 4, 6, 6\]\), however: \(float64"):
+        narrow(x)
+    frozen = ensemble.float().freeze()
+    assert "weights of their own" in frozen.notes[0]
+    assert_close(frozen(x.float()), expected.float())
+
+
 def test_channels_of_a_flattened_tensor_stay_while_one_of_their_entries_is_read():
     x = images()
     ensemble = masked(nn.Sequential(nn.Conv2d(4, 12, 5), nn.Flatten(), nn.Linear(48, 3)), x)
@@ -127,6 +172,23 @@ class Skipped(nn.Module):
     def forward(self, x):
         x = self.first(x)
         return self.last((x + self.block(x)).relu())
+
+
+class WithoutGradients(Skipped):
+    def forward(self, x):
+        x = self.first(x)
+        with torch.no_grad():
+            y = self.block(x)
+        return self.last((x + y).relu())
+
+
+def test_regions_without_gradients_stay_whole():
+    x = images()
+    ensemble = masked(WithoutGradients(), x)
+    frozen = ensemble.freeze()
+    assert_close(frozen(x), ensemble(x))
+    assert "weights of their own" in frozen.notes[0]
+    assert_close(copy.deepcopy(ensemble.member(2))(x), ensemble(x)[2])
 
 
 def test_a_channel_that_the_skip_needs_is_kept():
@@ -228,6 +290,19 @@ def test_a_member_that_would_compute_something_else_is_not_cut_out(monkeypatch):
     frozen = ensemble.freeze()
     assert "its outputs differ by" in frozen.notes[0]
     assert_close(frozen(x), ensemble(x))
+
+
+def test_what_cutting_trips_over_is_a_reason_to_multiply(monkeypatch):
+    def trip(self, step, kept):
+        raise KeyError("unheard of")
+
+    monkeypatch.setattr(slicing.Writer, "_plain", trip)
+    x = images()
+    ensemble = masked(SLICED["relu"], x)
+    frozen = ensemble.freeze()
+    assert "unheard of" in frozen.notes[0]
+    assert_close(frozen(x), ensemble(x))
+    assert_close(ensemble.member(1)(x), ensemble(x)[1])
 
 
 def test_masked_networks_write_nothing_in_place():

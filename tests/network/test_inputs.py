@@ -89,6 +89,15 @@ def test_chunks_are_the_batch_in_pieces(batch, size):
     assert all(len(chunk.keywords["constant"]) == 20 for chunk in chunks)
 
 
+def test_parts_of_a_batch_are_joined_without_what_they_have_in_common():
+    whole = Inputs((x[:6], torch.ones(2, 3)), {"scale": 2})
+    parts = [whole.take(slice(start, start + 2)) for start in (0, 2, 4)]
+    joined = Inputs.joined(parts)
+    assert_close(joined.args[0], x[:6])
+    assert joined.args[1] is whole.args[1]
+    assert_close(Inputs.joined([whole, whole]).args[0], torch.cat([x[:6], x[:6]]))
+
+
 def test_every_tensor_moves_to_another_device():
     moved = Inputs((x, torch.zeros(3, 3)), {"y": y, "scale": torch.tensor(1.0)}).to(torch.device("meta"))
     assert [tensor.device.type for tensor in moved.tensors()] == ["meta"] * 4

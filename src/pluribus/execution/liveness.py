@@ -68,6 +68,13 @@ def rounded(kept: Kept, align: int, least: int = 32) -> Kept:
     return Some(kept.axis, chosen)
 
 
+def some(kept: Kept) -> Kept:
+    """The positions, or the first one where there are none: few operators run on nothing."""
+    if kept is None or kept.count:
+        return kept
+    return Some(kept.axis, torch.arange(len(kept.chosen), device=kept.chosen.device) == 0)
+
+
 def shape_of(node: Node) -> tuple[int, ...]:
     """The shape of a value in the example; of several values, that of the first."""
     found = shapes(node.meta.get("val"))
@@ -186,7 +193,7 @@ def _reduction(step: Step, position: int, size: Sequence[int], kept: Some) -> Ke
         raise Whole
     reduced = {axis % len(size) for axis in (axes if isinstance(axes, list | tuple) else [axes])}
     if len(shape_of(step.node)) == len(size):
-        return kept
+        return None if kept.axis in reduced else kept
     return Some([axis for axis in range(len(size)) if axis not in reduced][kept.axis], kept.chosen)
 
 
@@ -303,8 +310,10 @@ def find_needs(
             if node not in measured:
                 continue
             needs[node] = None
-        if node not in masks and step.operator not in RESHAPES:
-            needs[node] = rounded(needs[node], align)
+        if node not in masks:
+            needs[node] = some(needs[node])
+            if step.operator not in RESHAPES:
+                needs[node] = rounded(needs[node], align)
         if step.operator == "sym_size":
             measured.add(step.operands[0][2])
             continue

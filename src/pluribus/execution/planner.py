@@ -139,7 +139,8 @@ class Planner:
 
     def _read(self, binding: Binding, row: Any, inputs: Inputs) -> Reading:
         device = next(inputs.tensors()).device.type
-        with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
+        # With gradients, or regions without them would not be seen.
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device, enabled=False):
             member = materialise(self.module, next(iter(binding.bind([row])))).eval()
             try:
                 stage = binding.stage(member, inputs.copy())
@@ -152,6 +153,7 @@ class Planner:
         return Reading(reason=reason) if reason else Reading(program, stage)
 
 
+@torch.no_grad()
 def _why_not(network: Network, program: Program) -> str:
     """Why a program cannot stand for the code it was read from; empty where it can."""
     if program.writes:

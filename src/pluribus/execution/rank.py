@@ -163,6 +163,8 @@ def with_targets(data: Any, forward: Callable[..., Any]) -> Iterator[tuple[Input
         empty = False
         if isinstance(batch, Mapping):
             inputs, y = inputs_of_batch(batch, forward), batch.get("labels")
+        elif isinstance(batch, Tensor):
+            raise InputError("a batch must be inputs and targets, however: a tensor. Pass the tuple (x, y).")
         else:
             *given, y = batch
             inputs = Inputs.of(given[0] if len(given) == 1 else tuple(given))

@@ -1,7 +1,8 @@
 """Slices: members of a masked network as modules of their own, proved on an example."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,18 @@ from pluribus.network.inputs import Inputs
 from pluribus.network.program import Signature, read_program
 
 
-class Slice(nn.Module):
+class Cast(nn.Module):
+    """Takes inputs of the precision that it is moved to."""
+
+    signature: Signature
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.signature = self.signature.cast(fn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+class Slice(Cast):
     """One member alone, `[batch, ...]`, with the channels alone that it needs; always in eval mode."""
 
     def __init__(self, signature: Signature, network: GraphModule) -> None:
@@ -30,7 +42,7 @@ class Slice(nn.Module):
         return self.signature.predict(self.network(*self.signature.flatten(Inputs(args, kwargs))))
 
 
-class Slices(nn.Module):
+class Slices(Cast):
     """Several members, `[members, batch, ...]`; what no mask precedes is computed once."""
 
     def __init__(self, signature: Signature, trunk: GraphModule, members: Sequence[GraphModule]) -> None:
@@ -50,10 +62,11 @@ def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tup
     Raises:
         ConversionError: the network cannot be exported, or would compute something else.
     """
-    slicer, inputs = make_slicer(runner, binding, example)
-    rows = binding.rows()
-    slices = Slices(slicer.program.signature, *slicer.members(binding.bind(rows)))
-    _prove(slices, inputs, lambda: runner(binding, rows, inputs))
+    with _or_reason():
+        slicer, inputs = make_slicer(runner, binding, example)
+        rows = binding.rows()
+        slices = Slices(slicer.program.signature, *slicer.members(binding.bind(rows)))
+        _prove(slices, inputs, lambda: runner(binding, rows, inputs))
     shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
     sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
     return slices, [
@@ -63,9 +76,10 @@ def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tup
 
 def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | None) -> Slice:
     """One row of a binding with masks; raises as `cut_members` does."""
-    slicer, inputs = make_slicer(runner, binding, example)
-    member = Slice(slicer.program.signature, slicer.member(next(iter(binding.bind([row])))))
-    _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
+    with _or_reason():
+        slicer, inputs = make_slicer(runner, binding, example)
+        member = Slice(slicer.program.signature, slicer.member(next(iter(binding.bind([row])))))
+        _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
     return member
 
 
@@ -76,10 +90,24 @@ def make_slicer(runner: Runner, binding: Binding, example: Inputs | None) -> tup
         member = materialise(runner.module, next(iter(binding.bind([row]))))
         device = next(iter(tensors(member).values())).device
         network = Network(member, example and example.to(device), runner.output)
-        slicer = Slicer(read_program(network), binding.masks, binding.align)
+        program = read_program(network)
+        if program.writes:
+            raise ConversionError(f"the network writes into {program.writes[0]} in eval mode")
+        slicer = Slicer(program, binding.masks, binding.align)
         runner.kept |= {"slicer": (slicer, network.example), "example": example}
     found: tuple[Slicer, Inputs] = runner.kept["slicer"]
     return found
+
+
+@contextmanager
+def _or_reason() -> Iterator[None]:
+    """Whatever a network does that was not thought of is a reason to multiply its masks, and no failure."""
+    try:
+        yield
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise ConversionError(f"{type(error).__name__}: {error}") from error
 
 
 @torch.no_grad()

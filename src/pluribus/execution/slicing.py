@@ -51,7 +51,8 @@ class Slicer:
         after = program.depends_on(list(masks))
         fixed = self._fixed()
         self._constant = [node for node in program.steps if node in fixed]
-        steps = [make_step(_operation(node)) for node in program.steps if node not in fixed]
+        called = [node for node in program.steps if node not in fixed and node.op == "call_function"]
+        steps = [make_step(_operation(node)) for node in called]
         self.steps = {step.node: step for step in steps}
         self.trunk = [step for step in steps if step.node not in after]
         self.tail = [step for step in steps if step.node in after]
@@ -285,6 +286,8 @@ class Writer:
             if wanted is not None:
                 value = value.index_select(wanted.axis, _index(wanted, value))
             return self._hold(value) if isinstance(value, Tensor) else value
+        if node.op == "get_attr":  # a graph of its own, such as that of a `torch.no_grad` region
+            return self._keep(node)
         if not isinstance(node.meta.get("val"), Tensor):
             return self.written[node]
         return self._fit(self.written[node], self.kept[node], wanted, node)
@@ -312,13 +315,19 @@ class Writer:
         return self._pick(value, axis, index)
 
     def _pick(self, value: Node, axis: int, index: Tensor) -> Node:
-        start, count = int(index[0]), len(index)
+        start, count = int(index[0]) if len(index) else 0, len(index)
         if torch.equal(index, torch.arange(start, start + count)):
             return self.graph.call_function(aten.slice.Tensor, (value, axis, start, start + count))
         device = next(iter(self.cut.constants.values())).device
         return self.graph.call_function(
             aten.index_select.default, (value, axis, self._hold(index.to(device)))
         )
+
+    def _keep(self, node: Node) -> Node:
+        name = str(node.target)
+        if not hasattr(self.root, name):
+            self.root.add_module(name, self.cut.slicer.program.step(node, {}))
+        return self.graph.get_attr(name)
 
     def _hold(self, tensor: Tensor) -> Node:
         name = f"tensor_{len(self._attributes)}"

@@ -97,7 +97,7 @@ def _rule(node: Node, pieces: Pieces, varying: Sequence[Node]) -> Rule | None:
     if not isinstance(first, Tensor) or (data in varying and first.nbytes > LARGE):
         return None
     if operator in FOLDED:
-        return _folded if _fits(node, operator, first) else None
+        return _folded if data not in node.args[1:] and _fits(node, operator, first) else None
     if not all(_has_axes(pieces[one][0].value) for one in varying):
         return None
     if torch.Tag.pointwise in getattr(node.target, "tags", ()):

@@ -19,7 +19,8 @@ prior, is added with the same draw.
     J        draws, if the K^N members are more
     β        prior_scale
 
-Cost: K networks to store, 2 K with priors; S passes in a training step, as many passes as rows to predict.
+Cost: K networks to store, 2 K with priors; S passes in a training step. To predict, every layer runs once
+for each different combination of the options up to it.
 Deviations: norms, their running statistics included, are shared by the options of a layer, as in the
 authors' code for images; of the draws of a training step the first updates the statistics. The authors
 draw as many members per step as there are; here it is `train_draws`, by default the passes of a deep

@@ -79,13 +79,15 @@ class Inputs:
 
     @classmethod
     def joined(cls, several: Sequence["Inputs"]) -> "Inputs":
-        """One call on the samples of several, which differ in nothing else."""
-        batch = several[0].batch
+        """One call on the samples of several: the same call again and again, or parts of one batch."""
+        batch, repeated = several[0].batch, all(one is several[0] for one in several)
 
         def join(*values: Any) -> Any:
             first = values[0]
             has_batch = isinstance(first, Tensor) and first.ndim > 0 and first.shape[0] == batch
-            return torch.cat(values) if has_batch else first
+            # What all parts have in common is no batch, even where it is as long as one of them.
+            parted = repeated or any(value is not first for value in values)
+            return torch.cat(values) if has_batch and parted else first
 
         return cls(
             tuple(join(*values) for values in zip(*(one.args for one in several), strict=True)),

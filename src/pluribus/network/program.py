@@ -6,8 +6,8 @@ by name, and its inputs.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +61,15 @@ class Signature:
                 "Pass an example of that kind to convert."
             )
         return pytree.tree_leaves((inputs.args, inputs.keywords))
+
+    def cast(self, change: Callable[[Tensor], Tensor]) -> "Signature":
+        """The same with inputs of the precision that `change` gives a tensor of theirs."""
+        example, forms = self.example, list(self.forms)
+        for place, form in enumerate(forms):
+            if isinstance(form, tuple):
+                dtype = change(torch.empty(0, dtype=form[0])).dtype
+                example, forms[place] = example.replace(_name(form[0]), _name(dtype)), (dtype, form[1])
+        return replace(self, example=example, forms=tuple(forms))
 
     def predict(self, values: Sequence[Any]) -> Tensor:
         """The prediction among the results."""
@@ -203,6 +212,10 @@ def read_program(network: Network) -> Program:
     parameters = frozenset(node for node in held if node.name in lifted.inputs_to_parameters)
     writes = tuple(name.removeprefix("network.") for name in lifted.buffers_to_mutate.values())
     return Program(module, held, constants, parameters, tuple(entries), results, writes, signature)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')}["
 
 
 def _form(value: Any, entry: Node) -> Any:
