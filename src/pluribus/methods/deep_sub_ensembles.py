@@ -13,7 +13,7 @@ The larger the trunk, the cheaper and the less diverse the members.
     h, θ_m   the tail and the weights of member m
     M        members
 
-Cost: one trunk and M tails to store; M passes to train and to predict. Frozen, the trunk runs once.
+Cost: one trunk and M tails to store; M passes to train. To predict, the trunk runs once and every tail.
 Deviations: the paper trains one whole network, then the further tails on its frozen trunk; here the trunk
 and all tails train together on the mean of the members' losses, unless the trunk's parameters are frozen
 before `convert`. The tail's norms and running statistics belong to the member.
