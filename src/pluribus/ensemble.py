@@ -238,8 +238,9 @@ class Ensemble(nn.Module):
         Args:
             rows: Positions in eval mode, in the order that they are to have; `ranking[:P]`, for example.
         """
-        rows, last = list(rows), self.binding.members - 1
-        if not rows or any(type(row) is not int or not 0 <= row <= last for row in rows):
+        last = self.binding.members - 1
+        fits = isinstance(rows, Sequence) and len(rows) > 0
+        if not fits or any(type(row) is not int or not 0 <= row <= last for row in rows):
             raise InputError(f"rows must be positions from 0 to {last}, at least one, however: {rows!r}.")
         small = copy.deepcopy(self, {id(self.binding): self.binding.shrink(rows)})
         before = range(last + 1) if self.shrunk_to is None else self.shrunk_to

@@ -120,7 +120,7 @@ def test_a_shrunk_ensemble_says_so():
     assert ensemble.conversion.notes[-1] == "shrunk to rows 3, 1 of 4"
 
 
-@pytest.mark.parametrize("rows", [[], [4], [-1], [0, "1"], [(0, 0)]])
+@pytest.mark.parametrize("rows", [[], [4], [-1], [0, "1"], [(0, 0)], 0, None])
 def test_what_is_no_row_is_refused(rows):
     ensemble = pl.convert(zoo.mlp(), DeepEnsembles(members=4))
     with pytest.raises(InputError, match="rows must be positions from 0 to 3, at least one, however: "):
