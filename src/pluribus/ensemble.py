@@ -233,7 +233,8 @@ class Ensemble(nn.Module):
         return self.ranking
 
     def shrink(self, rows: Sequence[int]) -> "Ensemble":
-        """A smaller ensemble of these rows alone, without the weights that none of them uses.
+        """A smaller ensemble of these rows alone, without the weights that none of them uses; the weights
+        under masks, which are everybody's, stay.
 
         Args:
             rows: Positions in eval mode, in the order that they are to have; `ranking[:P]`, for example.

@@ -61,3 +61,18 @@ def test_watching_leaves_no_trace():
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.tensors().items())
     assert not any(parameter.requires_grad for parameter in network.module.parameters())
     assert not any(layer._forward_pre_hooks for layer in network.module.modules())
+
+
+def test_what_is_computed_without_gradients_is_learnt_too():
+    class Backbone(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.back, self.one, self.two = nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            with torch.no_grad():
+                hidden = self.back(x).relu()
+            return self.two(self.one(hidden).relu())
+
+    reads = reads_of(Backbone(), torch.randn(4, 4))
+    assert [read.learnt for read in reads.values()] == [False, True, True]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pluribus.binding import Binding
 from pluribus.execution.explain import Explanation, explain
 from pluribus.execution.run import Runner, uncompiled
+from pluribus.execution.slices import Slices
 from pluribus.network.inputs import Inputs
 
 
@@ -37,9 +38,10 @@ class Frozen(nn.Module):
         notes: What became part of what, or why nothing did.
     """
 
-    def __init__(self, network: nn.Module, notes: Sequence[str]) -> None:
+    def __init__(self, network: Rows | Slices, notes: Sequence[str]) -> None:
         super().__init__()
-        self.network, self.notes = network, tuple(notes)
+        self.network: Rows | Slices = network
+        self.notes = tuple(notes)
         self.train(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -55,8 +57,9 @@ class Frozen(nn.Module):
 
     def explain(self, x: Any) -> Explanation:
         """What the rows of `frozen(x)` share, where they part, and what that saves."""
+        if isinstance(self.network, Slices):
+            return Explanation(
+                len(self.network.members), "they are cut out by their masks, but for their trunk"
+            )
         rows = self.network
-        if isinstance(rows, Rows):
-            return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))
-        count = len(self(*Inputs.of(x).args, **Inputs.of(x).keywords))
-        return Explanation(count, "each is a network of its own, cut out by its masks")
+        return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))

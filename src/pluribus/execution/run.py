@@ -166,6 +166,8 @@ class Runner:
             return "they have nothing in common"
         if self._stacks(binding, planned.rows, inputs.batch):
             return "stacked, as the network is small"
+        if binding.masks:
+            return "they are cut out by their masks when frozen"
         return "" if self.planned or binding.planned else "ensembles of this method run by a plan when frozen"
 
     def _plan(

@@ -25,7 +25,7 @@ class Read:
         tensors: The numbers of the tensors it was; two layers that read one tensor have its number.
         shape: Of the first.
         samples: The axis that grows with one sample more; None where there is none, or none of its size.
-        learnt: Whether parameters had a part in it; those of a network's input have none.
+        learnt: Whether parameters had a part in it, as they have none in a network's input.
         operator: The name of torch's gradient of what computed it.
     """
 
@@ -47,6 +47,7 @@ def find_reads(network: Network, sites: Sequence[Site]) -> list[Read]:
         larger = _watch(network.module, sites, more)
     except InputError:  # a batch size that the user's code does not take
         larger = {}
+    moved = _moved(network.module, sites, example, seen)
     numbers: dict[int, int] = {}
     for tensors in seen.values():
         for tensor in tensors:
@@ -58,7 +59,7 @@ def find_reads(network: Network, sites: Sequence[Site]) -> list[Read]:
             tuple(dict.fromkeys(numbers[id(tensor)] for tensor in tensors)),
             tuple(tensors[0].shape),
             _samples(tensors, larger.get((site, position), []), example.batch),
-            any(tensor.requires_grad for tensor in tensors),
+            any(tensor.requires_grad for tensor in tensors) or (site, position) in moved,
             tensors[0].grad_fn.name() if tensors[0].grad_fn else "",
         )
         for (site, position), tensors in seen.items()
@@ -91,6 +92,31 @@ def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> dict[tup
     return seen
 
 
+def _moved(
+    module: nn.Module, sites: Sequence[Site], example: Inputs, seen: dict[tuple[Site, int], list[Tensor]]
+) -> set[tuple[Site, int]]:
+    """The reads that are others with other parameters, which tells where no gradient does (`no_grad`)."""
+    parameters = [parameter for parameter in module.parameters() if parameter.is_floating_point()]
+    before = [parameter.detach().clone() for parameter in parameters]
+    with torch.no_grad(), ExitStack() as stack:
+        stack.callback(lambda: [p.copy_(old) for p, old in zip(parameters, before, strict=True)])
+        for parameter in parameters:
+            parameter.mul_(1.5).add_(0.01)
+        try:
+            again = _watch(module, sites, example)
+        except InputError:  # the user's code takes offence at such parameters
+            return set()
+    return {
+        key
+        for key, tensors in seen.items()
+        if key in again
+        and not all(
+            one.shape == other.shape and torch.equal(one, other)
+            for one, other in zip(tensors, again[key], strict=False)
+        )
+    }
+
+
 def _samples(tensors: Sequence[Tensor], larger: Sequence[Tensor], batch: int) -> int | None:
     if len(tensors) != len(larger):
         return None
@@ -98,7 +124,7 @@ def _samples(tensors: Sequence[Tensor], larger: Sequence[Tensor], batch: int) ->
         next(
             (
                 axis
-                for axis, sizes in enumerate(zip(one.shape, other.shape, strict=True))
+                for axis, sizes in enumerate(zip(one.shape, other.shape, strict=False))
                 if sizes == (batch, batch + 1)
             ),
             None,
