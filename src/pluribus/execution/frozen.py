@@ -58,8 +58,6 @@ class Frozen(nn.Module):
     def explain(self, x: Any) -> Explanation:
         """What the rows of `frozen(x)` share, where they part, and what that saves."""
         if isinstance(self.network, Slices):
-            return Explanation(
-                len(self.network.members), "they are cut out by their masks, but for their trunk"
-            )
+            return Explanation(len(self.network.members), "they are cut out by their masks")
         rows = self.network
         return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))
