@@ -75,7 +75,7 @@ METHODS = {
     ),
 }
 EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40, PackedEnsembles: 30}
-EXAMPLES |= {LayerEnsembles: 20, DeepSubEnsembles: 20, Masksembles: 40}
+EXAMPLES |= {LayerEnsembles: 12, DeepSubEnsembles: 12, Masksembles: 20}
 
 
 class Functional(nn.Module):

@@ -41,7 +41,7 @@ def disagreement(prediction: DiscretePrediction, target: Tensor) -> float:
     votes = torch.zeros(prediction.log_probabilities.shape, dtype=weights.dtype)
     votes = votes.scatter_add(1, labels, weights.expand(len(votes), -1))
     agreement = votes.square().sum(1).mean()  # of all pairs, those of a member with itself included
-    return _per_pair(weights.sum() ** 2 - agreement, weights, least=0)
+    return _per_pair(weights.sum() ** 2 - agreement, weights, least=0.0)
 
 
 def error_correlation(prediction: DiscretePrediction | ContinuousPrediction, target: Tensor) -> float:
@@ -56,7 +56,7 @@ def error_correlation(prediction: DiscretePrediction | ContinuousPrediction, tar
     varied, weights = sizes > least, exact(prediction.weights)
     weights, units = weights[varied], centred[varied] / sizes[varied].unsqueeze(1)
     together = (weights.unsqueeze(1) * units).sum(0).square().sum()
-    return _per_pair(together - weights.square().sum(), weights, least=-1)  # Eq. (4), |a_i| = 1
+    return _per_pair(together - weights.square().sum(), weights, least=-1.0)  # Eq. (4), |a_i| = 1
 
 
 def mutual_information(prediction: DiscretePrediction, target: Tensor) -> float:
