@@ -28,15 +28,19 @@ from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
 METHODS = [
     Single(),
     DeepEnsembles(members=3),
-    DeepEnsembles(members=2, prior_scale=0.5),
     BatchEnsemble(members=3),
-    BatchEnsemble(members=2, repeat=True),
     MCDropout(rate=0.2, draws=3),
     PackedEnsembles(members=3, alpha=1.5),
     Masksembles(members=3, scale=2.0),
     LayerEnsembles(options=3, prior_scale=0.0, draws=3, train_draws=2),  # one layer has 3 combinations too
+]
+NEAR = [
+    DeepEnsembles(members=2, prior_scale=0.5),
+    BatchEnsemble(members=2, repeat=True),
     DeepSubEnsembles(members=2),
 ]
+"""Methods that are near others: all is tested of them by `make test-slow`, and here that rows are members."""
+EVERY = [*METHODS, *(pytest.param(method, marks=pytest.mark.slow) for method in NEAR)]
 NEUTRAL = [
     Single(),
     DeepEnsembles(members=2, start="copy"),
@@ -56,7 +60,7 @@ def _few_plans(request, monkeypatch):
         monkeypatch.setattr(Tails, "planned", False)
 
 
-def each_method(methods=METHODS):
+def each_method(methods=EVERY):
     return pytest.mark.parametrize("method", methods, ids=str)
 
 
@@ -101,7 +105,7 @@ def test_the_first_axis_is_members_in_both_modes(case, method):
     assert run(ensemble.eval(), x).shape == (rows, *case.shape)
 
 
-@each_method()
+@each_method([*METHODS, *NEAR])
 @each(CASES)
 def test_a_row_is_its_member(case, method):
     ensemble, x = converted(case, method).eval(), case.inputs()

@@ -13,6 +13,7 @@ from pluribus.methods import (
     DeepEnsembles,
     DeepSubEnsembles,
     LayerEnsembles,
+    Masksembles,
     MCDropout,
     PackedEnsembles,
     Single,
@@ -27,8 +28,9 @@ METHODS = [
     BatchEnsemble(members=4),
     MCDropout(rate=0.3, draws=4),
     LayerEnsembles(options=2, draws=4),
+    Masksembles(members=4),
 ]
-SOME = [case_named(name) for name in ("residual_cnn", "attention", "keywords", "lstm")]
+SOME = [case_named(name) for name in ("residual_cnn", "keywords")]
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 
 
