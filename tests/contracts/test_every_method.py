@@ -115,9 +115,7 @@ def test_a_row_is_its_member(case, method):
         member = ensemble.member(i)
         assert isinstance(member, nn.Module)
         assert_close(run(member, x), row)
-    if not isinstance(
-        method, Single | DeepEnsembles | BatchEnsemble | MCDropout
-    ):  # those are in test_freeze.py
+    if not isinstance(method, Single | DeepEnsembles | BatchEnsemble | MCDropout):  # see test_freeze.py
         assert_close(run(ensemble.freeze(), x), rows)
 
 
