@@ -74,7 +74,7 @@ METHODS = {
         DeepSubEnsembles, members=st.integers(2, 3), trunk=st.sampled_from([0.0, 0.3, 0.7])
     ),
 }
-EXAMPLES = {Single: 40, DeepEnsembles: 60, BatchEnsemble: 60, MCDropout: 40, PackedEnsembles: 30}
+EXAMPLES = {Single: 20, DeepEnsembles: 30, BatchEnsemble: 30, MCDropout: 25, PackedEnsembles: 20}
 EXAMPLES |= {LayerEnsembles: 12, DeepSubEnsembles: 12, Masksembles: 20}
 
 
