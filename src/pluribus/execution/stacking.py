@@ -3,8 +3,7 @@
 Versions lie on a new first axis, `[versions, ...]`. Three kinds of operators run on such a stack: those
 that do the same to every number, those that change the shape of each version alone, and those that treat
 every entry of axis 0 alike, into which versions are folded, once for each version of their weights. All
-others run version by version. Options of a layer that read one value are not joined to one wide layer:
-on a CPU that was slower as often as faster.
+others run version by version. Options of a layer that read one value are not joined to one wide layer.
 """
 
 from collections import defaultdict
