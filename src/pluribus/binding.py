@@ -144,8 +144,6 @@ class Binding(nn.Module):
         """
         return dict.fromkeys(tensors(self.own), row)
 
-    mixed = False
-    """Whether samples of one batch may belong to different rows in training."""
     align = 1
     """What widths of rows that are cut out by their masks are rounded to."""
 
@@ -154,9 +152,9 @@ class Binding(nn.Module):
         """Names of the tensors that are masks of ones and zeros on channels."""
         return frozenset()
 
-    def mix(self, rows: Sequence[Any], sizes: Sequence[int]) -> dict[str, Tensor]:
-        """The tensors of a batch of so many samples of each row, where that is possible."""
-        raise NotImplementedError
+    def mix(self, rows: Sequence[Any], sizes: Sequence[int]) -> dict[str, Tensor] | None:
+        """The tensors of one training batch of so many samples of each row; None where rows take turns."""
+        return None
 
     def stage(self, module: nn.Module, inputs: Inputs) -> Stage:
         """Rows for a plan.

@@ -125,9 +125,8 @@ class Runner:
             own, shared = binding.own_tensors(), binding.shared_tensors()
             with suppress(*CAUGHT):  # inputs that do not fit: the loop says which
                 return list(run_chain(self._chain, own, shared, join([one.args[0] for one in inputs])))
-        if binding.mixed and self.module.training:
-            return self._mixed(binding, rows, inputs)
-        return self._looped(binding, rows, inputs)
+        mixed = self._mixed(binding, rows, inputs)
+        return self._looped(binding, rows, inputs) if mixed is None else mixed
 
     def member(self, binding: Binding, position: int) -> nn.Module:
         """One row of eval mode as a plain module."""
@@ -186,8 +185,9 @@ class Runner:
         return planned if planned and (planned.plan.shares or memory is not None) else None
 
     def _outputs(self, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Tensor:
-        if binding.mixed and self.module.training:
-            return join(self._mixed(binding, rows, [inputs] * len(rows)))
+        mixed = self._mixed(binding, rows, [inputs] * len(rows))
+        if mixed is not None:
+            return join(mixed)
         if self._stacks(binding, rows, inputs.batch):
             try:
                 return self._stacked(binding, inputs)
@@ -197,10 +197,13 @@ class Runner:
                 return outputs
         return join(self._looped(binding, rows, [inputs] * len(rows)))
 
-    def _mixed(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
+    def _mixed(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor] | None:
         """All rows in one run over all of their samples, whose statistics are those of all of them."""
         sizes = [one.batch for one in inputs]
-        return list(torch.split(self._row(binding.mix(rows, sizes), Inputs.joined(inputs)), sizes))
+        tensors = binding.mix(rows, sizes) if self.module.training else None
+        if tensors is None:
+            return None
+        return list(torch.split(self._row(tensors, Inputs.joined(inputs)), sizes))
 
     def _looped(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
         outputs: list[Tensor] = []

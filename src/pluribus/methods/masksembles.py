@@ -191,18 +191,23 @@ class Masks(Binding):
         masks: By name, the masks of all members, `[members, channels]`.
         members: How many members there are.
         align: Of the widths of members that are cut out.
+
+    Attributes:
+        mixes: Whether samples of one batch may belong to different members in training.
     """
 
     def __init__(self, network: Network, masks: Mapping[str, Tensor], members: int, align: int) -> None:
         super().__init__(network, masks, members)
         self.align = align
-        self.mixed = True
+        self.mixes = True
 
     @property
     def masks(self) -> frozenset[str]:
         return frozenset(tensors(self.own))
 
-    def mix(self, rows: Sequence[int], sizes: Sequence[int]) -> dict[str, Tensor]:
+    def mix(self, rows: Sequence[int], sizes: Sequence[int]) -> dict[str, Tensor] | None:
+        if not self.mixes:
+            return None
         own = self.own_tensors()
         order = [row for row, size in zip(rows, sizes, strict=True) for _ in range(size)]
         index = torch.tensor(order, device=next(iter(own.values())).device)
@@ -282,8 +287,8 @@ class Masksembles(Method):
         ]
         binding = Masks(network, put_masks(network, places, masks), self.members, self.align)
         samples = [read.samples for place in places for read in place.reads]
-        binding.mixed = None not in samples and _mixes(network, binding)
-        if not binding.mixed:
+        binding.mixes = None not in samples and _may_mix(network, binding)
+        if not binding.mixes:
             notes.append("in training members run one after the other: samples have no axis of their own")
         became = [
             f"mask {number}, {count} of {place.channels} channels, "
@@ -344,7 +349,7 @@ class Masksembles(Method):
         return [replace(choice, site=sites[choice.site.name]) for choice in choices], notes
 
 
-def _mixes(network: Network, binding: Masks) -> bool:
+def _may_mix(network: Network, binding: Masks) -> bool:
     """Whether samples with different masks may share a batch: tried on the example, in eval mode."""
     example, skeleton = network.example, Skeleton(blank(network.module))
     half, last = example.batch // 2, binding.members - 1
@@ -358,7 +363,7 @@ def _mixes(network: Network, binding: Masks) -> bool:
     first, second = map(outputs, binding.bind([0, last]))
     expected = torch.cat([first[:half], second[half:]])
     try:
-        mixed = outputs(binding.mix([0, last], sizes))
+        mixed = outputs(binding.mix([0, last], sizes) or {})
     except (RuntimeError, IndexError, ValueError):  # positions share the axis of the samples
         return False
     return torch.allclose(mixed, expected, rtol=1e-3, atol=1e-5)
