@@ -12,9 +12,8 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import mlp, resnet18
 from pluribus.execution import slicing
-from pluribus.execution.liveness import Some, both, merged_axis, rounded
 from pluribus.methods import Masksembles
-from tests.cases import case_named, seeded
+from tests.cases import seeded
 from tests.zoo import Apply
 
 PLAIN = Masksembles(members=3, scale=2.0, align=1)
@@ -251,47 +250,6 @@ def test_what_precedes_the_first_mask_is_computed_once():
     assert [p.shape for p in frozen.network.members.parameters() if p.ndim == 4] == [(3, 6, 4, 4)] * 3
 
 
-def test_other_inputs_than_those_it_was_cut_for_are_refused():
-    x = images()
-    frozen = masked(SLICED["adaptive pool"], x).freeze()
-    assert frozen(images(batch=1)).shape == (3, 1, 3, 1, 1)
-    with pytest.raises(pl.InputError, match=r"float64\[5, 4, 6, 6\]\), however: \(float64\[5, 4, 8, 8\]\)"):
-        frozen(images(side=8))
-
-
-def test_the_first_inputs_seen_are_an_example():
-    x = images(side=8)
-    ensemble = pl.convert(
-        between(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 3)).double(), PLAIN
-    )
-    ensemble.eval()(x)
-    assert ensemble.freeze()(x).shape == (3, 5, 3)
-
-
-def test_a_network_that_cannot_be_read_is_masked_and_says_why():
-    case = case_named("data_dependent")
-    ensemble = pl.convert(case.model(), PLAIN, example=case.inputs()).eval()
-    frozen = ensemble.freeze()
-    assert "masks are multiplied, not cut out" in frozen.notes[0]
-    assert "cannot be read by torch.export" in frozen.notes[0]
-    assert_close(frozen(case.inputs()), ensemble(case.inputs()))
-
-
-def test_a_member_that_would_compute_something_else_is_not_cut_out(monkeypatch):
-    right = slicing.Cut._mask
-
-    def wrong(self, step):
-        mask = right(self, step)
-        return Some(mask.axis, mask.chosen.roll(1))
-
-    monkeypatch.setattr(slicing.Cut, "_mask", wrong)
-    x = images()
-    ensemble = masked(SLICED["relu"], x)
-    frozen = ensemble.freeze()
-    assert "its outputs differ by" in frozen.notes[0]
-    assert_close(frozen(x), ensemble(x))
-
-
 def test_what_cutting_trips_over_is_a_reason_to_multiply(monkeypatch):
     def trip(self, step, kept):
         raise KeyError("unheard of")
@@ -312,34 +270,6 @@ def test_masked_networks_write_nothing_in_place():
     before = x.clone()
     assert_close(ensemble.freeze()(x), ensemble(x))
     assert_close(x, before, rtol=0, atol=0)
-
-
-def test_widths_are_rounded_up():
-    kept = Some(1, torch.arange(64) < 33)
-    assert rounded(kept, 8).count == 40
-    assert rounded(kept, 1).count == 33
-    assert rounded(Some(1, torch.arange(64) < 31), 8).count == 31
-    assert rounded(Some(1, torch.arange(35) < 34), 8).count == 35
-    assert rounded(None, 8) is None
-
-
-def test_positions_along_different_axes_make_the_whole():
-    one, other = Some(1, torch.tensor([True, False])), Some(2, torch.tensor([True, False]))
-    assert both(one, other) is None
-    assert both(one, Some(1, torch.tensor([False, True]))).count == 2
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "axis", "expected"),
-    [
-        ((2, 12, 3, 3), (2, 108), 1, (1, 9)),
-        ((2, 12, 3, 3), (2, 12, 9), 1, (1, 1)),
-        ((2, 12, 1, 1), (2, 12), 1, (1, 1)),
-        ((2, 1, 12), (2, 12), 1, (2, 1)),
-    ],
-)
-def test_reshapes_carry_channels_with_what_follows_them(before, after, axis, expected):
-    assert merged_axis(before, after, axis) == expected
 
 
 def test_functional_layers_are_cut_as_layers_are():

@@ -1,0 +1,46 @@
+"""Frozen: always in eval mode, without gradients, and able to say what its rows share."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.methods import DeepEnsembles, DeepSubEnsembles, Masksembles
+from tests.cases import case_named
+
+METHODS = [DeepEnsembles(members=2), DeepSubEnsembles(members=2), Masksembles(members=2)]
+
+
+def frozen(method):
+    case = case_named("residual_cnn")
+    return pl.convert(case.model(), method, example=case.inputs()).train().freeze(), case.inputs()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_frozen_ensemble_stays_in_eval_mode_and_has_no_gradients(method):
+    network, x = frozen(method)
+    before = network(x)
+    assert_close(network.train()(x), before, rtol=0, atol=0)
+    assert not any(module.training for module in network.modules())
+    assert not before.requires_grad
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_a_frozen_ensemble_says_what_its_rows_share():
+    network, x = frozen(DeepSubEnsembles(members=2))
+    found = network.explain(x)
+    assert found.reason == ""
+    assert found.shared
+    assert pl.cost(network, x).multiply_adds == found.multiply_adds.planned
+
+
+def test_members_that_are_cut_out_are_said_to_be_so():
+    network, x = frozen(Masksembles(members=2))
+    assert str(network.explain(x)) == "2 rows, one after the other: they are cut out by their masks"
+
+
+def test_a_frozen_ensemble_writes_into_no_statistics():
+    network, x = frozen(DeepEnsembles(members=2))
+    before = [buffer.clone() for buffer in network.buffers()]
+    network(torch.full_like(x, 9.0))
+    assert_close(list(network.buffers()), before, rtol=0, atol=0)
