@@ -51,7 +51,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# PLURIBUS_DATA must name a folder with Fashion-MNIST and MNIST for the last.
+# PLURIBUS_DATA must name a folder with Fashion-MNIST, MNIST and UCI for the last ones.
 benchmarks: setup
 	$(BIN)/python benchmarks/stacking.py
 	$(BIN)/python benchmarks/digits.py
@@ -60,6 +60,9 @@ benchmarks: setup
 	$(BIN)/python benchmarks/masksembles_speed.py
 	$(BIN)/python benchmarks/layer_ensembles_speed.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
+	$(BIN)/python benchmarks/patching_speed.py
+	$(BIN)/python benchmarks/patching_uci.py
+	$(BIN)/python benchmarks/patching_fashion_mnist.py
 	$(BIN)/python benchmarks/fashion_mnist.py
 
 clean:

@@ -14,7 +14,7 @@ each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.rel
 
 ORDER = [
     {"errors", "version"},
-    {"members", "settings", "network", "binding", "mixture", "surgery", "dropout", "conversion"}
+    {"members", "settings", "network", "binding", "mixture", "family", "surgery", "dropout", "conversion"}
     | {"prediction", "likelihood", "checkpoint"},
     {"metrics", "posthoc", "data", "backbones", "outcomes", "record"},
     {"method"},

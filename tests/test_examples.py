@@ -43,3 +43,12 @@ def test_masks_lead_from_one_network_to_an_ensemble(tmp_path):
     assert overlaps[-1] == 0
     module.draw(maps, task, tmp_path / "picture.html")
     assert "Masksembles, S = 10" in (tmp_path / "picture.html").read_text(encoding="utf-8")
+
+
+def test_dropping_weights_takes_steps_out_of_a_function_and_patches_do_not(tmp_path):
+    module = example("function_space_prior")
+    found, drawn = module.study(draws=8, seeds=2)
+    assert found["dropout"] < 0.7 * found["normal prior"]
+    assert min(found["EMP"], found["ECMP"]) > 0.8 * found["normal prior"]
+    module.draw(drawn, tmp_path / "picture.html")
+    assert "ECMP" in (tmp_path / "picture.html").read_text(encoding="utf-8")

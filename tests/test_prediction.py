@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
 from pluribus.prediction import Prediction
+from tests.cases import seeded
 
 ALL = [Categorical(), Bernoulli(), Gaussian(), Gaussian(precision=4.0), Point()]
 DISCRETE = [Categorical(), Bernoulli()]
@@ -444,3 +445,14 @@ def test_an_interval_holds_its_level_with_equal_tails(level, seed, members, size
     tail = torch.full_like(low, (1 - level) / 2)
     assert_close(prediction.cdf(low), tail, rtol=1e-6, atol=1e-9)
     assert_close(1 - prediction.cdf(high), tail, rtol=1e-6, atol=1e-9)
+
+
+def test_other_weights_leave_members_out_and_are_normalised():
+    outputs = torch.randn(3, 5, 4, dtype=torch.float64, generator=seeded(0))
+    weights = torch.tensor([2.0, 0.0, 6.0], dtype=torch.float64)
+    nested = Categorical().prediction(outputs).weighted(weights)
+    expected = Categorical().prediction(outputs[[0, 2]], torch.tensor([0.25, 0.75]).double())
+    assert_close(nested.probabilities, expected.probabilities)
+    assert_close(nested.members, expected.members)
+    with pytest.raises(InputError, match="weights must be 3 numbers of at least 0, not all of them 0"):
+        Categorical().prediction(outputs).weighted(0 * weights)

@@ -20,6 +20,10 @@ from pluribus.errors import InputError
 from pluribus.network import Network
 from pluribus.network.inputs import Inputs
 from pluribus.network.network import computed
+from pluribus.network.rehearsal import derived_seed
+
+SEEDS = 1 << 40
+"""How many seeds there are to draw from."""
 
 Surrounding = Callable[[nn.Module, int], AbstractContextManager[Any]]
 """Of a module and a batch size, the context in which the module runs as one row."""
@@ -59,7 +63,7 @@ class Binding(nn.Module):
 
     def __init__(self, network: Network, own: Mapping[str, Tensor], members: int) -> None:
         super().__init__()
-        self.members = members
+        self._members = members
         self.prior: Binding | None = None
         self.prior_scale = 0.0
         self.shared, self.own = nn.Module(), nn.Module()
@@ -83,7 +87,7 @@ class Binding(nn.Module):
     def shrink(self, rows: Sequence[int]) -> Self:
         """A copy with these rows of eval mode alone, in this order, without what no other row uses."""
         small = copy.deepcopy(self)
-        small.members = len(rows)
+        small._members = len(rows)
         take(small.own, self._used(rows))
         if self.prior is not None:
             small.prior = self.prior.shrink(rows)
@@ -92,6 +96,16 @@ class Binding(nn.Module):
     def _used(self, rows: Sequence[int]) -> dict[str, Sequence[int]]:
         """Of every tensor that rows have for themselves, what these rows need along axis 0."""
         return dict.fromkeys(tensors(self.own), rows)
+
+    @property
+    def members(self) -> int:
+        """How many rows there are in eval mode."""
+        return self._members
+
+    def weights(self, draws: int | None = None) -> Tensor:
+        """How much each row of eval mode counts, `[members]`, or would with the first `draws` alone."""
+        counted = torch.arange(self.members) < (self.members if draws is None else draws)
+        return counted / counted.sum()
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -171,6 +185,44 @@ class Binding(nn.Module):
 
     def surrounding(self, row: Any) -> Surrounding | None:
         """What surrounds a run of this row, besides its tensors; `stage` makes tensors of that."""
+        return None
+
+
+class SeededBinding(Binding):
+    """Rows that are seeds: kept ones in eval mode, and fresh ones in training.
+
+    Args:
+        network: Whose tensors these are.
+        own: By name, the tensors that are not simply shared, `[..., ...]`; subclasses make rows of them.
+        draws: How many seeds are kept.
+        train_draws: How many rows there are in training.
+        seed: Of the seeds.
+    """
+
+    def __init__(
+        self, network: Network, own: Mapping[str, Tensor], draws: int, train_draws: int, seed: int
+    ) -> None:
+        super().__init__(network, own, draws)
+        self.train_draws = train_draws
+        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
+        self.seeds: Tensor
+        self.register_buffer("seeds", torch.randint(SEEDS, (draws,), generator=generator))
+
+    def rows(self) -> Sequence[int | None]:
+        return self.draw(self.train_draws) if self.training else self.seeds.tolist()
+
+    def pick(self, members: Sequence[Any]) -> Sequence[int]:
+        return self.seeds[list(super().pick(members))].tolist()
+
+    def draw(self, draws: int) -> Sequence[int | None]:
+        return torch.randint(SEEDS, (draws,)).tolist()
+
+    def shrink(self, rows: Sequence[int]) -> Self:
+        small = super().shrink(rows)
+        small.seeds = self.seeds[list(rows)]
+        return small
+
+    def stacked_rows(self) -> None:
         return None
 
 

@@ -122,23 +122,10 @@ class Ensemble(nn.Module):
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
-        parts = self.method.parts(inputs.batch, len(rows)) if self.training else None
-        if parts is None:
-            mean = self._losses(self._runner(self.binding, rows, inputs), y, criterion).mean()
-            return self.method.total(mean, len(rows))
-        seen = [(row, part.to(y.device)) for row, part in zip(rows, parts, strict=True) if len(part)]
-        outputs = self._runner.split(
-            self.binding, [row for row, _ in seen], [inputs.take(part) for _, part in seen]
-        )
-        if criterion is None and len({output.shape[1:] for output in outputs}) == 1:
-            order = torch.cat([part for _, part in seen])
-            mean = self._losses(fork(torch.cat(outputs), 1), y[order], None).mean()
-            return self.method.total(mean, len(rows))
-        losses = [
-            self._losses(fork(output, 1), y[part], criterion).mean() * (len(part) / inputs.batch)
-            for output, (_, part) in zip(outputs, seen, strict=True)
-        ]
-        return self.method.total(torch.stack(losses).sum(), len(rows))
+        mean = self._mean_loss(inputs, y, rows, criterion)
+        size = inputs.batch if samples is None else samples
+        penalty = self.method.penalty(self.binding, inputs.batch, size, progress)
+        return self.method.total(mean, len(rows)) + penalty
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""
@@ -259,7 +246,15 @@ class Ensemble(nn.Module):
     @property
     def weights(self) -> Tensor:
         """How much each row of eval mode counts, `[members]`; sums to one."""
-        return torch.full((self.binding.members,), 1 / self.binding.members, device=self.device)
+        return self.binding.weights().to(self.device)
+
+    def nested_weights(self, draws: int) -> Tensor:
+        """How much each row would count if only the first `draws` draws had been kept, `[members]`.
+
+        `prediction.weighted(ensemble.nested_weights(20))` is what 20 draws say, without running them again.
+        """
+        whole("draws", draws)
+        return self.binding.weights(draws).to(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -347,6 +342,29 @@ class Ensemble(nn.Module):
                 f"budget must be at most {len(self.ranking)}, the number of members, however: {budget}."
             )
         return list(self.ranking[:budget])
+
+    def _mean_loss(
+        self, inputs: Inputs, y: Tensor, rows: Sequence[Any], criterion: Criterion | None
+    ) -> Tensor:
+        """The mean of the rows' losses by their weights, each row on the samples that it sees."""
+        parts = self.method.parts(inputs.batch, len(rows)) if self.training else None
+        if parts is None:
+            found = self._losses(self._runner(self.binding, rows, inputs), y, criterion)
+            means = found.reshape(len(rows), -1).mean(1)
+            # Rows of training are drawn for it and count alike.
+            return means.mean() if self.training else (means * self.weights.to(means)).sum()
+        seen = [(row, part.to(y.device)) for row, part in zip(rows, parts, strict=True) if len(part)]
+        outputs = self._runner.split(
+            self.binding, [row for row, _ in seen], [inputs.take(part) for _, part in seen]
+        )
+        if criterion is None and len({output.shape[1:] for output in outputs}) == 1:
+            order = torch.cat([part for _, part in seen])
+            return self._losses(fork(torch.cat(outputs), 1), y[order], None).mean()
+        losses = [
+            self._losses(fork(output, 1), y[part], criterion).mean() * (len(part) / inputs.batch)
+            for output, (_, part) in zip(outputs, seen, strict=True)
+        ]
+        return torch.stack(losses).sum()
 
     def _losses(self, outputs: Tensor, y: Tensor, criterion: Criterion | None) -> Tensor:
         """Losses of the rows, `[members, batch]`, or `[members]` for a criterion that averages."""

@@ -81,6 +81,17 @@ class Method(Settings, ABC):
         """The training objective from the mean of the members' losses."""
         return mean
 
+    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+        """What the training objective adds to the losses, such as a prior on the weights.
+
+        Args:
+            binding: The tensors of all members.
+            batch: How many samples the losses are a mean over.
+            samples: The size of the training set.
+            progress: How much of training is done, in [0, 1].
+        """
+        return 0.0
+
     @property
     def streams(self) -> int:
         """How many orders of the samples training goes through at once; a batch is then a batch of the

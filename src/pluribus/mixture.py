@@ -76,9 +76,12 @@ class OptionBank(Binding):
         self._names = {site: tuple(names) for site, names in sites.items()}
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         kept = keep_rows(self.options, draws, generator)
-        self.members = len(kept)
         self.kept: Tensor
         self.register_buffer("kept", torch.tensor(kept))
+
+    @property
+    def members(self) -> int:
+        return len(self._kept_rows())
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -116,13 +119,18 @@ class OptionBank(Binding):
         return None
 
     def shrink(self, rows: Sequence[int]) -> Self:
-        small, kept = super().shrink(rows), self.kept[list(rows)]
-        small.kept = torch.stack([column.unique(return_inverse=True)[1] for column in kept.T], 1)
+        small = super().shrink(rows)
+        columns = [column.unique(return_inverse=True)[1] for column in self._columns(rows)]
+        small.kept = torch.stack(columns, 1).to(self.kept.device)
         return small
 
     def _used(self, rows: Sequence[int]) -> dict[str, Sequence[int]]:
-        columns = zip(self._names.values(), self.kept[list(rows)].T, strict=True)
+        columns = zip(self._names.values(), self._columns(rows), strict=True)
         return {name: column.unique().tolist() for names, column in columns for name in names}
+
+    def _columns(self, rows: Sequence[int]) -> Tensor:
+        """The options that these rows of eval mode take, `[sites, rows]`."""
+        return torch.tensor(self._kept_rows())[list(rows)].T
 
     def _kept_rows(self) -> list[Options]:
         return [tuple(row) for row in self.kept.tolist()]

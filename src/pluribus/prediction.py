@@ -83,6 +83,19 @@ class Prediction(ABC):
         batched = [one._batched() for one in predictions]
         return replace(predictions[0], **{n: torch.cat([one[n] for one in batched], 1) for n in batched[0]})
 
+    def weighted(self, weights: Tensor) -> Self:
+        """The same members with other weights, `[members]`, which are divided by their sum; members without
+        weight are left out.
+        """
+        if weights.shape != self.weights.shape or not (weights >= 0).all() or not weights.sum() > 0:
+            raise InputError(
+                f"weights must be {len(self.weights)} numbers of at least 0, not all of them 0, "
+                f"however: {weights.tolist()}."
+            )
+        weights = weights.to(self.weights)
+        kept = {name: values[weights > 0] for name, values in self._batched().items()}
+        return replace(self, weights=weights[weights > 0] / weights.sum(), **kept)
+
     def to(self, where: torch.device | torch.dtype | str) -> Self:
         """Move to a device or a dtype; summaries stay in at least float32."""
         moved = {field.name: getattr(self, field.name).to(where) for field in fields(self)}

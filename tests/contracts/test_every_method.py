@@ -12,9 +12,12 @@ import pluribus as pl
 from pluribus.binding import tensors
 from pluribus.execution import run as execution_run
 from pluribus.methods import (
+    ECMP,
+    EMP,
     BatchEnsemble,
     DeepEnsembles,
     DeepSubEnsembles,
+    DropConnect,
     LayerEnsembles,
     Masksembles,
     MCDropout,
@@ -38,6 +41,9 @@ NEAR = [
     DeepEnsembles(members=2, prior_scale=0.5),
     BatchEnsemble(members=2, repeat=True),
     DeepSubEnsembles(members=2),
+    EMP(options=3, draws=3, decay=0.0),
+    ECMP(options=2, draws=3, perturbation=0.5, decay=0.0),
+    DropConnect(rate=0.2, draws=3),
 ]
 """Methods that are near others: all is tested of them by `make test-slow`, and here that rows are members."""
 EVERY = [*METHODS, *(pytest.param(method, marks=pytest.mark.slow) for method in NEAR)]
@@ -49,6 +55,9 @@ NEUTRAL = [
     Masksembles(members=2, scale=1.0),
     LayerEnsembles(options=2, prior_scale=0.0, draws=2, start="copy"),
     DeepSubEnsembles(members=2, start="copy"),
+    EMP(options=2, draws=2, perturbation=0.0),
+    ECMP(options=2, draws=2, perturbation=0.0),
+    DropConnect(rate=0.0, draws=2),
 ]
 
 
@@ -101,6 +110,7 @@ def skip_if_refused(case: Case, method: pl.Method) -> None:
 def test_the_first_axis_is_members_in_both_modes(case, method):
     ensemble, x = converted(case, method), case.inputs()
     rows = getattr(method, "members", getattr(method, "draws", 1))
+    rows = len(ensemble.weights) if isinstance(method, EMP) else rows  # equal draws are one row
     assert run(ensemble.train(), x).shape == (getattr(method, "train_draws", rows), *case.shape)
     assert run(ensemble.eval(), x).shape == (rows, *case.shape)
 
@@ -271,8 +281,16 @@ def test_cost_counts_every_tensor_once(case, method):
     assert cost.parameters == sum(held.values())
     network = ensemble.member(0) if isinstance(method, PackedEnsembles) else case.model().eval()
     single = pl.cost(network, **x) if isinstance(x, dict) else pl.cost(network, x)
-    networks = 2 if getattr(method, "prior_scale", 0) else 1
-    assert cost.multiply_adds == len(ensemble.weights) * networks * single.multiply_adds
+    assert cost.multiply_adds == work(ensemble, x, len(ensemble.weights) * single.multiply_adds)
+
+
+def work(ensemble: pl.Ensemble, x, alone: int) -> int:
+    """Multiply-adds of all rows and of their priors: those of a plan where they run by one."""
+    if not ensemble.binding.planned:
+        return alone * (2 if ensemble.binding.prior else 1)
+    explained = ensemble.explain(x)
+    parts = [one for one in (explained, explained.prior) if one]
+    return sum(alone if one.reason else one.multiply_adds.planned for one in parts)
 
 
 def test_shared_tensors_are_kept_once():

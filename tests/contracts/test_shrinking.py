@@ -9,9 +9,12 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.errors import InputError
 from pluribus.methods import (
+    ECMP,
+    EMP,
     BatchEnsemble,
     DeepEnsembles,
     DeepSubEnsembles,
+    DropConnect,
     LayerEnsembles,
     Masksembles,
     MCDropout,
@@ -29,6 +32,9 @@ METHODS = [
     MCDropout(rate=0.3, draws=4),
     LayerEnsembles(options=2, draws=4),
     Masksembles(members=4),
+    EMP(options=4, draws=64),
+    ECMP(options=2, draws=4),
+    DropConnect(rate=0.3, draws=4),
 ]
 SOME = [case_named(name) for name in ("residual_cnn", "keywords")]
 each_method = pytest.mark.parametrize("method", METHODS, ids=str)

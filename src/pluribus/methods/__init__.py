@@ -3,6 +3,8 @@
 from pluribus.methods.batch_ensemble import BatchEnsemble
 from pluribus.methods.deep_ensembles import DeepEnsembles
 from pluribus.methods.deep_sub_ensembles import DeepSubEnsembles
+from pluribus.methods.drop_connect import DropConnect
+from pluribus.methods.ensemble_model_patching import ECMP, EMP
 from pluribus.methods.layer_ensembles import LayerEnsembles
 from pluribus.methods.masksembles import Masksembles
 from pluribus.methods.mc_dropout import MCDropout
@@ -10,9 +12,12 @@ from pluribus.methods.packed_ensembles import PackedEnsembles
 from pluribus.methods.single import Single
 
 __all__ = [
+    "ECMP",
+    "EMP",
     "BatchEnsemble",
     "DeepEnsembles",
     "DeepSubEnsembles",
+    "DropConnect",
     "LayerEnsembles",
     "MCDropout",
     "Masksembles",

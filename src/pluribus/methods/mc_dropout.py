@@ -18,13 +18,12 @@ member is a function of its input; training draws for each sample, as usual.
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pluribus.binding import Binding, Stage, Surrounding
+from pluribus.binding import SeededBinding, Stage, Surrounding
 from pluribus.conversion import Row
 from pluribus.dropout import Draw, Masked, batch_axes, named_masks
 from pluribus.errors import ConversionError, UnreadableError
@@ -32,7 +31,6 @@ from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.graph import Graph
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import derived_seed
 from pluribus.settings import number, one_of, whole
 from pluribus.surgery import Site, insert
 from pluribus.surgery.insert import prove
@@ -103,13 +101,13 @@ def find_dropout_layers(module: nn.Module) -> list[Found]:
     return found
 
 
-class Draws(Binding):
-    """One set of tensors, and a seed for each member.
+class Draws(SeededBinding):
+    """One set of tensors, and a seed for each member; in training fresh random numbers of torch.
 
     Args:
         network: Whose tensors these are.
         draws: How many seeds are kept for prediction.
-        train_draws: How many rows there are in training, each with fresh random numbers of torch.
+        train_draws: How many rows there are in training.
         owners: Names of the modules whose own code calls dropout.
         seed: Of the seeds.
     """
@@ -117,29 +115,12 @@ class Draws(Binding):
     def __init__(
         self, network: Network, draws: int, train_draws: int, owners: tuple[str, ...], seed: int
     ) -> None:
-        super().__init__(network, {}, draws)
-        self.train_draws, self.owners = train_draws, owners
+        super().__init__(network, {}, draws, train_draws, seed)
+        self.owners = owners
         self.axes = batch_axes(network.module, owners, network.example)
-        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
-        self.seeds: Tensor
-        self.register_buffer("seeds", torch.randint(1 << 40, (draws,), generator=generator))
-
-    def rows(self) -> Sequence[int | None]:
-        return [None] * self.train_draws if self.training else self.seeds.tolist()
-
-    def pick(self, members: Sequence[Any]) -> Sequence[int]:
-        return self.seeds[list(super().pick(members))].tolist()
 
     def draw(self, draws: int) -> Sequence[int | None]:
-        return [None] * draws if self.training else torch.randint(1 << 40, (draws,)).tolist()
-
-    def shrink(self, rows: Sequence[int]) -> Self:
-        small = super().shrink(rows)
-        small.seeds = self.seeds[list(rows)]
-        return small
-
-    def stacked_rows(self) -> None:
-        return None
+        return [None] * draws if self.training else super().draw(draws)
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         return itertools.repeat(self.shared_tensors(), len(rows))

@@ -1,0 +1,71 @@
+"""How fast 100 draws of patched networks run by a plan, beside one after the other.
+
+    python benchmarks/patching_speed.py [--only norm output] [--rounds 15] [--busy]
+
+A CNN of three convolutions with BatchNorm at batch 32. With norms patched from the first layer on there is
+little to share; with the output alone patched, everything before it runs once. A line is the ratio of both
+times, beside the ratio of multiply-adds that `explain` plans.
+"""
+
+import statistics
+from functools import partial
+
+import torch
+from timing import CLOCKS, Line, measure
+from torch import nn
+
+import pluribus as pl
+from pluribus.methods import ECMP, EMP
+
+METHODS = {"emp": EMP, "ecmp": ECMP}
+WHERE: dict[str, str | tuple[str, ...]] = {
+    "norm": ("norm", "output"),
+    "output": "output",
+    "last": ("7", "output"),
+}
+"""What is patched; `last` is the last norm with the output."""
+DRAWS, BATCH = 100, 32
+
+
+def cnn() -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, after in ((1, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+
+
+def compare(where: str, kind: str, rounds: int) -> Line:
+    torch.manual_seed(0)
+    x = torch.randn(BATCH, 1, 16, 16)
+    ensemble = pl.convert(cnn(), METHODS[kind](where=WHERE[where], draws=DRAWS), example=x).eval()
+    networks = [ensemble.member(row) for row in range(len(ensemble.weights))]
+    clock, times = CLOCKS[torch.get_num_threads() == 1], []
+    with torch.no_grad():
+        for round_ in range(-1, rounds):  # one to warm up
+            start = clock()
+            for network in networks:
+                network(x)
+            between = clock()
+            ensemble(x)
+            end = clock()
+            if round_ >= 0:
+                times.append((between - start, end - between))
+    found = ensemble.explain(x)
+    speed, planned = statistics.median(a / b for a, b in times), found.multiply_adds.ratio
+    return {
+        "method": kind,
+        "patched": where,
+        "rows": len(networks),
+        "speed-up": round(speed, 2),
+        "planned by multiply-adds": round(planned, 2),
+        "share of the plan": round(speed / planned, 2),
+        "milliseconds": [round(1e3 * statistics.median(column), 1) for column in zip(*times, strict=True)],
+    }
+
+
+def both(where: str, number: int) -> list[Line]:
+    return [compare(where, kind, number) for kind in METHODS]
+
+
+if __name__ == "__main__":
+    measure("patching_speed", {where: partial(both, where) for where in WHERE})

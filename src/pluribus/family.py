@@ -1,0 +1,242 @@
+"""The family of ensembles in which the numbers of a network are mixed from a few options.
+
+Chang, Yao, Williams-King & Lipson, "Ensemble model patching", 2019, Eq. (1): a tensor has K options M_k, and
+an assignment Z says which number is taken from which.
+
+    W = Σ_k 1[Z = k] ∘ (M_k + σ ε_k),    Z ~ Categorical(p),    ε_k ~ N(0, I)                   (1)
+
+Table 2 of the paper, and what else is a case of it:
+
+    method              what takes one option   options   rate of a further one, zero
+    explicit ensemble   the network             K         0
+    layer ensemble      a layer                 K         0
+    EMP                 a patched layer         K         0
+    ECMP                an element of one       K         0
+    dropout             an input of a layer     1         p, biases kept
+    DropConnect         an element              1         p, biases kept
+
+    symbol   here
+    Z        draw_assignment()
+    p        Mixture.probabilities, Mixture.rate
+    σ        Mixture.noise
+"""
+
+import itertools
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from pluribus.binding import SeededBinding, tensors
+from pluribus.mixture import OptionBank, Options, all_rows
+from pluribus.network import Network
+from pluribus.network.rehearsal import derived_seed
+
+ASSIGNMENTS = ("network", "layer", "unit", "element")
+"""What takes one option as a whole: all tensors, those of a layer, an input of a layer, a single number."""
+
+
+NOISE = 1 << 20
+"""Offset that keeps the random numbers of noise apart from those of assignments."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How a row's tensors are put together from their options, Eq. (1).
+
+    Attributes:
+        assignment: What takes one option as a whole, one of `ASSIGNMENTS`.
+        probabilities: How probable each option is; they sum to one.
+        rate: Probability of a further option that is zero, at least 0 and below 1. Everything else is
+            divided by 1 − rate, as in dropout, so that the mean stays what it is.
+        noise: Standard deviation of what is added to every number, at least 0.
+    """
+
+    assignment: str
+    probabilities: tuple[float, ...]
+    rate: float = 0.0
+    noise: float = 0.0
+
+
+def uniform(options: int) -> tuple[float, ...]:
+    """The same probability for each option."""
+    return (1 / options,) * options
+
+
+def draw_assignment(mixture: Mixture, shape: Sequence[int], generator: Generator | None = None) -> Tensor:
+    """Which option each number of a tensor takes, counted from 0; -1 is zero.
+
+    Args:
+        mixture: How options are mixed.
+        shape: Of the tensor; a layer's inputs are on axis 1.
+        generator: Of random numbers on the CPU, which are the same for every device and precision.
+
+    Returns:
+        Whole numbers that broadcast to `shape`: one for each number, input, or one alone.
+    """
+    alone = [size if axis == 1 else 1 for axis, size in enumerate(shape)]
+    drawn = {"element": list(shape), "unit": alone}.get(mixture.assignment, [1] * len(shape))
+    below = itertools.accumulate((0.0, *mixture.probabilities[:-1]))
+    edges = torch.tensor([mixture.rate + (1 - mixture.rate) * edge for edge in below])
+    return torch.bucketize(torch.rand(drawn, generator=generator), edges, right=True) - 1
+
+
+def mix(options: Tensor, assignment: Tensor, rate: float = 0.0) -> Tensor:
+    """Eq. (1) without noise.
+
+    Args:
+        options: `[options, ...]`.
+        assignment: Broadcasts to `[...]`; -1 is zero.
+        rate: How probable zeros are.
+    """
+    index = assignment.clamp(min=0).expand(options.shape[1:]).unsqueeze(0)
+    mixed = options[0] if len(options) == 1 else options.gather(0, index)[0]
+    return mixed * (assignment >= 0).to(mixed) / (1 - rate) if rate else mixed
+
+
+def keep_draws(
+    probabilities: Sequence[Sequence[float]], draws: int, generator: Generator
+) -> tuple[list[Options], list[float]]:
+    """Rows, and the share of each, which sum to one.
+
+    All rows in random order, each with its probability, where there are at most `draws`; else so many
+    independent draws with equal shares, of which some may be the same row.
+    """
+    sizes = [len(one) for one in probabilities]
+    if math.prod(sizes) > draws:
+        return choose_rows(probabilities, draws, generator), [1 / draws] * draws
+    rows = all_rows(sizes)
+    rows = [rows[place] for place in torch.randperm(len(rows), generator=generator)]
+    return rows, [math.prod(p[k] for p, k in zip(probabilities, row, strict=True)) for row in rows]
+
+
+def choose_rows(
+    probabilities: Sequence[Sequence[float]], count: int, generator: Generator | None = None
+) -> list[Options]:
+    """Independent rows, options as probable as given for each site."""
+    mixtures = [Mixture("element", tuple(one)) for one in probabilities]
+    columns = [draw_assignment(mixture, [count], generator).tolist() for mixture in mixtures]
+    return list(zip(*columns, strict=True))
+
+
+class DrawnBank(OptionBank):
+    """An option bank whose rows are independent draws; equal ones are one row with a greater weight.
+
+    Where there are no more rows than draws, all of them are kept, with their probabilities as weights.
+
+    Args:
+        network: Whose tensors these are.
+        own: By name, the options of each tensor that has some, `[options, ...]`; all others are shared.
+        sites: By name of the site, the names of its tensors.
+        mixtures: By site, how its options are mixed.
+        draws: How many draws are kept for eval mode.
+        train_draws: How many rows there are in training, drawn afresh for every call.
+        seed: Of the draws that are kept.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        own: Mapping[str, Tensor],
+        sites: Mapping[str, Sequence[str]],
+        mixtures: Mapping[str, Mixture],
+        draws: int,
+        train_draws: int,
+        seed: int,
+    ) -> None:
+        super().__init__(network, own, sites, 1, train_draws, seed)
+        self.mixtures = dict(mixtures)
+        generator = torch.Generator().manual_seed(derived_seed(seed, 1))
+        kept, shares = keep_draws(self._probabilities(), draws, generator)
+        self.kept = torch.tensor(kept)
+        self.shares: Tensor
+        dtype = next(iter(own.values())).dtype  # that of the network, which says how a file is read
+        self.register_buffer("shares", torch.tensor(shares, dtype=dtype))
+
+    def draw(self, draws: int) -> Sequence[Options]:
+        return choose_rows(self._probabilities(), draws)
+
+    def weights(self, draws: int | None = None) -> Tensor:
+        rows = self._kept_rows()
+        places = {row: place for place, row in enumerate(rows)}
+        drawn = [places[tuple(row)] for row in self.kept[:draws].tolist()]
+        total = self.shares.new_zeros(len(rows))
+        total = total.index_add(0, torch.tensor(drawn, device=total.device), self.shares[:draws])
+        return total / total.sum()
+
+    def shrink(self, rows: Sequence[int]) -> Self:
+        small, weights = super().shrink(rows), self.weights()[list(rows)]
+        small.shares = weights / weights.sum()
+        for (site, mixture), column in zip(self.mixtures.items(), self._columns(rows), strict=True):
+            left = [mixture.probabilities[option] for option in column.unique().tolist()]
+            normalised = tuple(one / sum(left) for one in left)
+            small.mixtures[site] = replace(mixture, probabilities=normalised)
+        return small
+
+    def _kept_rows(self) -> list[Options]:
+        return list(dict.fromkeys(super()._kept_rows()))
+
+    def _probabilities(self) -> list[tuple[float, ...]]:
+        return [self.mixtures[site].probabilities for site in self._names]
+
+
+class MixtureBank(SeededBinding):
+    """Rows drawn from any mixture; a row is a seed, from which its assignments and its noise follow.
+
+    Args:
+        network: Whose tensors these are.
+        own: By name, the options of each tensor that has some, `[options, ...]`; all others are shared.
+        sites: By name of the site, the names of its tensors.
+        mixtures: By site, how its options are mixed.
+        draws: How many seeds are kept for eval mode.
+        train_draws: How many rows there are in training, drawn afresh for every call.
+        seed: Of the seeds.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        own: Mapping[str, Tensor],
+        sites: Mapping[str, Sequence[str]],
+        mixtures: Mapping[str, Mixture],
+        draws: int,
+        train_draws: int,
+        seed: int,
+    ) -> None:
+        super().__init__(network, own, draws, train_draws, seed)
+        self.mixtures = dict(mixtures)
+        self._names = {site: tuple(names) for site, names in sites.items()}
+
+    def choices(self, row: int) -> dict[str, Hashable]:
+        return dict.fromkeys((name for names in self._names.values() for name in names), row)
+
+    def bind(self, rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
+        for row in rows:
+            yield self.shared_tensors() | dict(self._drawn(row))
+
+    def _drawn(self, row: int) -> Iterator[tuple[str, Tensor]]:
+        """The tensors of one row, those that are assigned together by the same random numbers."""
+        own, tensor = tensors(self.own), 0
+        for position, (site, names) in enumerate(self._names.items()):
+            mixture = self.mixtures[site]
+            for name in names:
+                stream = {"network": 0, "layer": position}.get(mixture.assignment, tensor)
+                generator = torch.Generator().manual_seed(derived_seed(row, stream))
+                assignment = draw_assignment(mixture, own[name].shape[1:], generator)
+                mixed = mix(own[name], assignment.to(own[name].device), mixture.rate)
+                if mixture.noise:
+                    generator.manual_seed(derived_seed(row, NOISE + tensor))
+                    mixed = mixed + mixture.noise * torch.randn(mixed.shape, generator=generator).to(mixed)
+                tensor += 1
+                yield name, mixed
+
+    def _used(self, rows: Sequence[int]) -> dict[str, Sequence[int]]:
+        return {name: range(len(options)) for name, options in tensors(self.own).items()}
+
+
+def mixing(bank: DrawnBank | MixtureBank) -> dict[str, tuple[float, ...]]:
+    """By name of a tensor, how probable its options are."""
+    return {name: bank.mixtures[site].probabilities for site, names in bank._names.items() for name in names}

@@ -1,0 +1,104 @@
+"""DropConnect: single weights are dropped, also in prediction, and every draw of the masks is a member.
+
+Wan, Zeiler, Zhang, LeCun & Fergus, "Regularization of neural networks using DropConnect", ICML 2013; as a
+Bayesian network in Table 2 of Chang et al., "Ensemble model patching", 2019.
+
+Where dropout drops an input of a layer with all of its weights, this drops each weight by itself.
+
+    W_t = W ∘ Z_t / (1 − p),    Z_t ~ Bernoulli(1 − p) for every weight; biases are kept          (1)
+
+    symbol   here
+    p        rate
+    Z_t      draw_assignment() of Mixture("element", (1.0,), rate)
+
+Cost: one network to store, a mask as large as the weights in every pass, T passes in prediction.
+Deviations: weights that are left are divided by 1 − p, as in dropout, so that their mean stays; the paper
+of 2013 instead approximates the mean of the activations in prediction. One mask serves the whole batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch.nn.utils.parametrize import is_parametrized
+
+from pluribus.binding import stack_modules
+from pluribus.conversion import Row
+from pluribus.errors import ConversionError
+from pluribus.family import Mixture, MixtureBank
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.settings import number, whole
+from pluribus.surgery import is_norm
+from pluribus.surgery.select import there_are
+
+
+@dataclass(frozen=True)
+class DropConnect(Method):
+    """Every draw of a mask on all weights is a member.
+
+    Weights are the parameters of at least two axes that are no biases, norms aside; those of embeddings,
+    attention and recurrent layers too.
+
+    Args:
+        rate: Probability that a weight is dropped, at least 0 and below 1; 0 is neutral. May differ from
+            layer to layer.
+        draws: How many members in prediction, at least 1.
+        train_draws: How many draws in a training step, at least 1.
+
+    Example:
+        >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DropConnect(rate=0.2, draws=8)).eval()
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([8, 7, 2])
+    """
+
+    rate: float = 0.1
+    draws: int = 16
+    train_draws: int = 1
+
+    per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
+    trains: ClassVar[bool] = False  # frozen weights may be dropped too
+
+    def __post_init__(self) -> None:
+        number("rate", self.rate, least=0, below=1)
+        whole("draws", self.draws)
+        whole("train_draws", self.train_draws)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        weights = {choice.site.name: _weights(choice, network) for choice in choices}
+        rates: dict[str, float] = {}
+        for choice in choices:
+            for name in weights[choice.site.name]:
+                rates.setdefault(name, choice.method.rate)  # type: ignore[union-attr]
+        if not rates:
+            raise ConversionError(
+                "DropConnect needs a weight of at least two axes, however: no chosen layer has one. "
+                + there_are([choice.site for choice in choices])
+            )
+        own = stack_modules([network.module], set(rates))
+        sites = {name: [name] for name in rates}
+        mixtures = {name: Mixture("element", (1.0,), rate) for name, rate in rates.items()}
+        notes = [f"gradients of {name} are dense" for name in network.allow_other_weights(rates)]
+        binding = MixtureBank(network, own, sites, mixtures, self.draws, self.train_draws, seed)
+        rows = tuple(_row(choice, weights[choice.site.name]) for choice in choices)
+        return Built(binding, rows, tuple(notes))
+
+
+def _weights(choice: Choice, network: Network) -> list[str]:
+    """The weights of a layer that are dropped; those that are computed from other tensors are none."""
+    site, held = choice.site, network.tensors()
+    if choice.method is None or is_norm(site) or is_parametrized(site.module):
+        return []
+    return [
+        name
+        for name in site.parameters
+        if held[name].ndim > 1 and not name.rpartition(".")[2].startswith("bias")
+    ]
+
+
+def _row(choice: Choice, weights: Sequence[str]) -> Row:
+    site = choice.site
+    if not weights:
+        return Row(site.names, site.kind, "left", choice.reason or "no weights to drop")
+    rate = choice.method.rate  # type: ignore[union-attr]
+    return Row(site.names, site.kind, f"weights dropped with probability {rate:g}")

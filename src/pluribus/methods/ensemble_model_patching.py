@@ -1,0 +1,298 @@
+"""Ensemble Model Patching: a few small layers have K options, and everything else is shared.
+
+Chang, Yao, Williams-King & Lipson, "Ensemble model patching: a parameter-efficient variational Bayesian
+neural network", 2019.
+
+The patches, most often norms and the output, are mixed anew in every pass: EMP takes one option for a whole
+layer, ECMP one for every single number. As K^N or more networks share nearly all weights, a Bayesian network
+costs a few percent more parameters, and trains like the network itself.
+
+    θ_i = M_i[z_i],    z_i ~ Categorical(p)                                       (4), EMP
+    θ_ih = M_ih[z_ih],    z_ih ~ Categorical(p) for every number h                (5), ECMP
+    KL(q ‖ prior) ≈ Σ_patched Σ_k p_k (τ/2 ‖M_k‖² + ρ/2 ‖m_k‖²)
+                    + Σ_shared (τ/2 ‖M‖² + ρ/2 ‖m‖²)                              (6)
+    L = −1/S Σ_s mean_n log p(y_n | x_n, θ_s) + KL / N                            (9) over N
+    L = −1/S Σ_s mean_n log p(y_n | x_n, θ_s) + λ Σ ‖·‖²,  λ = 0.001 / batch      (App. C)
+    overhead = (K − 1) (2 Σ channels of patched norms + Σ numbers of other patches)  (§3.3)
+
+    symbol   here
+    K, p     options, probabilities
+    Λ_p      where
+    S        train_draws in training, draws in prediction
+    τ, ρ     weight_precision, bias_precision
+    λ        decay / batch
+    N        samples, of ensemble.loss
+
+Cost: (K − 1) times the patched parameters more than one network, and its passes: one in a training step, as
+many as there are different draws in prediction, less what they share.
+Deviations: options start from the network's own values, a little perturbed, unless they start fresh. Running
+statistics are shared by all options. A network with no noise σ, the default, keeps equal draws of EMP as
+one row with a weight; the shared layers never have noise. Misprints: the last sum of (6) is over shared
+layers; the running mean of Algorithm 1 divides by s + 1 where it means s.
+"""
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+from pluribus.binding import Binding
+from pluribus.conversion import Row
+from pluribus.errors import ConversionError
+from pluribus.family import DrawnBank, Mixture, MixtureBank, mixing, uniform
+from pluribus.members import split_batch
+from pluribus.method import Built, Choice, Method
+from pluribus.mixture import draw_options, start_alike, tie_sites
+from pluribus.network import Network
+from pluribus.network.rehearsal import derived_seed
+from pluribus.settings import flag, number, one_of, refuse, whole
+from pluribus.surgery import Site, is_norm, select
+from pluribus.surgery.ends import find_ends
+from pluribus.surgery.select import there_are
+
+ROUNDING = 1e-6  # how far a sum of probabilities may be from one
+WORDS = ("norm", "input", "output")
+"""What `where` may name besides patterns."""
+PERTURBED = 1 << 21
+"""Offset that keeps the seed of perturbations apart from those of fresh weights."""
+
+
+def perturb(options: Tensor, relative: float, generator: Generator) -> Tensor:
+    """Options `[options, ...]` with noise of `relative` times the standard deviation of each, or times 1
+    where all of its numbers are equal.
+    """
+    numbers = options.flatten(1)
+    constant = numbers.amax(1) == numbers.amin(1)
+    scale = numbers.double().std(1, correction=0).masked_fill(constant, 1)
+    noise = torch.randn(numbers.shape, generator=generator, dtype=torch.float64).to(numbers.device)
+    return (numbers + relative * scale.unsqueeze(1) * noise).to(options).reshape(options.shape)
+
+
+def divergence(
+    weights: Mapping[str, Tensor], mixing: Mapping[str, Sequence[float]], tau: float, rho: float
+) -> Tensor:
+    """Eq. (6), the divergence from the prior up to a constant, in nats.
+
+    Args:
+        weights: All that is learnt, by name: `[options, ...]` where it is in `mixing`.
+        mixing: By name, how probable the options are.
+        tau: Precision of the prior on weights.
+        rho: Precision of the prior on biases.
+    """
+    total = torch.zeros(())
+    for name, weight in weights.items():
+        squares = (weight if name in mixing else weight.unsqueeze(0)).square().flatten(1).sum(1)
+        shares = squares.new_tensor(mixing.get(name, (1.0,)))
+        total = total + (rho if _is_bias(name) else tau) / 2 * (shares * squares).sum()
+    return total
+
+
+def squared_norm(weights: Mapping[str, Tensor]) -> Tensor:
+    """Σ ‖·‖² over all that is learnt, all options alike, as Appendix C has it."""
+    return sum((weight.square().sum() for weight in weights.values()), start=torch.zeros(()))
+
+
+def patch_overhead(options: int, channels: int = 0, weights: int = 0) -> int:
+    """§3.3: parameters added by patched norms of so many channels together, and by other patches."""
+    return (options - 1) * (2 * channels + weights)
+
+
+class Patches(MixtureBank):
+    """Rows that are draws of the patches; what precedes these is computed once."""
+
+    planned: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Patching(Method, ABC):
+    """What EMP and ECMP have in common: all but what takes one option as a whole."""
+
+    options: int = 5
+    where: str | tuple[str, ...] = ("norm", "output")
+    draws: int = 100
+    perturbation: float = 0.01
+    start: str = "copy"
+    probabilities: tuple[float, ...] | None = None
+    noise: float = 0.0
+    train_draws: int = 1
+    divide: bool = False
+    objective: str = "decay"
+    decay: float = 1e-3
+    weight_precision: float = 1.0
+    bias_precision: float = 1.0
+    freeze_shared: bool = False
+
+    per_layer: ClassVar[frozenset[str]] = frozenset({"options", "perturbation", "probabilities", "start"})
+    assignment: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for name in ("where", "probabilities"):
+            if isinstance(getattr(self, name), list):  # as a file gives it
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("options", "draws", "train_draws"):
+            whole(name, getattr(self, name))
+        for name in ("perturbation", "noise", "decay", "weight_precision", "bias_precision"):
+            number(name, getattr(self, name), least=0)
+        if not self._patterns or not all(isinstance(pattern, str) for pattern in self._patterns):
+            raise refuse("where", f"of {', '.join(WORDS)} and name patterns, at least one", self.where)
+        one_of("start", self.start, ("copy", "fresh"))
+        one_of("objective", self.objective, ("decay", "kl"))
+        flag("divide", self.divide)
+        flag("freeze_shared", self.freeze_shared)
+        given = self.mixing
+        if len(given) != self.options or not min(given) > 0 or abs(sum(given) - 1) > ROUNDING:
+            raise refuse("probabilities", f"{self.options} numbers above 0 that sum to one", given)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        chosen = self._patched(network, choices)
+        settings = _settings(chosen)
+        sites = tie_sites({choice.site.name: choice.site.trained for choice in chosen})
+        own, notes = draw_options(network, {n: (m.options, m.start) for n, m in settings.items()}, seed)
+        generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
+        own = {name: perturb(own[name], settings[name].perturbation, generator) for name in settings}
+        if start_alike(network, own):
+            notes.append("options start alike, and only the draws of training tell them apart")
+        if self.freeze_shared:
+            for name, parameter in network.module.named_parameters():
+                parameter.requires_grad_(name in own and parameter.requires_grad)
+        mixtures = {
+            site: Mixture(self.assignment, settings[names[0]].mixing, noise=self.noise)
+            for site, names in sites.items()
+        }
+        # Options of whole layers can be named and shared; noise or single numbers follow from a seed.
+        bank = DrawnBank if self.assignment == "layer" and not self.noise else Patches
+        binding = bank(network, own, sites, mixtures, self.draws, self.train_draws, seed)
+        return Built(binding, tuple(self._row(choice, own) for choice in choices), tuple(notes))
+
+    @property
+    def mixing(self) -> tuple[float, ...]:
+        """How probable each option is."""
+        return self.probabilities or uniform(self.options)
+
+    @property
+    def _patterns(self) -> tuple[str, ...]:
+        return (self.where,) if isinstance(self.where, str) else self.where
+
+    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+        return split_batch(batch, rows) if self.divide else None
+
+    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+        assert isinstance(binding, DrawnBank | MixtureBank)
+        learnt = {
+            name: weight
+            for tree in (binding.own, binding.shared)
+            for name, weight in tree.named_parameters()
+            if weight.requires_grad
+        }
+        if self.objective == "kl":
+            tau, rho = self.weight_precision, self.bias_precision
+            return divergence(learnt, mixing(binding), tau, rho) / samples  # Eq. (9)
+        return self.decay / batch * squared_norm(learnt) if self.decay else 0.0  # App. C
+
+    def _patched(self, network: Network, choices: Sequence[Choice]) -> list[Choice]:
+        """The layers to patch: those that `include` picks, or else those that `where` names."""
+        sites = [choice.site for choice in choices]
+        where = set(sites)
+        if not any(choice.picked for choice in choices):
+            where = {site for pattern in self._patterns for site in _named(pattern, network, sites)}
+        chosen = [c for c in choices if c.method and c.site in where and c.site.trained]
+        if not chosen:
+            raise ConversionError(
+                f"{type(self).__name__} must have a trained layer to patch, however: where={self.where!r} "
+                f"and the selection leave none. {there_are(sites)}"
+            )
+        return chosen
+
+    def _row(self, choice: Choice, own: Mapping[str, Tensor]) -> Row:
+        site = choice.site
+        patched = [name for name in site.parameters if name in own]
+        if not patched:
+            frozen = "frozen" if site.frozen else "not in where"
+            return Row(site.names, site.kind, "shared", choice.reason or frozen)
+        each = " for each element" * (self.assignment == "element")
+        return Row(site.names, site.kind, f"{len(own[patched[0]])} options{each}")
+
+
+@dataclass(frozen=True)
+class EMP(Patching):
+    """K options for each patched layer; a member takes one of them for every patch.
+
+    Rows of eval mode are `draws` kept draws, of which equal ones are one row with a greater weight, or all
+    combinations if these are no more. `ensemble(x, members=[(0, 2, …), …])` runs those with these options, in
+    the order of `ensemble.sites`.
+
+    Args:
+        options: How many options a patched layer has, at least 1; may differ from layer to layer.
+        where: The layers that are patched, unless `include` picks them: `norm` (every normalisation),
+            `input` and `output` (the first and the last other layer with parameters), name patterns, or
+            several of these.
+        draws: How many draws in prediction, at least 1.
+        perturbation: How far options start from one another: noise as a share of each tensor's standard
+            deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. May differ from
+            layer to layer.
+        start: `copy` starts options from the network's values, `fresh` initialises each anew.
+        probabilities: Of the options, above 0, summing to one; None is uniform.
+        noise: Standard deviation of Gaussian noise on the patches, at least 0. With noise a row is a seed.
+        train_draws: How many draws in a training step, at least 1.
+        divide: Whether each draw of a training step sees its own part of the batch, of at least two
+            samples, in place of all of it.
+        objective: What is added to the losses: `decay` is the paper's simplification, `kl` Eq. (6).
+        decay: Factor of the squared norm of all parameters, over the size of the batch; at least 0.
+        weight_precision: Of the Gaussian prior on weights for `kl`, at least 0.
+        bias_precision: Of that on biases and shifts.
+        freeze_shared: Whether only the patches are trained.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+        >>> ensemble = pluribus.convert(model, EMP(options=3)).eval()
+        >>> ensemble.sites, ensemble(torch.zeros(7, 3)).shape
+        (('1', '2'), torch.Size([9, 7, 2]))
+    """
+
+    assignment: ClassVar[str] = "layer"
+
+
+@dataclass(frozen=True)
+class ECMP(Patching):
+    """K options for each number of the patched layers; a member takes one of them for every number.
+
+    Rows of eval mode are `draws` kept seeds. The settings are those of `EMP`.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+        >>> ensemble = pluribus.convert(model, ECMP(options=3, draws=20)).eval()
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([20, 7, 2])
+    """
+
+    assignment: ClassVar[str] = "element"
+
+
+def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:
+    """The layers that a word or a pattern of `where` stands for; a network may be without norms."""
+    if pattern == "norm":
+        return [site for site in sites if is_norm(site)]
+    if pattern in WORDS:
+        end = find_ends(network, sites)[WORDS.index(pattern) - 1]
+        return [end] if end else []
+    return select(sites, pattern, "where")
+
+
+def _settings(chosen: Sequence[Choice]) -> dict[str, Any]:
+    """By name of a tensor, the settings of the layer that holds it."""
+    found: dict[str, Any] = {}
+    for choice in chosen:
+        for name in choice.site.trained:
+            if found.setdefault(name, choice.method) != choice.method:
+                raise ConversionError(
+                    f"layers that hold {name} must have the same settings, however: {choice.method} in "
+                    f"{choice.site} and {found[name]} before it. Give all of them the same overrides."
+                )
+    return found
+
+
+def _is_bias(name: str) -> bool:
+    return name.rpartition(".")[2].startswith("bias")

@@ -1,0 +1,397 @@
+"""EMP and ECMP: counts, one option at a time, unbiased gradients, the prior, draws and what they share."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.backbones import pyramidnet, resnet18
+from pluribus.binding import tensors
+from pluribus.errors import ConversionError, SettingError
+from pluribus.family import Mixture, draw_assignment, mix, uniform
+from pluribus.methods import ECMP, EMP
+from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
+from tests import zoo
+from tests.cases import case_named, seeded
+
+X = torch.randn(10, 6, dtype=torch.float64, generator=seeded(0))
+Y = torch.arange(10) % 3
+BOTH = pytest.mark.parametrize("method", [EMP, ECMP])
+
+
+def network():
+    torch.manual_seed(0)
+    return zoo.batch_norm_mlp().double()
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@BOTH
+@pytest.mark.parametrize(("where", "parameters"), [(("norm", "output"), 13_779_912), ("norm", 11_727_912)])
+def test_resnet_18_has_the_parameters_of_table_3(method, where, parameters):
+    with torch.device("meta"):
+        model = resnet18(classes=1000, stem="imagenet")
+    model = model.to_empty(device="cpu")
+    assert count(model) == 11_689_512
+    ensemble = pl.convert(model, method(5, where, perturbation=0.0), example=torch.zeros(2, 3, 32, 32))
+    assert count(ensemble) == parameters
+    norms = sum(p.numel() for n, p in model.named_parameters() if "bn" in n or "downsample.1" in n) // 2
+    output = count(model.fc) * ("output" in where)
+    assert parameters - count(model) == patch_overhead(5, channels=norms, weights=output)
+
+
+def test_pyramidnet_110_has_the_parameters_of_table_3():
+    with torch.device("meta"):
+        model = pyramidnet(110, 270, classes=100)
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    channels, output = sum(layer.num_features for layer in norms), count(model.fc)
+    assert (len(norms), 2 * channels, output) == (164, 49_798, 28_700)
+    assert count(model) == 28_511_307
+    assert count(model) + patch_overhead(5, channels, output) == 28_825_299
+
+
+def test_a_small_pyramidnet_is_patched_as_the_formula_says():
+    model = pyramidnet(8, 12, classes=7)
+    ensemble = pl.convert(model, EMP(5), example=torch.zeros(2, 3, 8, 8))
+    channels = sum(m.num_features for m in model.modules() if isinstance(m, nn.BatchNorm2d))
+    assert count(ensemble) - count(model) == patch_overhead(5, channels, count(model.fc))
+
+
+def test_the_mlp_of_table_3_is_a_closed_form():
+    """100 layers of 100: biases but for the last layer and no norms, and the overhead of norms and output."""
+    depth, width = 100, 100
+    single = depth * width**2 + (depth - 1) * width
+    assert single == 1_009_900
+    assert single + patch_overhead(5, channels=(depth - 1) * width, weights=width**2) == 1_129_100
+    assert [5 * one for one in (single, 11_689_512, 28_511_307)] == [5_049_500, 58_447_560, 142_556_535]
+
+
+def test_emp_takes_one_option_for_weight_and_bias_together():
+    ensemble = pl.convert(network(), EMP(3, perturbation=0.5)).eval()
+    own = tensors(ensemble.binding.own)
+    assert ensemble.sites == ("1", "3")
+    x = nn.functional.linear(X, *(tensors(ensemble.binding.shared)[f"0.{n}"] for n in ("weight", "bias")))
+    for first, second in itertools.product(range(3), repeat=2):
+        h = x / math.sqrt(1 + 1e-5) * own["1.weight"][first] + own["1.bias"][first]
+        y = nn.functional.linear(h.relu(), own["3.weight"][second], own["3.bias"][second])
+        assert_close(ensemble(X, members=[(first, second)])[0], y)
+
+
+def test_ecmp_takes_one_option_for_every_number():
+    ensemble = pl.convert(network(), ECMP(4, draws=500, perturbation=0.5)).eval()
+    own = tensors(ensemble.binding.own)["3.weight"]
+    taken = torch.stack([row["3.weight"] for row in ensemble.binding.bind(ensemble.binding.rows())])
+    options = (taken.unsqueeze(1) == own).double()
+    assert_close(options.sum(1), torch.ones_like(taken))  # each is one of the four
+    spread = (options.mean(0) - 0.25).abs() / math.sqrt(0.25 * 0.75 / 500)
+    assert spread.max() < 4.5
+    same = (options[:, :, 0, 0] * options[:, :, 0, 1]).sum(1).mean()
+    assert same == pytest.approx(0.25, abs=0.08)  # neighbours choose independently
+
+
+@BOTH
+def test_equal_options_compute_the_network(method):
+    model = network().eval()
+    ensemble = pl.convert(model, method(5, perturbation=0.0, draws=4)).eval()
+    for row in ensemble(X):
+        assert_close(row, model(X))
+    assert any("start alike" in note for note in ensemble.conversion.notes)
+
+
+@BOTH
+def test_one_option_is_the_network(method):
+    model = network()
+    ensemble = pl.convert(model, method(1, perturbation=0.0, draws=3))
+    assert count(ensemble) == count(model)
+    for row in ensemble.eval()(X):
+        assert_close(row, model.eval()(X))
+
+
+def gradients(loss, parameters):
+    return [
+        g.clone() for g in torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    ]
+
+
+def test_gradients_of_one_draw_of_emp_are_unbiased():
+    """Theorem 2: their average over all assignments is the gradient of the expected loss."""
+    probabilities = (0.5, 0.3, 0.2)
+    ensemble = pl.convert(network(), EMP(3, probabilities=probabilities, perturbation=0.5, decay=0.0)).eval()
+    parameters = list(ensemble.parameters())
+    rows = list(itertools.product(range(3), repeat=2))
+    chances = [math.prod(probabilities[k] for k in row) for row in rows]
+
+    def loss(row):
+        return nn.functional.cross_entropy(ensemble(X, members=[row])[0], Y)
+
+    exact = gradients(sum(p * loss(row) for p, row in zip(chances, rows, strict=True)), parameters)
+    average = [torch.zeros_like(p) for p in parameters]
+    for chance, row in zip(chances, rows, strict=True):
+        for total, g in zip(average, gradients(loss(row), parameters), strict=True):
+            total += chance * g
+    assert_close(average, exact)
+    weighted = ensemble.weights[[ensemble.binding.rows().index(row) for row in rows]]
+    assert_close(weighted, torch.tensor(chances).double())
+
+
+def test_gradients_of_one_draw_of_ecmp_are_unbiased():
+    """The same, all assignments of the elements of a tiny layer enumerated."""
+    options = torch.randn(2, 1, 3, generator=seeded(0), dtype=torch.float64, requires_grad=True)
+    x, y = X[:, :3], X[:, 3:4]
+
+    def loss(assignment):
+        return nn.functional.mse_loss((x @ mix(options, assignment).T).tanh(), y)
+
+    assignments = [torch.tensor(z).view(1, 3) for z in itertools.product(range(2), repeat=3)]
+    (exact,) = torch.autograd.grad(sum(loss(z) for z in assignments) / 8, options)
+    average = sum(torch.autograd.grad(loss(z), options)[0] for z in assignments) / 8
+    assert_close(average, exact)
+    mixture = Mixture("element", uniform(2))
+    drawn = torch.stack([draw_assignment(mixture, (1, 3), seeded(s)) for s in range(4000)])
+    codes = torch.bincount((drawn * torch.tensor([4, 2, 1])).sum((1, 2)), minlength=8)
+    assert_close(codes / 4000, torch.full((8,), 1 / 8), atol=0.02, rtol=0)  # each assignment alike
+
+
+def test_the_divergence_is_equation_6():
+    ensemble = pl.convert(network(), EMP(2, probabilities=(0.25, 0.75), objective="kl", perturbation=0.3))
+    method = EMP(2, probabilities=(0.25, 0.75), objective="kl", weight_precision=3.0, bias_precision=5.0)
+    own, shared = (dict(tree.named_parameters()) for tree in (ensemble.binding.own, ensemble.binding.shared))
+    p = torch.tensor([0.25, 0.75]).double()
+    expected = 3 / 2 * shared["0.weight"].square().sum() + 5 / 2 * shared["0.bias"].square().sum()
+    for name, precision in (("1.weight", 3), ("1.bias", 5), ("3.weight", 3), ("3.bias", 5)):
+        expected = expected + precision / 2 * (p * own[name].square().flatten(1).sum(1)).sum()
+    assert_close(method.penalty(ensemble.binding, 10, 200, 0.5), expected / 200)
+    mixing = dict.fromkeys(own, (0.25, 0.75))
+    assert_close(divergence(own | shared, mixing, 3.0, 5.0), expected)
+
+
+@BOTH
+@pytest.mark.parametrize("objective", ["decay", "kl"])
+def test_the_loss_is_the_mean_of_the_draws_and_the_prior(method, objective):
+    settings = {"train_draws": 2, "perturbation": 0.3, "objective": objective, "decay": 0.5}
+    ensemble = pl.convert(network(), method(3, **settings)).train()
+    torch.manual_seed(3)
+    losses = pl.Categorical().losses(ensemble(X), Y)
+    torch.manual_seed(3)
+    added = ensemble.loss(X, Y, samples=70) - losses.mean()
+    learnt = dict(ensemble.named_parameters())
+    if objective == "decay":
+        expected = 0.5 / 10 * sum(p.square().sum() for p in learnt.values())
+        assert_close(squared_norm(learnt) * 0.05, expected)
+    else:
+        shares = {n: 1 / 3 if ".own." in n else 1.0 for n in learnt}
+        expected = sum(shares[n] * p.square().sum() for n, p in learnt.items()) / 2 / 70
+    assert_close(added, expected)
+
+
+def test_draws_of_a_step_may_divide_the_batch():
+    model = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)).double()
+    ensemble = pl.convert(model, EMP(3, train_draws=5, divide=True, decay=0.0, perturbation=0.5)).train()
+    torch.manual_seed(0)
+    loss = ensemble.loss(X, Y)
+    torch.manual_seed(0)
+    rows, parts = ensemble.binding.rows(), ensemble.method.parts(10, 5)
+    each = [
+        nn.functional.cross_entropy(ensemble(X[p], members=[r])[0], Y[p])
+        for r, p in zip(rows, parts, strict=True)
+    ]
+    assert sorted(torch.cat(parts).tolist()) == list(range(10))
+    assert_close(loss, torch.stack(each).mean())
+
+
+@BOTH
+def test_only_the_patches_are_trained_if_asked(method):
+    ensemble = pl.convert(network(), method(3, freeze_shared=True)).train()
+    trained = {name for name, p in ensemble.named_parameters() if p.requires_grad}
+    assert trained == {f"binding.own.{layer}.{kind}" for layer in (1, 3) for kind in ("weight", "bias")}
+    before = {name: p.detach().clone() for name, p in ensemble.named_parameters()}
+    optimizer = torch.optim.SGD(ensemble.parameter_groups(lr=0.1))
+    for _ in range(12):
+        optimizer.zero_grad()
+        ensemble.loss(X, Y).backward()
+        optimizer.step()
+    moved = {name for name, p in ensemble.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == trained
+
+
+def test_statistics_are_shared_by_all_options():
+    case = case_named("residual_cnn")
+    ensemble = pl.convert(case.model(), EMP(3, train_draws=4)).train()
+    assert not [name for name, _ in ensemble.binding.own.named_buffers()]
+    ensemble(case.inputs())
+    assert ensemble.binding.shared.get_buffer("1.num_batches_tracked") == 1
+
+
+def test_options_start_a_share_of_the_deviation_apart():
+    values = torch.randn(1, 400, 50, generator=seeded(0), dtype=torch.float64) * 7
+    moved = perturb(values, 0.01, seeded(1)) - values
+    assert moved.std().item() == pytest.approx(0.07, rel=0.03)
+    ones = torch.ones(2, 20_000)
+    assert (perturb(ones, 0.01, seeded(1)) - 1).std(1).tolist() == pytest.approx([0.01] * 2, rel=0.03)
+    assert_close(perturb(values, 0.0, seeded(1)), values, rtol=0, atol=0)
+
+
+def test_fresh_options_are_initialised_anew():
+    ensemble = pl.convert(network(), EMP(3, start="fresh", perturbation=0.0))
+    weight = tensors(ensemble.binding.own)["3.weight"]
+    assert len({tuple(w.flatten().tolist()) for w in [*weight, network()[3].weight]}) == 4
+    assert_close(tensors(ensemble.binding.shared)["0.weight"], network()[0].weight, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("where", "sites"),
+    [
+        ("norm", ("1",)),
+        ("input", ("0",)),
+        (("input", "output"), ("0", "3")),
+        (("norm", "0"), ("0", "1")),
+        ("*", ("0", "1", "3")),
+    ],
+)
+def test_patches_are_named_by_words_and_patterns(where, sites):
+    ensemble = pl.convert(network(), EMP(2, where=where))
+    assert ensemble.sites == sites
+    assert {row.names[0] for row in ensemble.conversion.converted} == set(sites)
+
+
+def test_include_picks_patches_by_type_or_predicate_in_place_of_where():
+    assert pl.convert(network(), EMP(2), include=nn.Linear).sites == ("0", "3")
+    assert pl.convert(network(), EMP(2), include=lambda name, layer: name == "0").sites == ("0",)
+    assert pl.convert(network(), EMP(2), exclude="3").sites == ("1",)
+
+
+def test_every_kind_of_norm_is_patched():
+    for norm in (nn.GroupNorm(4, 8), nn.InstanceNorm2d(8, affine=True), nn.BatchNorm2d(8)):
+        names = {row.names[0] for row in pl.convert(zoo.normed_cnn(norm), EMP(2)).conversion.converted}
+        assert len(names) == 2
+    layers = pl.convert(case_named("transformer_layer").model(), EMP(2, where="norm")).conversion.converted
+    assert {row.kind for row in layers} == {"LayerNorm"}
+
+
+def test_options_may_differ_from_layer_to_layer():
+    ensemble = pl.convert(network(), EMP(4), overrides={"3": {"options": 2}})
+    assert ensemble.binding.options == (4, 2)
+    assert ensemble.conversion["3"].became == "2 options"
+
+
+def test_repeated_draws_run_once_and_count_as_often_as_drawn():
+    ensemble = pl.convert(network(), EMP(5, draws=20, perturbation=0.5), pl.Point(), seed=1).eval()
+    drawn = [tuple(row) for row in ensemble.binding.kept.tolist()]
+    assert len(ensemble(X)) == len(set(drawn)) == len(ensemble.weights) < 20
+    prediction, each = ensemble.predict(X), ensemble(X, members=drawn)
+    assert_close(prediction.mean, each.mean(0))
+    running = torch.zeros_like(each[0])
+    for s, output in enumerate(each, 1):
+        running += (output - running) / s  # Algorithm 1, which prints s + 1
+    assert_close(running, each.mean(0))
+
+
+def test_rows_count_by_their_weights_in_the_loss_of_eval_mode():
+    ensemble = pl.convert(network(), EMP(5, draws=20, perturbation=0.5, decay=0.0), seed=1).eval()
+    drawn = [tuple(row) for row in ensemble.binding.kept.tolist()]
+    losses = pl.Categorical().losses(ensemble(X, members=drawn), Y)
+    assert_close(ensemble.loss(X, Y), losses.mean())
+
+
+@BOTH
+def test_regression_has_the_posterior_predictive_of_appendix_b(method):
+    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2)).double()
+    ensemble = pl.convert(model, method(3, draws=8, perturbation=0.5), pl.Gaussian(precision=0.1)).eval()
+    prediction, outputs, w = ensemble.predict(X), ensemble(X), ensemble.weights.double()
+    target = torch.randn(10, 2, generator=seeded(1), dtype=torch.float64)
+    mean = torch.einsum("m,mbt->bt", w, outputs)
+    assert_close(prediction.mean, mean)
+    assert_close(prediction.variance, torch.einsum("m,mbt->bt", w, outputs**2) - mean**2 + 10)
+    density = math.sqrt(0.1 / (2 * math.pi)) * (-0.05 * (target - outputs) ** 2).exp()
+    assert_close(prediction.log_prob(target), torch.einsum("m,mbt->bt", w, density).log())
+    assert prediction.log_prob(outputs.mean(0)).max() <= -2.0702 + 1e-4  # ½ log(τ/2π)
+
+
+@BOTH
+def test_fewer_draws_are_read_from_one_run(method):
+    ensemble = pl.convert(network(), method(3, draws=6, perturbation=0.5), seed=2).eval()
+    prediction = ensemble.predict(X)
+    for draws in (1, 3, 6):
+        nested = prediction.weighted(ensemble.nested_weights(draws))
+        if method is EMP:
+            rows = [tuple(row) for row in ensemble.binding.kept[:draws].tolist()]
+        else:
+            rows = list(range(draws))
+        expected = ensemble(X, members=rows).softmax(2).mean(0)
+        assert_close(nested.probabilities, expected)
+    assert_close(prediction.weighted(ensemble.nested_weights(6)).probabilities, prediction.probabilities)
+
+
+def test_what_precedes_the_first_patch_runs_once_for_all_draws():
+    case = case_named("residual_cnn")
+    x = case.inputs()
+    early = pl.convert(case.model(), ECMP(5, draws=100), example=x).eval().explain(x)
+    late = pl.convert(case.model(), ECMP(5, "output", draws=100), example=x).eval().explain(x)
+    assert early.shared == ("0",)
+    assert early.multiply_adds.ratio < 1.2  # the first norm is at the first layer: little is shared
+    assert late.multiply_adds.ratio > 50
+    assert late.layer_calls.alone == 100 * early.layer_calls.alone // 100
+
+
+def test_draws_of_emp_share_their_prefixes():
+    case = case_named("residual_cnn")
+    x = case.inputs()
+    ensemble = pl.convert(case.model(), EMP(5, draws=100, perturbation=0.5), example=x).eval()
+    explained = ensemble.explain(x)
+    assert explained.rows == len(ensemble.weights) <= 100
+    drawn = ensemble.binding.rows()
+    prefixes = [len({row[:depth] for row in drawn}) for depth in (1, 2, 3)]
+    assert [fork.runs for fork in explained.forks] == prefixes
+    rows = ensemble(x)
+    assert_close(rows[7], ensemble.member(7)(x))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"options": 0}, "options must be a whole number, at least 1"),
+        ({"where": ()}, "where must be of norm, input, output and name patterns, at least one"),
+        ({"where": (nn.Linear,)}, "where must be of norm"),
+        ({"perturbation": -0.1}, "perturbation must be a number, at least 0"),
+        ({"start": "cold"}, "start must be one of 'copy', 'fresh'"),
+        ({"objective": "l2"}, "objective must be one of 'decay', 'kl'"),
+        (
+            {"options": 2, "probabilities": (0.5, 0.6)},
+            "probabilities must be 2 numbers above 0 that sum to one",
+        ),
+        ({"options": 3, "probabilities": (0.5, 0.5)}, "probabilities must be 3 numbers"),
+        ({"divide": 1}, "divide must be True or False"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(settings, message):
+    for method in (EMP, ECMP):
+        with pytest.raises(SettingError, match=message):
+            method(**settings)
+
+
+def test_a_network_without_such_layers_is_refused():
+    with pytest.raises(ConversionError, match="must have a trained layer to patch, however: where='norm'"):
+        pl.convert(zoo.mlp(), EMP(where="norm"))
+    with pytest.raises(ConversionError, match="where must pick at least one layer"):
+        pl.convert(zoo.mlp(), EMP(where="head"))
+
+
+def test_tied_layers_with_different_settings_are_refused():
+    with pytest.raises(ConversionError, match=r"layers that hold 0\.weight must have the same settings"):
+        pl.convert(zoo.tied_embedding(), EMP(where=("0", "4")), overrides={"0": {"options": 2}})
+
+
+def test_settings_survive_a_file(tmp_path):
+    method = EMP(2, probabilities=(0.25, 0.75), where=("norm", "output"), draws=3)
+    ensemble = pl.convert(network(), method, seed=4).eval()
+    ensemble.save(tmp_path / "run")
+    loaded = pl.load(tmp_path / "run", network()).eval()
+    assert loaded.method == method
+    assert_close(loaded.weights, ensemble.weights, rtol=0, atol=0)
+    assert_close(loaded(X), ensemble(X), rtol=0, atol=0)

@@ -1,0 +1,48 @@
+"""Both ends of a network, in the order of its data flow."""
+
+import pytest
+import torch
+from torch import nn
+
+from pluribus.network import Network
+from pluribus.surgery import find_sites
+from pluribus.surgery.ends import find_ends
+from tests.cases import case_named
+
+
+def ends(model, example=None):
+    network = Network(model, example)
+    return tuple(site and site.name for site in find_ends(network, find_sites(network.module)))
+
+
+class Backwards(nn.Module):
+    """Its layers run in another order than they are named."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.norm, self.first = nn.Linear(5, 2), nn.BatchNorm1d(4), nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.last(self.first(self.norm(x)))
+
+
+def test_ends_follow_the_data_flow_and_are_no_norms():
+    assert ends(Backwards(), torch.zeros(3, 4)) == ("first", "last")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("root_layer", ("", "")), ("tied_embedding", ("0", "4")), ("mlp", ("0", "4"))]
+)
+def test_ends_of_awkward_networks(name, expected):
+    case = case_named(name)
+    assert ends(case.model(), case.inputs()) == expected
+
+
+def test_a_network_that_cannot_be_read_goes_by_its_names():
+    case = case_named("data_dependent")
+    names = [site.name for site in find_sites(case.model()) if site.parameters]
+    assert ends(case.model(), case.inputs()) == (names[0], names[-1])
+
+
+def test_norms_alone_have_no_ends():
+    assert ends(nn.Sequential(nn.LayerNorm(4))) == (None, None)
