@@ -17,18 +17,16 @@ from pluribus.errors import ConversionError, InputError
 from pluribus.execution.explain import Explanation, explain
 from pluribus.execution.freeze import freeze
 from pluribus.execution.frozen import Frozen, Rows
+from pluribus.execution.losses import Criterion, Losses
 from pluribus.execution.rank import Ranking, rank_members, read_work, with_targets
 from pluribus.execution.run import Runner, uncompiled
 from pluribus.execution.slices import cut_member, cut_members
 from pluribus.likelihood import Likelihood
-from pluribus.members import fork, join
 from pluribus.method import Built, Method
 from pluribus.network import Network
 from pluribus.network.inputs import Inputs, inputs_of_batch
 from pluribus.prediction import Prediction
 from pluribus.settings import flag, number, whole
-
-Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 class Ensemble(nn.Module):
@@ -122,10 +120,9 @@ class Ensemble(nn.Module):
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
-        mean = self._mean_loss(inputs, y, rows, criterion)
+        total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
         size = inputs.batch if samples is None else samples
-        penalty = self.method.penalty(self.binding, inputs.batch, size, progress)
-        return self.method.total(mean, len(rows)) + penalty
+        return total + self.method.penalty(self.binding, inputs.batch, size, progress)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""
@@ -343,41 +340,23 @@ class Ensemble(nn.Module):
             )
         return list(self.ranking[:budget])
 
-    def _mean_loss(
-        self, inputs: Inputs, y: Tensor, rows: Sequence[Any], criterion: Criterion | None
+    def _objective(
+        self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
     ) -> Tensor:
-        """The mean of the rows' losses by their weights, each row on the samples that it sees."""
-        parts = self.method.parts(inputs.batch, len(rows)) if self.training else None
+        """What the method makes of the rows' losses, each on the samples that it sees."""
+        parts = self.method.parts(inputs.batch, len(rows), progress) if self.training else None
         if parts is None:
-            found = self._losses(self._runner(self.binding, rows, inputs), y, criterion)
-            means = found.reshape(len(rows), -1).mean(1)
+            means = losses.of_batch(self._runner, self.binding, rows, inputs, y)
             # Rows of training are drawn for it and count alike.
-            return means.mean() if self.training else (means * self.weights.to(means)).sum()
-        seen = [(row, part.to(y.device)) for row, part in zip(rows, parts, strict=True) if len(part)]
-        outputs = self._runner.split(
-            self.binding, [row for row, _ in seen], [inputs.take(part) for _, part in seen]
-        )
-        if criterion is None and len({output.shape[1:] for output in outputs}) == 1:
-            order = torch.cat([part for _, part in seen])
-            return self._losses(fork(torch.cat(outputs), 1), y[order], None).mean()
-        losses = [
-            self._losses(fork(output, 1), y[part], criterion).mean() * (len(part) / inputs.batch)
-            for output, (_, part) in zip(outputs, seen, strict=True)
-        ]
-        return torch.stack(losses).sum()
-
-    def _losses(self, outputs: Tensor, y: Tensor, criterion: Criterion | None) -> Tensor:
-        """Losses of the rows, `[members, batch]`, or `[members]` for a criterion that averages."""
-        if criterion is None:
-            return self.likelihood.losses(outputs, y)
-        if not callable(criterion):
-            raise InputError(f"criterion must be a function of outputs and targets, however: {criterion!r}.")
-        losses = [criterion(output, y) for output in outputs]
-        for loss in losses:
-            if not isinstance(loss, Tensor) or loss.shape not in ((), (len(y),)):
-                came = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-                raise InputError(f"criterion must give a scalar or one value per sample, however: {came}.")
-        return join(losses)
+            shares = torch.full_like(means, 1 / len(rows)) if self.training else self.weights.to(means)
+        else:
+            parts = [part.to(y.device) for part in parts]
+            rows = [row for row, part in zip(rows, parts, strict=True) if len(part)]
+            parts = [part for part in parts if len(part)]
+            means = losses.of_parts(self._runner, self.binding, rows, inputs, y, parts)
+            sizes = means.new_tensor([len(part) for part in parts])
+            shares = sizes / sizes.sum()
+        return self.method.total(means, shares, self.binding, progress)
 
     def _batches(self, x: Any) -> Iterator[Inputs]:
         if isinstance(x, Tensor | tuple | Mapping) or not isinstance(x, Iterable):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from pluribus.data.task import Task
+from pluribus.data.task import Split, Task
 from pluribus.ensemble import Ensemble
 from pluribus.execution.cost import cost
 from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
@@ -46,7 +46,7 @@ def evaluate(
     start = time.perf_counter()
     prediction = _predict(ensemble, task, task.test.x)
     target = _in_units(task, task.test.y).to(prediction.members.device)
-    moved = task.shifted.items() if shifted else ()
+    moved = task.shifted.items() if shifted else ()  # with targets of their own, perhaps of fewer samples
     outcomes, ood = read_outcomes(prediction, target), {}
     for name, x in task.ood.items():
         out = _predict(ensemble, task, x)
@@ -63,7 +63,7 @@ def evaluate(
         seed=ensemble.seed,
         training={},
         metrics=evaluate_all(prediction, target),
-        shifted={f"{kind}/{n}": _some(_predict(ensemble, task, s.x), target) for (kind, n), s in moved},
+        shifted={f"{kind}/{n}": _scores(ensemble, task, split) for (kind, n), split in moved},
         ood=ood,
         posthoc=_posthoc(ensemble, task, prediction, target),
         cost=_costs(ensemble, task, single),
@@ -100,7 +100,9 @@ def _in_units(task: Task, y: Tensor) -> Tensor:
     return task.target_scaling.invert(y) if y.is_floating_point() else y
 
 
-def _some(prediction: Prediction, target: Tensor) -> dict[str, float]:
+def _scores(ensemble: Ensemble, task: Task, split: Split) -> dict[str, float]:
+    prediction = _predict(ensemble, task, split.x)
+    target = _in_units(task, split.y).to(prediction.members.device)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
     return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
 

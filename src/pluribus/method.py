@@ -73,13 +73,21 @@ class Method(Settings, ABC):
             return "no parameters"
         return "frozen" if site.frozen and not site.statistics else ""
 
-    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
         """Which samples of a training batch each row sees; None is all of them."""
         return None
 
-    def total(self, mean: Tensor, rows: int) -> Tensor:
-        """The training objective from the mean of the members' losses."""
-        return mean
+    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        """The training objective from the losses of the rows, before any penalty.
+
+        Args:
+            losses: The mean loss of each row on the samples that it saw, `[rows]`.
+            shares: How much each row counts, `[rows]`, summing to one: its part of the samples, or its
+                weight in eval mode.
+            binding: The tensors of all members.
+            progress: How much of training is done, in [0, 1].
+        """
+        return (losses * shares).sum()
 
     def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
         """What the training objective adds to the losses, such as a prior on the weights.

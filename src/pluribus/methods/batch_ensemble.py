@@ -164,7 +164,7 @@ class BatchEnsemble(Method):
         notes = tuple(f"gradients of {name} are dense" for name in changed)
         return Built(binding, rows, notes, no_decay=frozenset(factors))
 
-    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, rows)
 
 

@@ -176,7 +176,7 @@ class Patching(Method, ABC):
     def _patterns(self) -> tuple[str, ...]:
         return (self.where,) if isinstance(self.where, str) else self.where
 
-    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
         return split_batch(batch, rows) if self.divide else None
 
     def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:

@@ -262,7 +262,7 @@ class Masksembles(Method):
             flag(name, getattr(self, name))
         whole("align", self.align)
 
-    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, rows)
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:

@@ -128,11 +128,12 @@ class PackedEnsembles(Method):
     def streams(self) -> int:
         return self.members if self.shuffle_members else 1
 
-    def parts(self, batch: int, rows: int) -> list[Tensor] | None:
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
         return list(torch.arange(batch).tensor_split(rows)) if self.shuffle_members else None
 
-    def total(self, mean: Tensor, rows: int) -> Tensor:
-        return mean * rows if self.reduction == "sum" else mean
+    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        mean = super().total(losses, shares, binding, progress)
+        return mean * len(losses) if self.reduction == "sum" else mean
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         chosen = [choice for choice in choices if isinstance(choice.method, PackedEnsembles)]
