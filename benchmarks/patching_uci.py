@@ -68,7 +68,7 @@ class Blocks(nn.Module):
         self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.einsum("bsi,sio->bso", x, self.weight) + self.bias
+        return torch.baddbmm(self.bias.unsqueeze(1), x.transpose(0, 1), self.weight).transpose(0, 1)
 
 
 class Norms(nn.Module):
