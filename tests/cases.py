@@ -162,6 +162,12 @@ def case_named(name: str) -> Case:
     return {case.name: case for case in CASES}[name]
 
 
+def blocks(depth: int) -> nn.Sequential:
+    """A network of so many equal blocks between a first and a last layer, 6 numbers to 2."""
+    middle = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(depth)]
+    return nn.Sequential(nn.Linear(6, 8), *middle, nn.Linear(8, 2))
+
+
 CASES = [
     Case("mlp", mlp, normal(6)),
     Case("batch_norm_mlp", batch_norm_mlp, normal(6)),

@@ -17,7 +17,7 @@ ORDER = [
     {"members", "settings", "network", "binding", "mixture", "family", "surgery", "dropout", "conversion"}
     | {"prediction", "likelihood", "checkpoint"},
     {"metrics", "posthoc", "data", "backbones", "outcomes", "record"},
-    {"method"},
+    {"method", "exits"},
     {"methods"},
     {"execution", "ensemble", "convert", "loading", "export"},
     {"training", "evaluation"},

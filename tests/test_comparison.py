@@ -42,6 +42,8 @@ def test_every_method_and_seed_has_a_complete_record(task, tmp_path):
         assert {"parameters_ratio", "multiply_adds_ratio", "latency_ratio"} <= one.cost.keys()
         assert {"temperature", "conformal_coverage"} <= one.posthoc.keys()
         assert all("auroc_entropy" in section for section in one.ood.values())
+        assert one.history["epoch"] == [1, 2]
+        assert one.history["loss"][0] > 0
     deep = next(r for r in records if r.method["kind"] == "deep_ensembles")
     assert deep.cost["multiply_adds_ratio"] == deep.cost["parameters_ratio"] == 2
 

@@ -34,6 +34,14 @@ def test_numbers_that_are_not_finite_are_null_and_come_back_as_nan(tmp_path):
     assert math.isnan(found.shifted["fog/1"]["nll"])
 
 
+def test_the_history_of_training_comes_back(tmp_path):
+    append(tmp_path, one(history={"epoch": [1, 2], "loss": [0.5, math.inf]}))
+    (found,) = read([tmp_path])
+    assert found.history["epoch"] == [1, 2]
+    assert found.history["loss"][0] == 0.5
+    assert math.isnan(found.history["loss"][1])
+
+
 def test_a_torn_line_is_left_out_and_does_not_spoil_the_next(tmp_path):
     append(tmp_path, one("a"))
     with (tmp_path / FILE).open("a") as file:

@@ -57,9 +57,11 @@ class Binding(nn.Module):
 
     Attributes:
         planned: Whether rows share so much that reading the data flow pays with the first run.
+        at_once: Whether one run of the code, which is then `Tapped`, gives all rows.
     """
 
     planned: ClassVar[bool] = False
+    at_once: ClassVar[bool] = False
 
     def __init__(self, network: Network, own: Mapping[str, Tensor], members: int) -> None:
         super().__init__()
@@ -186,6 +188,23 @@ class Binding(nn.Module):
     def surrounding(self, row: Any) -> Surrounding | None:
         """What surrounds a run of this row, besides its tensors; `stage` makes tensors of that."""
         return None
+
+    @property
+    def kind(self) -> str:
+        """Which case of its method this is; empty where there is one alone."""
+        return ""
+
+    def readings(self) -> dict[str, float]:
+        """What has been learnt besides weights, by name, for the record of training."""
+        return {}
+
+    def alone(self, module: nn.Module, row: Any) -> nn.Module:
+        """What of a network with this row's tensors is the row alone; may change it."""
+        return module
+
+    def prune(self, module: nn.Module) -> "tuple[nn.Module, Binding]":
+        """The network and its tensors without what no row of eval mode needs; may change `module`."""
+        return module, self
 
 
 class SeededBinding(Binding):

@@ -136,7 +136,7 @@ def _measure(job: Job) -> Record:
         network = job.build()
     options = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2], "seed": job.seed}
     ensemble = convert(network, job.method, **options)  # type: ignore[arg-type]
-    train(ensemble, job.task, job.training, out=job.folder, show=False)
+    rows = train(ensemble, job.task, job.training, out=job.folder, show=False)
     ensemble.save(job.folder / "ensemble")
     seconds = {"training": time.perf_counter() - start}
     single = convert(network, Single(), **options).to(ensemble.device)  # type: ignore[arg-type]
@@ -147,6 +147,7 @@ def _measure(job: Job) -> Record:
         network=job.network,
         training=job.training.to_dict(),
         seconds=seconds | measured.seconds,
+        history={name: [row[name] for row in rows] for name in rows[0]},
     )
 
 

@@ -14,19 +14,21 @@ from torch import Tensor, nn
 from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
 from pluribus.errors import ConversionError, InputError
+from pluribus.execution.anytime import predict_anytime
 from pluribus.execution.explain import Explanation, explain
 from pluribus.execution.freeze import freeze
 from pluribus.execution.frozen import Frozen, Rows
 from pluribus.execution.losses import Criterion, Losses
-from pluribus.execution.rank import Ranking, rank_members, read_work, with_targets
-from pluribus.execution.run import Runner, uncompiled
+from pluribus.execution.rank import Ranking, best_rows, rank_members, read_work, with_targets
+from pluribus.execution.run import Runner
 from pluribus.execution.slices import cut_member, cut_members
+from pluribus.execution.uncompiled import uncompiled
 from pluribus.likelihood import Likelihood
 from pluribus.method import Built, Method
 from pluribus.network import Network
 from pluribus.network.inputs import Inputs, inputs_of_batch
 from pluribus.prediction import Prediction
-from pluribus.settings import flag, number, whole
+from pluribus.settings import flag, number, share, whole
 
 
 class Ensemble(nn.Module):
@@ -64,7 +66,9 @@ class Ensemble(nn.Module):
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
         self._example = network.given
-        self._runner = Runner(network.module, network.output)
+        self._output = network.output
+        # A network that gives all rows at once has picked the prediction itself.
+        self._runner = Runner(network.module, None if self.binding.at_once else network.output)
         self.training = self.binding.training = self._runner.module.training
 
     def train(self, mode: bool = True) -> Self:
@@ -137,7 +141,13 @@ class Ensemble(nn.Module):
         return [group for group in groups if group["params"]]
 
     def predict(
-        self, x: Any, *, chunk: int | None = None, budget: int | None = None, memory: int | None = None
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        budget: int | None = None,
+        memory: int | None = None,
+        exit_when: float | None = None,
     ) -> Prediction:
         """What the ensemble says, in eval mode and without gradients.
 
@@ -148,17 +158,22 @@ class Ensemble(nn.Module):
             budget: Only so many members, the best ones of the last `rank`.
             memory: The most bytes of activations that may be alive at once; less than what the rows need
                 one by one is refused with what is needed.
+            exit_when: Of networks with exits, the probability of a class, from 0 to 1, at which a
+                sample leaves: what follows is not run for it. `prediction.spent` are its multiply-adds.
         """
         for name, value in (("chunk", chunk), ("memory", memory)):
             if value is not None:
                 whole(name, value)
-        chosen = self._best(budget)
+        if exit_when is not None:
+            share("exit_when", exit_when)
+        chosen = best_rows(self.ranking, budget)
         weights = self.weights if chosen is None else self.weights[chosen] / self.weights[chosen].sum()
         with _evaluating(self), torch.no_grad():
+            rows, parts = self._rows(chosen), (self._runner, self.binding, self.likelihood)
             predictions = [
-                self.likelihood.prediction(
-                    self._runner(self.binding, self._rows(chosen), inputs, memory), weights
-                )
+                self.likelihood.prediction(self._runner(self.binding, rows, inputs, memory), weights)
+                if exit_when is None
+                else predict_anytime(*parts, rows, weights, inputs, exit_when)
                 for batch in self._batches(x)
                 for inputs in batch.chunks(chunk)
             ]
@@ -241,6 +256,11 @@ class Ensemble(nn.Module):
         return self.binding.sites
 
     @property
+    def kind(self) -> str:
+        """The name of the method, or of the case of it that the settings make."""
+        return self.binding.kind or self.method.kind()
+
+    @property
     def weights(self) -> Tensor:
         """How much each row of eval mode counts, `[members]`; sums to one."""
         return self.binding.weights().to(self.device)
@@ -290,7 +310,7 @@ class Ensemble(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
-        output = self._runner.output
+        output = self._output
         settings = {
             "network": self.network,
             "method": self.method.to_dict(),
@@ -326,19 +346,6 @@ class Ensemble(nn.Module):
         if not isinstance(members, Sequence) or not members:
             raise InputError(f"members must be a list of at least one row, however: {members!r}.")
         return self.binding.pick(members)
-
-    def _best(self, budget: int | None) -> list[int] | None:
-        """The best rows of the last ranking; None is all rows."""
-        if budget is None:
-            return None
-        whole("budget", budget)
-        if self.ranking is None:
-            raise InputError("budget= needs ranked members, however: none are. Call rank((x, y)) first.")
-        if budget > len(self.ranking):
-            raise InputError(
-                f"budget must be at most {len(self.ranking)}, the number of members, however: {budget}."
-            )
-        return list(self.ranking[:budget])
 
     def _objective(
         self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float

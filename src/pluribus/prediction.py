@@ -9,7 +9,7 @@ prediction. Summaries are `[batch, ...]`, in at least float32, and computed when
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -56,11 +56,13 @@ class Prediction(ABC):
 
     `members` are the network's raw outputs, `[members, batch, ...]`; `weights`, `[members]`, are at
     least 0 and sum to one. The length is the batch; `prediction[index]` holds some of its samples,
-    a single one still as a batch.
+    a single one still as a batch. `spent`, `[batch]`, are the multiply-adds that each sample took, where
+    samples leave the network early; else None.
     """
 
     members: Tensor
     weights: Tensor
+    spent: Tensor | None = field(default=None, kw_only=True)
     summaries: ClassVar[tuple[str, ...]]
 
     def __len__(self) -> int:
@@ -69,7 +71,8 @@ class Prediction(ABC):
     def __getitem__(self, index: int | slice | Tensor) -> Self:
         if not isinstance(index, slice):
             index = torch.as_tensor(index, device=self.members.device).reshape(-1)
-        return replace(self, **{name: values[:, index] for name, values in self._batched().items()})
+        spent = None if self.spent is None else self.spent[index]
+        return replace(self, spent=spent, **{n: values[:, index] for n, values in self._batched().items()})
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Self]) -> Self:
@@ -81,7 +84,9 @@ class Prediction(ABC):
                 f"{' and '.join(sorted(kinds)) or 'none'}. Join what one ensemble predicted."
             )
         batched = [one._batched() for one in predictions]
-        return replace(predictions[0], **{n: torch.cat([one[n] for one in batched], 1) for n in batched[0]})
+        spent = [one.spent for one in predictions if one.spent is not None]
+        joined = {name: torch.cat([one[name] for one in batched], 1) for name in batched[0]}
+        return replace(predictions[0], spent=torch.cat(spent) if spent else None, **joined)
 
     def weighted(self, weights: Tensor) -> Self:
         """The same members with other weights, `[members]`, which are divided by their sum; members without
@@ -98,8 +103,12 @@ class Prediction(ABC):
 
     def to(self, where: torch.device | torch.dtype | str) -> Self:
         """Move to a device or a dtype; summaries stay in at least float32."""
-        moved = {field.name: getattr(self, field.name).to(where) for field in fields(self)}
-        return replace(self, **{n: v if n == "members" else precise(v) for n, v in moved.items()})
+        spent = self.spent
+        if spent is not None and not isinstance(where, torch.dtype):
+            spent = spent.to(where)
+        moved = {name: v.to(where) for name, v in (self._batched() | {"weights": self.weights}).items()}
+        kept = {name: v if name == "members" else precise(v) for name, v in moved.items()}
+        return replace(self, spent=spent, **kept)
 
     def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
         """All summaries by name, each `[batch, ...]`."""
@@ -117,7 +126,8 @@ class Prediction(ABC):
         return columns
 
     def _batched(self) -> dict[str, Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "weights"}
+        names = (one.name for one in fields(self) if one.name not in ("weights", "spent"))
+        return {name: getattr(self, name) for name in names}
 
     def _average(self, values: Tensor) -> Tensor:
         # Not a matrix product: autocast and TF32 would round it to three digits.

@@ -34,6 +34,7 @@ class Record:
         cost: Parameters, multiply-adds of one sample, bytes, and time relative to the single network.
         versions: Of what computed it.
         seconds: How long training and measuring took.
+        history: How training went: by column of its log, a number for each epoch.
         error: Why the run failed; empty where it did not.
         outcomes: What it said of each test sample, in a file of its own; None where that was not read.
     """
@@ -51,6 +52,7 @@ class Record:
     cost: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    history: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
 
@@ -132,18 +134,21 @@ def _outcomes_file(folder: Path, record: Record) -> Path:
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _unfinite(value: dict[str, Any]) -> dict[str, Any]:
-    for section in ("metrics", "shifted", "ood", "posthoc", "cost", "seconds"):
+    for section in ("metrics", "shifted", "ood", "posthoc", "cost", "seconds", "history"):
         value[section] = _numbers(value.get(section, {}))
     return value
 
 
-def _numbers(section: dict[str, Any]) -> dict[str, Any]:
-    """A section, or sections by name, with NaN where there is no number."""
-    return {
-        name: _numbers(value) if isinstance(value, dict) else math.nan if value is None else value
-        for name, value in section.items()
-    }
+def _numbers(value: Any) -> Any:
+    """A section, sections by name, or a list, with NaN where there is no number."""
+    if isinstance(value, dict):
+        return {name: _numbers(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_numbers(entry) for entry in value]
+    return math.nan if value is None else value

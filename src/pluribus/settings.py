@@ -123,6 +123,12 @@ def positive(name: str, value: object) -> None:
         raise refuse(name, "a number above 0", value)
 
 
+def share(name: str, value: object) -> None:
+    """Checks for a number in [0, 1]."""
+    if type(value) not in (int, float) or not 0 <= value <= 1:  # type: ignore[operator]
+        raise refuse(name, "a number from 0 to 1", value)
+
+
 def one_of(name: str, value: object, choices: Iterable[object]) -> None:
     """Checks for one of the choices."""
     choices = list(choices)

@@ -13,7 +13,7 @@ EMBEDDED = ["digits", "diabetes", "two_moons", "two_sinusoids", "sign_network"]
 
 
 def test_all_tasks_have_names():
-    families = ["mnist", "fashion_mnist", "kmnist", "cifar10", "cifar100"]
+    families = ["mnist", "fashion_mnist", "kmnist", "cifar10", "cifar100", "tiny_imagenet"]
     medical = ["pneumonia_mnist", "breast_mnist", "blood_mnist", "retina_mnist"]
     tables = ["boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine_red", "yacht"]
     assert list(TASKS) == [*EMBEDDED, *families, *medical, *tables, "csv", "npz", "folder"]

@@ -42,6 +42,22 @@ def test_the_published_files_make_a_task(tmp_path):
     assert task.missing["kmnist"].startswith(f"Kuzushiji-MNIST (test) must lie in {tmp_path} as kmnist/t10k-")
 
 
+def test_a_border_is_black_in_all_parts_and_sets(tmp_path):
+    write_mnist(tmp_path, "mnist")
+    write_mnist(tmp_path, "fashion_mnist")
+    task, plain = (image_set("mnist", tmp_path, border=border) for border in (2, 0))
+    for framed, bare in (
+        (task.test.x, plain.test.x),
+        (task.ood["fashion_mnist"], plain.ood["fashion_mnist"]),
+    ):
+        raw, inner = task.scaling.invert(framed), plain.scaling.invert(bare)
+        assert_close(raw[:, :, 2:30, 2:30], inner)
+        assert_close(raw.sum((1, 2, 3)), inner.sum((1, 2, 3)))
+    assert task.input_shape == task.shifted["fog", 1].x.shape[1:] == (1, 32, 32)
+    with pytest.raises(SettingError, match=r"border must be .* at least 0, however: border=-1"):
+        image_set("mnist", tmp_path, border=-1)
+
+
 def test_the_binary_form_of_cifar_makes_a_task(tmp_path):
     (tmp_path / "cifar-100-binary").mkdir()
     for name in ("train", "test"):

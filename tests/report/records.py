@@ -62,6 +62,20 @@ def numbers(kind="single", seed=0, noise=1.0, samples=200, task=HOUSES, **change
     return _record(kind, seed, task, "mlp", values)
 
 
+def sae(inputs, exits, seed=0, depth=3, epochs=4, **changes):
+    """A run that comes to prefer the deepest of its exits, the later inputs the less."""
+    history = {"epoch": list(range(1, epochs + 1))}
+    for i in range(1, inputs + 1):
+        for d in range(1, depth + 1):
+            share = [(e / epochs) / (i + 1) for e in range(epochs)]
+            rest = [(1 - one) / depth for one in share]
+            deepest = [one + other for one, other in zip(share, rest, strict=True)]
+            history[f"preference_{i}_{d}"] = deepest if d == depth else rest
+    run = classes("sae", seed, 1 + exits / inputs, images=False, **{"history": history, **changes})
+    run.method.update(inputs=inputs, exits=exits)
+    return run
+
+
 def failed(kind="mimo", seed=0, task=DIGITS, error="ValueError: no <such> layer"):
     return _record(kind, seed, task, "cnn", {"error": error})
 

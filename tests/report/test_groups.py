@@ -1,7 +1,8 @@
 """Groups: one network on one task each, configurations with names of their own."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from pluribus import methods
 from pluribus.report.groups import group_records, label
 from tests.report.records import classes, failed, numbers, only_group
 
@@ -37,6 +38,18 @@ def test_labels_show_the_settings_that_are_not_the_usual_ones():
     assert label({"kind": "deep_ensembles", "version": 1, "members": 5}) == "deep_ensembles(members=5)"
     assert label({"kind": "deep_ensembles", "version": 1, "members": 4}) == "deep_ensembles"
     assert label({"kind": "not_known_here", "version": 1, "depth": 3}) == "not_known_here(depth=3)"
+
+
+def test_a_pair_is_the_usual_one_as_a_list_too(monkeypatch):
+    @dataclass(frozen=True)
+    class Spanned:
+        span: tuple[float, float] = (1.0, 0.5)
+
+    monkeypatch.setattr(methods, "Spanned", Spanned, raising=False)
+    monkeypatch.setattr(methods, "__all__", [*methods.__all__, "Spanned"])
+    assert label({"kind": "spanned", "span": [1.0, 0.5]}) == label({"kind": "spanned", "span": (1.0, 0.5)})
+    assert label({"kind": "spanned", "span": [1.0, 0.5]}) == "spanned"
+    assert label({"kind": "spanned", "span": [1.0, 0.1]}) == "spanned(span=[1.0, 0.1])"
 
 
 def test_the_yardstick_is_the_single_network():

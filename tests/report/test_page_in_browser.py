@@ -6,7 +6,7 @@ import pytest
 
 from pluribus.report.groups import group_records
 from pluribus.report.page import write_figures, write_page
-from tests.report.records import classes, failed, numbers
+from tests.report.records import classes, failed, numbers, sae
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
@@ -169,6 +169,23 @@ def test_the_numbers_of_a_figure_can_be_read(opened):
     card.locator("summary").click()
     card.locator("details table tbody tr").first.wait_for()
     assert card.locator("details table tbody tr").count() == 20 * len(KINDS)
+
+
+def test_inputs_and_exits_are_drawn_walked_over_and_told(opened, tmp_path):
+    page = opened(where=write_page(tmp_path, group_records([sae(1, 1), sae(2, 1), sae(2, 3)])).as_uri())
+    page.wait_for_selector("#grid-0 .hm image", state="attached")
+    page.wait_for_selector("#preference-0 .trace", state="attached")  # a level line has no height
+    page.locator("#grid-0").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "document.querySelector('#grid-0 .hoverlayer').textContent.startsWith('N = 2, K = 3')"
+    )
+    for card, rows in (("How many inputs", 3), ("Which depths", 2 + 3 * 4)):
+        found = page.locator("#group-0 .card", has_text=card).first
+        found.locator("summary").click()
+        found.locator("details table tbody tr").first.wait_for()
+        assert found.locator("details table tbody tr").count() == rows
 
 
 def test_ten_methods_are_drawn(opened, tmp_path):

@@ -17,6 +17,7 @@ from pluribus.data.shifted import SEVERITIES, Shifted
 from pluribus.data.splits import Sizes
 from pluribus.data.tabular import UCI, diabetes, uci
 from pluribus.data.task import Split, Task
+from pluribus.data.tiny_imagenet import tiny_imagenet
 from pluribus.data.toy import sign_network, two_moons, two_sinusoids
 from pluribus.errors import SettingError
 from pluribus.settings import nearest
@@ -28,6 +29,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "two_sinusoids": two_sinusoids,
     "sign_network": sign_network,
     **{name: partial(image_set, name) for name in OOD},
+    "tiny_imagenet": tiny_imagenet,
     **{f"{name}_mnist": partial(medmnist, name) for name in MEDICAL_CLASSES},
     **{name: partial(uci, name) for name in UCI},
     "csv": csv_file,
@@ -89,6 +91,7 @@ __all__ = [
     "medmnist",
     "npz_file",
     "sign_network",
+    "tiny_imagenet",
     "two_moons",
     "two_sinusoids",
     "uci",

@@ -37,6 +37,7 @@ def image_set(
     name: str,
     data_dir: str | Path | None = None,
     ood: Sequence[str] | None = None,
+    border: int = 0,
     **sizes: Unpack[Sizes],
 ) -> Task:
     """A published set to classify, with its own test part.
@@ -46,21 +47,28 @@ def image_set(
         data_dir: The data folder; by default what PLURIBUS_DATA names.
         ood: Sets that must be there as out-of-distribution sets: those above, `svhn` or `tiny_imagenet`. By
             default the usual ones as far as they are there; `missing` of the task names the others.
+        border: Black pixels added on each side; 2 make 32 × 32 of 28 × 28.
         **sizes: How much of each part to keep.
     """
     one_of("name", name, OOD)
+    whole("border", border, 0)
     folder = data_folder(data_dir)
     others, missing = other_sets(folder, OOD[name] if ood is None else ood, required=ood is not None)
     return assemble(
         name,
-        (TRAIN[name].read(folder), None, TEST[name].read(folder)),
+        (framed(TRAIN[name].read(folder), border), None, framed(TEST[name].read(folder), border)),
         sizes,
         likelihood=Categorical(),
         classes=100 if name == "cifar100" else 10,
         class_names=NAMES.get(name, ()),
-        ood=others,
+        ood={other: pad(x, (border,) * 4) for other, x in others.items()},
         missing=missing,
     )
+
+
+def framed(split: Split, border: int) -> Split:
+    """Images with so many black pixels more on each side."""
+    return Split(pad(split.x, (border,) * 4), split.y)
 
 
 def other_sets(
@@ -95,9 +103,9 @@ def medmnist(name: str, data_dir: str | Path | None = None, border: int = 2, **s
     def read(path: Path) -> dict[str, Split]:
         with npz_archive(path) as archive:
             parts = {
-                part: Split(
-                    pad(channels_first(archive[f"{part}_images"]), (border,) * 4),
-                    labels(archive[f"{part}_labels"]),
+                part: framed(
+                    Split(channels_first(archive[f"{part}_images"]), labels(archive[f"{part}_labels"])),
+                    border,
                 )
                 for part in ("train", "val", "test")
             }

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import BinaryIO, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pluribus.data.assembly import assemble
-from pluribus.data.image_files import channels_first
+from pluribus.data.image_files import Array, channels_first
 from pluribus.data.sources import optional, reading
 from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
@@ -20,14 +20,20 @@ from pluribus.settings import nearest, whole
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 
+def picture(file: Path | BinaryIO, size: int, grey: bool = False) -> Array:
+    """One picture as bytes `[size, size, 3]`, or `[size, size]` if grey; the aspect is not kept."""
+    pillow = optional("PIL.Image", "pillow")
+    with pillow.open(file) as opened:
+        mode = opened.convert("L" if grey else "RGB")
+        return np.asarray(mode.resize((size, size), pillow.Resampling.BOX))
+
+
 def pictures(paths: Sequence[Path], size: int, grey: bool = False) -> Tensor:
     """Pictures as bytes `[count, 3 or 1, size, size]`, reduced by averaging; the aspect is not kept."""
-    pillow = optional("PIL.Image", "pillow")
     found = np.empty((len(paths), size, size) + (() if grey else (3,)), np.uint8)
     for i, path in enumerate(paths):
-        with reading(path), pillow.open(path) as picture:
-            mode = picture.convert("L" if grey else "RGB")
-            found[i] = np.asarray(mode.resize((size, size), pillow.Resampling.BOX))
+        with reading(path):
+            found[i] = picture(path, size, grey)
     return channels_first(found)
 
 

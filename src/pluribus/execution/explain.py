@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from pluribus.binding import Binding
+from pluribus.execution.cost import Meter
 from pluribus.execution.plan import ExecutionPlan
 from pluribus.execution.planner import Planned
 from pluribus.execution.run import Runner
@@ -78,7 +80,7 @@ class Explanation:
             ("multiply-adds", self.multiply_adds),
             ("peak activations, bytes", self.peak_bytes),
         ]
-        if self.layer_calls:
+        if self.multiply_adds:
             lines.append(f"{'':<26}{'planned':>18}{'without sharing':>18}{'ratio':>9}")
         for name, saving in numbers:
             if saving:
@@ -110,6 +112,8 @@ def explain(
         inputs: One batch.
         memory: The most bytes of activations that may be alive at once.
     """
+    if binding.at_once:
+        return _explain_at_once(runner, binding, rows, inputs)
     planned = runner.planner(binding, rows, inputs, memory)
     prior = None
     if binding.prior is not None:
@@ -133,6 +137,19 @@ def explain(
         Saving(planned.peak(inputs) if plan.shares else alone, alone),
         prior,
     )
+
+
+def _explain_at_once(runner: Runner, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Explanation:
+    """Of rows that one run gives: it is counted with all of them, and with each alone, for one sample."""
+    one = inputs.take(slice(0, 1))
+
+    def work(some: Sequence[Any]) -> int:
+        with torch.no_grad(), Meter() as meter:
+            runner(binding, some, one)
+        return int(inputs.batch * meter.multiply_adds)
+
+    saving = Saving(work(rows), sum(work([row]) for row in rows))
+    return Explanation(len(rows), together=len(rows), multiply_adds=saving)
 
 
 def _name(node: Node, planned: Planned) -> str:

@@ -46,6 +46,10 @@ def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Ru
         binding: The tensors; copied.
         example: One input, to read the data flow with; made from the network where it is None.
     """
+    if binding.at_once:
+        whole = materialise(runner.module, next(iter(binding.bind(binding.pick([0]))))).eval()
+        module, binding = binding.prune(whole)
+        runner = Runner(module, runner.output)
     binding, row = binding.freeze(), binding.pick([0])[0]
     member = materialise(runner.module, next(iter(binding.bind([row]))))
     narrow = _is_narrow(member)

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from pluribus.binding import Binding
 from pluribus.execution.explain import Explanation, explain
-from pluribus.execution.run import Runner, uncompiled
+from pluribus.execution.run import Runner
 from pluribus.execution.slices import Slices
+from pluribus.execution.uncompiled import uncompiled
 from pluribus.network.inputs import Inputs
 
 

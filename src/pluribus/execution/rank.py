@@ -24,6 +24,7 @@ from pluribus.execution.criteria import Criterion, criterion, is_higher_better
 from pluribus.execution.run import Runner
 from pluribus.network.inputs import Inputs, inputs_of_batch
 from pluribus.prediction import Prediction
+from pluribus.settings import whole
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,18 @@ class Ranking(Sequence[int]):
     def __getitem__(self, place: slice) -> tuple[int, ...]: ...
     def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
         return self.order[place]
+
+
+def best_rows(ranking: Ranking | None, budget: int | None) -> list[int] | None:
+    """The best rows of a ranking, as many as the budget; None is all rows."""
+    if budget is None:
+        return None
+    whole("budget", budget)
+    if ranking is None:
+        raise InputError("budget= needs ranked members, however: none are. Call rank((x, y)) first.")
+    if budget > len(ranking):
+        raise InputError(f"budget must be at most {len(ranking)}, the number of members, however: {budget}.")
+    return list(ranking[:budget])
 
 
 class Work:
@@ -139,6 +152,8 @@ def per_work(gain: Tensor, added: Tensor) -> Tensor:
 
 def read_work(runner: Runner, binding: Binding, inputs: Inputs) -> Work:
     """The work of all rows of eval mode, by one pass of the first."""
+    if binding.at_once:
+        raise InputError("per_multiply_add is for rows that run apart, however: one run gives all of these.")
     rows = binding.pick(range(binding.members))
     with torch.no_grad():
         member = materialise(runner.module, next(iter(binding.bind(rows[:1])))).eval()

@@ -1,11 +1,10 @@
 """Running rows: one after the other, or all at once where that is faster, with the same results."""
 
-import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,11 @@ from pluribus.members import fork, join
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output, select_output
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Run = Callable[[Any, Inputs], Tensor]
+"""How a filled module runs, where it is not simply called."""
+
+Watch = Callable[[int, Tensor], Tensor | None]
+"""Of a depth and what its exit says, which samples go on; None is all."""
 
 CAUGHT = (
     RuntimeError,
@@ -38,19 +40,6 @@ STACKED_ROWS = 8
 """Rows from which small networks are stacked: 4 gained nothing, 20 did, in between was not measured."""
 STACKED_WORK = 1e8
 """Multiply-adds of one row up to which they are; around 3e7 it is a draw (benchmarks/stacking.py)."""
-
-
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Keeps `torch.compile` out: it cannot follow tensors that are exchanged in a module's registers."""
-
-    @functools.wraps(function)
-    def entry(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.compiler.is_compiling():
-            # Disabled here and not above, because torch.compiler takes a second to import.
-            return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return, no-untyped-call]
-        return function(*args, **kwargs)
-
-    return entry
 
 
 class Runner:
@@ -106,6 +95,10 @@ class Runner:
             inputs: One batch.
             memory: The most bytes of activations that may be alive at once.
         """
+        if binding.at_once:
+            if memory is not None:
+                raise InputError("memory can be bounded by a plan alone, however: one run gives all rows.")
+            return self._at_once(binding, rows, [inputs])
         planned = self._plan(binding, rows, inputs, memory)
         if planned is None:
             outputs = self._outputs(binding, rows, inputs)
@@ -119,7 +112,10 @@ class Runner:
         return outputs + binding.prior_scale * prior
 
     def split(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor]:
-        """The predictions of each row on a batch of its own."""
+        """The predictions of each row on a batch of its own, or of rows at once on those of their slots."""
+        if binding.at_once:
+            slots = {slot: one for (slot, _), one in zip(rows, inputs, strict=True)}
+            return list(self._at_once(binding, rows, [slots[slot] for slot in sorted(slots)]))
         shapes = {one.args[0].shape for one in inputs if self._chains(one)}
         if len(shapes) == 1 and self._stacks(binding, rows, inputs[0].batch):
             own, shared = binding.own_tensors(), binding.shared_tensors()
@@ -128,12 +124,17 @@ class Runner:
         mixed = self._mixed(binding, rows, inputs)
         return self._looped(binding, rows, inputs) if mixed is None else mixed
 
+    def watch(self, binding: Binding, rows: Sequence[Any], inputs: Inputs, watch: Watch) -> None:
+        """Runs rows at once, telling `watch` what each exit says as soon as it is reached."""
+        self._at_once(binding, rows, [inputs], watch)
+
     def member(self, binding: Binding, position: int) -> nn.Module:
         """One row of eval mode as a plain module."""
         row = binding.pick([position])[0]
         with torch.no_grad():
             network = materialise(self.module, next(iter(binding.bind([row])))).eval()
         network.register_forward_hook(Select(self.output))
+        network = binding.alone(network, row)
         surrounding = binding.surrounding(row)
         prior = binding.prior and self.prior_runner.member(binding.prior, position)
         if surrounding is None and prior is None:
@@ -197,6 +198,18 @@ class Runner:
                 return outputs
         return join(self._looped(binding, rows, [inputs] * len(rows)))
 
+    def _at_once(
+        self, binding: Binding, rows: Sequence[Any], parts: Sequence[Inputs], watch: Watch | None = None
+    ) -> Tensor:
+        """All rows in one run, of one batch or of one for each slot."""
+
+        def run(module: Any, given: Inputs) -> Tensor:
+            outputs: Tensor = module.run([given, *parts[1:]], rows, watch)
+            return outputs if watch is None else outputs.new_empty(given.batch, 1)  # it has seen all
+
+        (tensors,) = binding.bind(rows[:1])
+        return self._row(tensors, parts[0], run=run).transpose(0, 1)
+
     def _mixed(self, binding: Binding, rows: Sequence[Any], inputs: Sequence[Inputs]) -> list[Tensor] | None:
         """All rows in one run over all of their samples, whose statistics are those of all of them."""
         sizes = [one.batch for one in inputs]
@@ -216,13 +229,17 @@ class Runner:
         return outputs
 
     def _row(
-        self, tensors: Mapping[str, Tensor], inputs: Inputs, surrounding: Surrounding | None = None
+        self,
+        tensors: Mapping[str, Tensor],
+        inputs: Inputs,
+        surrounding: Surrounding | None = None,
+        run: Run | None = None,
     ) -> Tensor:
         """One run of the user's code with these tensors."""
         skeleton, token = self._free_skeleton()
         module = skeleton.fill(tensors)
         with surrounding(module, inputs.batch) if surrounding else nullcontext():
-            output = self._call(module, inputs)
+            output = self._call(module, inputs, run)
         if surrounding and _is_run_again(output):
             raise InputError(
                 "a kept random row cannot be run again during backward, however: the network uses "
@@ -272,13 +289,13 @@ class Runner:
     def _mode(self) -> tuple[bool, bool]:
         return self.module.training, torch.is_grad_enabled()
 
-    def _call(self, module: nn.Module, inputs: Inputs) -> Tensor:
+    def _call(self, module: nn.Module, inputs: Inputs, run: Run | None = None) -> Tensor:
         """One run; code that writes into its inputs gets copies of them, so that all rows see the same."""
         watched = not torch.is_inference_mode_enabled()  # there tensors do not count what is written
         given = inputs.copy() if not watched or self._writes_inputs.get(self._mode, True) else inputs
         before = given.versions() if watched else []
         try:
-            returned = module(*given.args, **given.keywords)
+            returned = run(module, given) if run else module(*given.args, **given.keywords)
         except (PluribusError, torch.OutOfMemoryError):
             raise
         except CAUGHT as error:

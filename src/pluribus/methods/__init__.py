@@ -4,20 +4,28 @@ from pluribus.methods.batch_ensemble import BatchEnsemble
 from pluribus.methods.deep_ensembles import DeepEnsembles
 from pluribus.methods.deep_sub_ensembles import DeepSubEnsembles
 from pluribus.methods.drop_connect import DropConnect
+from pluribus.methods.early_exit import EarlyExit
 from pluribus.methods.ensemble_model_patching import ECMP, EMP
 from pluribus.methods.layer_ensembles import LayerEnsembles
 from pluribus.methods.masksembles import Masksembles
 from pluribus.methods.mc_dropout import MCDropout
+from pluribus.methods.mimmo import MIMMO
+from pluribus.methods.mimo import MIMO
 from pluribus.methods.packed_ensembles import PackedEnsembles
 from pluribus.methods.single import Single
+from pluribus.methods.single_architecture_ensemble import SAE
 
 __all__ = [
     "ECMP",
     "EMP",
+    "MIMMO",
+    "MIMO",
+    "SAE",
     "BatchEnsemble",
     "DeepEnsembles",
     "DeepSubEnsembles",
     "DropConnect",
+    "EarlyExit",
     "LayerEnsembles",
     "MCDropout",
     "Masksembles",

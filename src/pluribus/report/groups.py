@@ -85,10 +85,15 @@ def group_records(records: Sequence[Record]) -> list[Group]:
 def label(settings: dict[str, Any]) -> str:
     """A method's name, with those of its settings that are not the usual ones, as one would write it."""
     known = methods.__dict__.get(class_name(settings["kind"]))
-    usual = {field.name: field.default for field in fields(known)} if known else {}
-    unusual = {n: v for n, v in settings.items() if n not in UNTOLD and usual.get(n) != v}
+    usual = {field.name: _as_read(field.default) for field in fields(known)} if known else {}
+    unusual = {n: v for n, v in settings.items() if n not in UNTOLD and usual.get(n) != _as_read(v)}
     shown = ", ".join(f"{name}={value}" for name, value in unusual.items())
     return f"{settings['kind']}({shown})" if shown else str(settings["kind"])
+
+
+def _as_read(value: Any) -> Any:
+    """A setting as it comes out of a file, where tuples are lists."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def class_name(kind: str) -> str:

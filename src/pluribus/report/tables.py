@@ -129,7 +129,8 @@ def summarise(values: Sequence[float]) -> Cell:
     return Cell(statistics.fmean(known), error)
 
 
-def _metric(name: str, title: str = "") -> Column:
+def metric_column(name: str, title: str = "") -> Column:
+    """The column of a metric on the test data."""
     metric = METRICS[name]
     lower = metric.direction == "lower"
     value: Callable[[Record], float] = lambda r: r.metrics.get(name, math.nan)
@@ -138,7 +139,7 @@ def _metric(name: str, title: str = "") -> Column:
 
 def _in_units(group: Group, name: str) -> Column:
     """A metric in the units of the data, with as many decimals as show four figures of the largest."""
-    column = _metric(name)
+    column = metric_column(name)
     sizes = [abs(column.value(run)) for run in group.records]
     largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
     places = 3 - math.floor(math.log10(largest)) if largest else column.digits
@@ -199,11 +200,11 @@ def all_columns(group: Group) -> list[Column]:
 def _tested(group: Group) -> list[Column]:
     """Metrics on the test data."""
     return [
-        *(_metric(name) for name in ("accuracy", "nll", "ece")),
+        *(metric_column(name) for name in ("accuracy", "nll", "ece")),
         _in_units(group, "rmse"),
-        _metric("gaussian_nll", "NLL"),
+        metric_column("gaussian_nll", "NLL"),
         _in_units(group, "crps"),
-        _metric("coverage_gap_95", "coverage gap"),
+        metric_column("coverage_gap_95", "coverage gap"),
     ]
 
 

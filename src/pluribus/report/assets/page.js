@@ -62,10 +62,15 @@
     fill(plot);
     return Plotly.react(plot, traces, layout(plot, plot.figure.layout), config);
   }
+  // What a trace shows: where each point is, and its numbers; of a heat map row by row, gaps left out.
+  function pointsOf(trace) {
+    if (!trace.z) return (trace.y || []).map((y, i) => ({ at: { pointNumber: i }, numbers: [trace.x[i], y] }));
+    return trace.z.flatMap((row, i) => row.flatMap((z, j) => z === null ? [] : [{ at: { xval: j, yval: i }, numbers: [trace.x[j], trace.y[i], z] }]));
+  }
   // Arrow keys walk over the points of a figure, as the pointer would.
   function walk(plot, step) {
     const points = plot.figure.data.flatMap((trace, curve) =>
-      trace.hoverinfo === "skip" ? [] : (trace.y || []).map((_, pointNumber) => ({ curveNumber: curve, pointNumber })));
+      trace.hoverinfo === "skip" ? [] : pointsOf(trace).map(({ at }) => ({ curveNumber: curve, ...at })));
     if (!points.length) return;
     plot.point = (plot.point + step + points.length) % points.length;
     Plotly.Fx.hover(plot, [points[plot.point]]);
@@ -74,9 +79,10 @@
   function fill(plot) {
     const details = plot.parentElement.querySelector("details.numbers");
     if (!details.open || !plot.figure) return;
-    const rows = plot.figure.data.flatMap((trace) =>
-      (trace.y || []).map((y, i) => [trace.name || "", trace.x[i], y]));
+    const traces = plot.figure.data.filter((trace) => trace.showlegend !== false);
+    const rows = traces.flatMap((trace) => pointsOf(trace).map(({ numbers }) => [trace.z ? "" : trace.name || "", ...numbers]));
     const names = ["xaxis", "yaxis"].map((key) => plot.figure.layout[key].title.text);
+    if (traces[0].z) names.push(traces[0].name);
     const table = document.createElement("table");
     table.innerHTML = "<thead><tr></tr></thead><tbody></tbody>";
     ["", ...names].forEach((name) => { const cell = document.createElement("th"); cell.textContent = name; table.tHead.rows[0].append(cell); });

@@ -6,8 +6,10 @@ A new one needs its file with `read_…`, `draw_…` and `…_panel`, a place in
 from collections.abc import Callable
 
 from pluribus.report.figures.drawing import Panel
+from pluribus.report.figures.grid import grid_panel
 from pluribus.report.figures.intervals import intervals_panel
 from pluribus.report.figures.pareto import pareto_panel
+from pluribus.report.figures.preference import preference_panel
 from pluribus.report.figures.reliability import reliability_panel
 from pluribus.report.figures.selective import selective_panel
 from pluribus.report.figures.separation import separation_panel
@@ -21,6 +23,8 @@ PANELS: tuple[Callable[[Group], Panel | None], ...] = (
     separation_panel,
     severity_panel,
     intervals_panel,
+    grid_panel,
+    preference_panel,
 )
 """In the order of the page."""
 

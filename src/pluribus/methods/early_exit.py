@@ -1,0 +1,57 @@
+"""Early exits: a network that answers at several depths, all of which are members.
+
+Teerapittayanon, McDanel & Kung, "BranchyNet: fast inference via early exiting from deep neural networks",
+ICPR 2016; as an ensemble: Qendro, Campbell, Lio & Mascolo, "Early exit ensembles for uncertainty
+quantification", ML4H 2021; the case N = 1 of the Single Architecture Ensemble.
+
+A small head reads the value after each block. All heads are trained together, with equal weights, and their
+predictions are averaged.
+
+    L = 1/D Σ_j ℓ(f_j(x), y)                                                     (1)
+
+    symbol   here
+    D        exits, the network's own output among them
+    f_j      row j
+
+Cost: one network and D − 1 heads; less where `predict(x, exit_when=...)` stops samples early.
+Deviations: heads are those of the Single Architecture Ensemble.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pluribus.exits import build_exits, check_where
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.settings import whole
+
+
+@dataclass(frozen=True)
+class EarlyExit(Method):
+    """One network with exits at several depths.
+
+    Args:
+        exits: How many, the network's own output among them, evenly spread over the places that are found;
+            at least 1, which is the network itself. None is all.
+        where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
+
+    Example:
+        >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
+        >>> model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 2))
+        >>> pluribus.convert(model, EarlyExit()).eval()(torch.zeros(7, 8)).shape
+        torch.Size([3, 7, 2])
+    """
+
+    exits: int | None = None
+    where: str | tuple[str, ...] | None = None
+
+    trains: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.exits is not None:
+            whole("exits", self.exits)
+        check_where(self)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        return build_exits(network, choices, seed, depths=self.exits, where=self.where)

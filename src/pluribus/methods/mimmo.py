@@ -1,0 +1,86 @@
+"""Multi-input massive multi-output: several samples enter together, and each is answered at every depth.
+
+Ferianc & Rodrigues, "MIMMO: multi-input massive multi-output neural network", CVPR workshops 2023; the case
+K = D of the Single Architecture Ensemble.
+
+How much each input prefers a depth is a categorical distribution, learnt by variational inference together
+with the weights; predictions are averaged by it.
+
+    L = Σ_i Σ_j θ_ij ℓ(f_ij(x_1, …, x_N), y_i) + 1/|D| Σ_i KL(θ_i ‖ uniform)      (1)
+    θ_i = softmax(l_i),    KL(θ_i ‖ uniform) = log D − H(θ_i)                     (2)
+
+    symbol   here
+    N        inputs
+    l_ij     Exits.logits, zero at first
+    θ_ij     Exits.preferences
+    |D|      samples, of ensemble.loss
+
+Cost: one network with a wider first and last layer, and a head for each depth.
+Deviations: every depth has a head of its own, where the paper shares the last layer; the expectation of (1)
+is computed exactly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from pluribus.binding import Binding
+from pluribus.exits import Exits, build_exits, check_where, depth_divergence, preferences, slot_orders
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.settings import one_of, share, whole
+
+
+@dataclass(frozen=True)
+class MIMMO(Method):
+    """One network for several samples at once, each answered at every depth.
+
+    Args:
+        inputs: How many samples enter together, at least 1.
+        where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
+        input_repetition: Share of a training batch that is the same in all slots, in [0, 1].
+        batch_repetition: How often a training batch is repeated, at least 1.
+        start: Of the first and last layer: `fresh` initialises them, `copy` keeps the network's weights.
+
+    Example:
+        >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
+        >>> model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 2))
+        >>> pluribus.convert(model, MIMMO(inputs=2)).eval()(torch.zeros(7, 8)).shape
+        torch.Size([6, 7, 2])
+    """
+
+    inputs: int = 2
+    where: str | tuple[str, ...] | None = None
+    input_repetition: float = 0.0
+    batch_repetition: int = 2
+    start: str = "fresh"
+
+    trains: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        whole("inputs", self.inputs)
+        check_where(self)
+        share("input_repetition", self.input_repetition)
+        whole("batch_repetition", self.batch_repetition)
+        one_of("start", self.start, ("copy", "fresh"))
+
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor]:
+        orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
+        return [order for order in orders for _ in range(rows // self.inputs)]
+
+    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        assert isinstance(binding, Exits)
+        if not binding.training:
+            return super().total(losses, shares, binding, progress)
+        return (preferences(binding.logits, 1.0).flatten() * losses).sum()  # Eq. (1)
+
+    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor:
+        assert isinstance(binding, Exits)
+        return depth_divergence(preferences(binding.logits, 1.0)).sum() / samples  # Eq. (2)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        return build_exits(
+            network, choices, seed, inputs=self.inputs, where=self.where, start=self.start, learnt=True
+        )

@@ -1,0 +1,73 @@
+"""Multi-input multi-output: several samples enter one network together, and each gets its own answer.
+
+Havasi, Jenatton, Fort, Liu, Snoek, Lakshminarayanan, Dai & Tran, "Training independent subnetworks for
+robust prediction", ICLR 2021; the case K = 1 of the Single Architecture Ensemble, at the last depth.
+
+The first layer is widened for N samples and the last one for N outputs. In training the samples are
+independent, so that subnetworks emerge which do not mind each other; in prediction all slots get the same
+sample, and their N answers are averaged.
+
+    L = Σ_i ℓ(f_i(x_1, …, x_N), y_i)                                             (1)
+    p(y | x) = 1/N Σ_i p(y | f_i(x, …, x))                                       (2)
+
+    symbol   here
+    N, M     inputs
+    ρ        input_repetition
+
+Cost: one network with a wider first and last layer; frozen, its first layer is that of one network.
+Deviations: none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from pluribus.binding import Binding
+from pluribus.exits import build_exits, slot_orders
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.settings import one_of, share, whole
+
+
+@dataclass(frozen=True)
+class MIMO(Method):
+    """One network for several samples at once.
+
+    Args:
+        inputs: How many samples enter together, at least 1.
+        input_repetition: Share of a training batch that is the same in all slots, in [0, 1].
+        batch_repetition: How often a training batch is repeated, at least 1.
+        start: Of the first and last layer: `fresh` initialises them, `copy` keeps the network's weights, so
+            that with the same sample in every slot it computes what it did.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> pluribus.convert(model, MIMO(inputs=3)).eval()(torch.zeros(7, 3)).shape
+        torch.Size([3, 7, 2])
+    """
+
+    inputs: int = 3
+    input_repetition: float = 0.0
+    batch_repetition: int = 4
+    start: str = "fresh"
+
+    trains: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        whole("inputs", self.inputs)
+        share("input_repetition", self.input_repetition)
+        whole("batch_repetition", self.batch_repetition)
+        one_of("start", self.start, ("copy", "fresh"))
+
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor]:
+        return slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
+
+    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        if not binding.training:
+            return super().total(losses, shares, binding, progress)
+        return losses.sum()  # Eq. (1)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        return build_exits(network, choices, seed, inputs=self.inputs, depths=1, start=self.start)

@@ -1,0 +1,173 @@
+"""Single Architecture Ensemble: early exits, multi-input multi-output and everything between, learnt.
+
+Ferianc, Fan & Rodrigues, "SAE: single architecture ensemble neural networks", BMVC 2024.
+
+N samples enter one network together, every depth has an exit, and how much each input prefers a depth is a
+categorical distribution that is learnt with the weights. In training K depths are sampled for each input
+by a relaxation; in prediction all slots get the same sample and the K most preferred exits of each answer.
+
+    L = Σ_i E_q[ℓ(f_i^d(x_1, …, x_N), y_i)] + α(t) Σ_i KL(q_i ‖ uniform)                     (3)
+    q_i = θ_i = softmax(l_i / T(t)),    KL(q_i ‖ uniform) = Σ_j θ_ij log(D θ_ij) = log D − H(θ_i)
+    E_q ≈ 1/K Σ_j w_ij,    w_i a relaxed draw of K depths: z = l_i + Gumbel noise, then K times
+          w += p = softmax(z / T),  z += log(1 − p)                                          (top-K)
+    p(y | x) = 1/N Σ_i Σ_j θ*_ij p(y | f_ij(x, …, x)),    θ*_i of the K greatest logits alone
+
+    symbol     here
+    N, K, D    inputs, exits, depths
+    l          Exits.logits, zero at first
+    θ, θ*      Exits.preferences, ensemble.weights
+    w          relaxed_top_k()
+    α, T, i    alpha, temperature, input_repetition: linear in progress, from start to end
+
+Cost: one network up to the deepest exit that is used, with a wider first and last layer, and a head for each
+exit that is used.
+Deviations: the expectation has weights that sum to one, as in the paper; the authors' code sums to K
+(`weighting="exits"`). Small weights are not cut to zero. The batch is the unit of one draw, as in both.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+from pluribus.binding import Binding
+from pluribus.exits import Exits, build_exits, check_where, depth_divergence, preferences, slot_orders
+from pluribus.method import Built, Choice, Method
+from pluribus.network import Network
+from pluribus.settings import one_of, refuse, whole
+
+SMALL = 1e-8
+"""Keeps logarithms finite."""
+
+Span = tuple[float, float]
+"""The values at the start and at the end of training."""
+
+
+def relaxed_top_k(
+    logits: Tensor, exits: int, temperature: float, generator: Generator | None = None
+) -> Tensor:
+    """A relaxed draw of `exits` depths without replacement for each input.
+
+    Args:
+        logits: `[inputs, depths]`.
+        exits: K, from 1 to the number of depths.
+        temperature: Above 0; towards 0 the draw becomes ones and zeros.
+        generator: Of random numbers on the CPU.
+
+    Returns:
+        `[inputs, depths]`, at least 0; sums to K for each input.
+    """
+    uniform = torch.rand(logits.shape, generator=generator).to(logits)
+    scores = logits - torch.log(-torch.log(uniform + SMALL) + SMALL)
+    drawn = picked = torch.zeros_like(logits)
+    for _ in range(exits):
+        scores = scores + torch.log((1 - picked).clamp(min=SMALL))
+        picked = (scores / temperature).softmax(1)
+        drawn = drawn + picked
+    return drawn
+
+
+def interpolate(span: Span, progress: float) -> float:
+    """Linear between the value at the start of training and that at its end."""
+    start, end = span
+    return start + (end - start) * progress
+
+
+@dataclass(frozen=True)
+class SAE(Method):
+    """N inputs at once, and for each of them K exits that are learnt.
+
+    Rows of eval mode are `inputs` × `exits`, those of the first input first; `ensemble.weights` says how much
+    each counts, and `ensemble.kind` which case of the paper it is.
+
+    Args:
+        inputs: How many samples enter together, at least 1.
+        exits: How many exits of each input answer in prediction, from 1 to the number of depths.
+        where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
+        alpha: Weight of the divergence from the uniform prior at the start and at the end of training, at
+            least 0.
+        temperature: Of the preferences and of the draws, at the start and at the end; above 0.
+        input_repetition: Share of a training batch that is the same in all slots, at the start and at the
+            end; in [0, 1].
+        batch_repetition: How often a training batch is repeated where there are several inputs, at least 1.
+        weighting: Whether weights of an input's losses sum to `one`, as in the paper, or to the number of
+            `exits`, as in the authors' code.
+        start: Of the first and last layer where there are several inputs: `fresh` initialises them, `copy`
+            keeps the network's weights, so that with the same sample in every slot the last exit computes
+            what the network did.
+
+    Example:
+        >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
+        >>> model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 2))
+        >>> ensemble = pluribus.convert(model, SAE(inputs=2, exits=2)).eval()
+        >>> ensemble(torch.zeros(7, 8)).shape, ensemble.kind
+        (torch.Size([4, 7, 2]), 'in_between')
+    """
+
+    inputs: int = 2
+    exits: int = 2
+    where: str | tuple[str, ...] | None = None
+    alpha: Span = (0.0, 0.0)
+    temperature: Span = (1.0, 0.01)
+    input_repetition: Span = (0.0, 0.0)
+    batch_repetition: int = 2
+    weighting: str = "one"
+    start: str = "fresh"
+
+    trains: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "exits", "batch_repetition"):
+            whole(name, getattr(self, name))
+        check_where(self)
+        for name in ("alpha", "temperature", "input_repetition"):
+            if isinstance(getattr(self, name), list):  # as a file gives it
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        _check_span("alpha", self.alpha, lambda one: one >= 0, "at least 0")
+        _check_span("temperature", self.temperature, lambda one: one > 0, "above 0")
+        _check_span("input_repetition", self.input_repetition, lambda one: 0 <= one <= 1, "from 0 to 1")
+        one_of("weighting", self.weighting, ("one", "exits"))
+        one_of("start", self.start, ("copy", "fresh"))
+
+    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor]:
+        repetition = interpolate(self.input_repetition, progress)
+        orders = slot_orders(batch, self.inputs, repetition, self.batch_repetition)
+        return [order for order in orders for _ in range(rows // self.inputs)]
+
+    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        assert isinstance(binding, Exits)
+        if not binding.training:
+            return super().total(losses, shares, binding, progress)
+        temperature = interpolate(self.temperature, progress)
+        binding.temperature.fill_(temperature)
+        drawn = relaxed_top_k(binding.logits, self.exits, temperature)
+        weights = drawn / self.exits if self.weighting == "one" else drawn
+        return (weights.flatten() * losses).sum()  # Eq. (3)
+
+    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+        assert isinstance(binding, Exits)
+        alpha = interpolate(self.alpha, progress)
+        theta = preferences(binding.logits, interpolate(self.temperature, progress))
+        return alpha * depth_divergence(theta).sum() if alpha else 0.0  # Eq. (3)
+
+    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+        return build_exits(
+            network,
+            choices,
+            seed,
+            inputs=self.inputs,
+            exits=self.exits,
+            where=self.where,
+            start=self.start,
+            learnt=True,
+        )
+
+
+def _check_span(name: str, span: object, fits: Callable[[float], bool], expected: str) -> None:
+    """Checks for the values at the start and at the end of training."""
+    numbers = isinstance(span, tuple) and len(span) == 2 and all(type(one) in (int, float) for one in span)
+    if not numbers or not all(math.isfinite(one) and fits(one) for one in span):  # type: ignore[attr-defined]
+        raise refuse(name, f"a pair of numbers {expected}, for the start and the end of training", span)

@@ -1,0 +1,157 @@
+"""Exits: pairs, preferences, the orders of slots."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.errors import ConversionError, InputError, SettingError
+from pluribus.exits import depth_divergence, greatest, kind_of, preferences, slot_orders
+from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
+from tests.cases import blocks
+
+logits = st.lists(st.lists(st.floats(-5, 5, width=32), min_size=3, max_size=3), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(logits, st.floats(0.05, 3))
+def test_preferences_sum_to_one_and_diverge_from_the_uniform_prior(values, temperature):
+    theta = preferences(torch.tensor(values, dtype=torch.float64), temperature)
+    assert_close(theta.sum(1), torch.ones(len(values), dtype=torch.float64))
+    expected = [sum(p * math.log(3 * p) for p in row if p > 0) for row in theta.tolist()]
+    assert_close(depth_divergence(theta), torch.tensor(expected, dtype=torch.float64), atol=1e-9, rtol=1e-6)
+
+
+def test_zero_logits_are_uniform_and_diverge_by_nothing():
+    theta = preferences(torch.zeros(2, 5), 0.3)
+    assert_close(theta, torch.full((2, 5), 0.2))
+    assert_close(depth_divergence(theta), torch.zeros(2), atol=1e-6, rtol=0)
+
+
+def test_the_greatest_logits_are_kept_and_the_deeper_one_of_equals():
+    assert greatest(torch.tensor([[0.0, 0.0, 0.0], [2.0, -1.0, 1.0]]), 2) == [(0, 1), (0, 2), (1, 0), (1, 2)]
+    assert greatest(torch.zeros(1, 4), 1) == [(0, 3)]
+    assert greatest(torch.tensor([[1.0, 1.0, 0.0]]), 1) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "exits", "kind"),
+    [
+        (1, 1, "single_exit"),
+        (1, 2, "early_exit"),
+        (1, 4, "early_exit"),
+        (2, 1, "mimo"),
+        (3, 4, "mimmo"),
+        (2, 3, "in_between"),
+    ],
+)
+def test_configurations_have_the_names_of_the_paper(inputs, exits, kind):
+    assert kind_of(inputs, exits, 4) == kind
+    ensemble = pl.convert(blocks(4), SAE(inputs, exits), example=torch.zeros(2, 6))
+    assert ensemble.kind == kind
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 9), st.integers(1, 4), st.floats(0, 1), st.integers(1, 3))
+def test_every_slot_sees_the_whole_batch_and_the_repeated_part_is_the_same(batch, inputs, repetition, times):
+    orders = slot_orders(batch, inputs, repetition, times)
+    repeated = times if inputs > 1 else 1
+    for order in orders:
+        assert order.bincount(minlength=batch).tolist() == [repeated] * batch
+    same = len(orders[0]) - round((1 - repetition) * len(orders[0]))
+    for order in orders[1:]:
+        assert order[len(order) - same :].tolist() == orders[0][len(order) - same :].tolist()
+
+
+def test_without_repetition_slots_are_independent_and_with_it_they_are_equal():
+    torch.manual_seed(0)
+    first, second = slot_orders(1000, 2, 0.0)
+    assert 0 <= (first == second).sum() < 10
+    first, second = slot_orders(1000, 2, 1.0)
+    assert first.equal(second)
+    assert not first.equal(torch.arange(1000))
+
+
+def test_weights_are_those_of_the_kept_exits_alone():
+    ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
+    ensemble.binding.logits.data = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 1.0]])
+    ensemble.binding.temperature.fill_(0.5)
+    expected = torch.cat([torch.tensor([2.0, 4.0]).softmax(0), torch.tensor([6.0, 2.0]).softmax(0)]) / 2
+    assert ensemble.binding.rows() == [(0, 1), (0, 2), (1, 0), (1, 2)]
+    assert_close(ensemble.weights, expected)
+    assert_close(ensemble.weights.sum(), torch.ones(()))
+
+
+def test_rows_of_training_are_all_pairs_and_those_of_eval_mode_the_kept_ones():
+    ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=1), example=torch.zeros(2, 6))
+    x = torch.randn(5, 6)
+    assert ensemble.train()(x).shape == (6, 5, 2)
+    ensemble.eval().binding.logits.data[0, 0] = 1.0
+    everything = ensemble(x, members=[(slot, depth) for slot in range(2) for depth in range(3)])
+    assert_close(ensemble(x), everything[[0, 5]])
+    assert_close(ensemble(x, members=[1, (0, 0)]), everything[[5, 0]])
+
+
+@pytest.mark.parametrize("pair", [(0, 3), (2, 0), (-1, 0), (0,)])
+def test_pairs_that_do_not_exist_are_refused(pair):
+    ensemble = pl.convert(blocks(3), SAE(), example=torch.zeros(2, 6)).eval()
+    with pytest.raises(InputError, match="a depth below 3"):
+        ensemble(torch.zeros(2, 6), members=[pair])
+
+
+def test_learnt_preferences_are_read_and_fixed_ones_are_not():
+    learnt = pl.convert(blocks(3), SAE(inputs=1), example=torch.zeros(2, 6)).binding.readings()
+    assert learnt == pytest.approx({f"preference_1_{depth}": 1 / 3 for depth in (1, 2, 3)})
+    assert pl.convert(blocks(3), EarlyExit(), example=torch.zeros(2, 6)).binding.readings() == {}
+
+
+def test_a_shrunk_ensemble_keeps_its_pairs_whatever_is_learnt():
+    ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
+    x = torch.randn(4, 6)
+    outputs, small = ensemble(x), ensemble.shrink([3, 0])
+    small.binding.logits.data.normal_()
+    assert_close(small(x), outputs[[3, 0]])
+    assert_close(small.weights, torch.full((2,), 0.5))
+
+
+def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():
+    torch.manual_seed(0)
+    ensemble = pl.convert(blocks(4), SAE(inputs=2, exits=1), example=torch.zeros(2, 6)).eval()
+    ensemble.binding.logits.data[:, 1] = 1.0
+    x, frozen = torch.randn(5, 6), ensemble.freeze()
+    assert_close(frozen(x), ensemble(x), atol=1e-5, rtol=1e-5)
+    assert_close(ensemble.member(1)(x), ensemble(x)[1])
+    first, block, head = 6 * 8, 8 * 8, 8 * 8 + 8 * 2 * 2
+    assert pl.cost(frozen, x).multiply_adds == 5 * (first + 2 * block + head)
+    biases, norm = 8 + 2 * 8 + 8 + 2 * 2, 2 * 8
+    assert pl.cost(frozen, x).parameters == first + 2 * block + head + biases + norm
+
+
+def test_more_exits_than_depths_are_refused_with_their_names():
+    with pytest.raises(SettingError, match=r"exits must be at most 3, .*\(1, 2\), however: exits=4"):
+        pl.convert(blocks(3), SAE(exits=4), example=torch.zeros(2, 6))
+    with pytest.raises(SettingError, match=r"exits must be at most 3.* however: exits=4"):
+        pl.convert(blocks(3), EarlyExit(exits=4), example=torch.zeros(2, 6))
+
+
+@pytest.mark.parametrize("method", [SAE(), EarlyExit(), MIMMO()], ids=str)
+def test_a_network_of_one_layer_has_no_place_to_exit(method):
+    with pytest.raises(ConversionError, match="a place to exit before the output must be found"):
+        pl.convert(nn.Linear(3, 2), method, example=torch.zeros(2, 3))
+
+
+def test_layers_cannot_be_picked():
+    with pytest.raises(ConversionError, match=r"layers cannot be picked.*where="):
+        pl.convert(blocks(3), MIMO(), example=torch.zeros(2, 6), include="0")
+
+
+def test_the_conversion_names_the_exits():
+    ensemble = pl.convert(blocks(3), SAE(), example=torch.zeros(2, 6))
+    assert ensemble.conversion.notes == ("exit 1 after 1", "exit 2 after 2", "exit 3 is the network's output")
+    assert ensemble.conversion["0"].became == "takes 2 inputs"
+    assert ensemble.conversion["4"].became == "answers for 2 inputs"
