@@ -146,7 +146,7 @@ def means(entry: Entry) -> dict[str, str]:
     rows = [numbers(run) for run in entry.runs]
     return {
         name: summarise([row[name] for row in rows]).show(
-            0 if name in COSTS[:2] else 4 if name == "mse" else 3
+            0 if name in COSTS[:2] else 4 if name.endswith("mse") else 3
         )
         for name in rows[0]
     }

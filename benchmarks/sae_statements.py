@@ -109,9 +109,10 @@ def saving(one: Entry, other: Entry) -> tuple[float, float]:
     return multiply_adds, parameters
 
 
-def cheaper(one: Entry, other: Entry) -> str:
-    """The same in words."""
-    return "{:.2f} × fewer multiply-adds, {:.2f} × fewer parameters".format(*saving(one, other))
+def relative_cost(one: Entry, other: Entry) -> str:
+    """What one costs of what the other does, in words."""
+    multiply_adds, parameters = (1 / times for times in saving(one, other))
+    return f"{multiply_adds:.2f} × its multiply-adds, {parameters:.2f} × its parameters"
 
 
 def against_baselines(group: Group, quality: str, trust: str) -> list[Finding]:
@@ -127,7 +128,7 @@ def against_baselines(group: Group, quality: str, trust: str) -> list[Finding]:
             "accuracy or calibration competitive with the ensemble, at fewer multiply-adds or parameters",
             "Abstract, Section 4.1",
             bool(as_good) and less,
-            name + "; ".join([*(told(one, deep, m) for m in (quality, trust)), cheaper(one, deep)]),
+            name + "; ".join([*(told(one, deep, m) for m in (quality, trust)), relative_cost(one, deep)]),
         ),
         Finding(
             "better than the standard network",
@@ -218,7 +219,7 @@ def of_pneumonia_mnist(group: Group) -> Finding:
         most in configurations(group, "early exits") and saving(early, other)[0] >= 1.5,
         f"best F1: {title(most, group)} {mean(most, 'macro_f1'):.3f}; of early exits {title(early, group)} "
         f"{mean(early, 'macro_f1'):.3f}; batch_ensemble {mean(other, 'macro_f1'):.3f}; "
-        + cheaper(early, other),
+        + relative_cost(early, other),
     )
 
 
@@ -228,7 +229,7 @@ def of_retina_mnist(group: Group) -> Finding:
         "MIMO is comparable to the ensemble in NLL, with fewer multiply-adds and parameters",
         "Section 4.1, Figure 2",
         not_worse(mimo, deep, "gaussian_nll") and min(saving(mimo, deep)) > 1,
-        f"{title(mimo, group)}: {told(mimo, deep, 'gaussian_nll')}; {cheaper(mimo, deep)}",
+        f"{title(mimo, group)}: {told(mimo, deep, 'gaussian_nll')}; {relative_cost(mimo, deep)}",
     )
 
 
@@ -293,5 +294,5 @@ def _listed(entries: Sequence[Entry], metrics: Sequence[str], other: Entry, grou
     def values(entry: Entry) -> str:
         return ", ".join(f"{metric} {mean(entry, metric):.3f}" for metric in metrics)
 
-    rows = [f"{title(entry, group)}: {values(entry)}, {saving(entry, other)[0]:.2f} ×" for entry in entries]
+    rows = [f"{title(entry, group)}: {values(entry)}, {relative_cost(entry, other)}" for entry in entries]
     return f"{'; '.join(rows) or 'none'}; the ensemble: {values(other)}"

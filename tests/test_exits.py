@@ -10,6 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.backbones import vgg
 from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.exits import depth_divergence, greatest, kind_of, preferences, slot_orders
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
@@ -117,6 +118,16 @@ def test_a_shrunk_ensemble_keeps_its_pairs_whatever_is_learnt():
     small.binding.logits.data.normal_()
     assert_close(small(x), outputs[[3, 0]])
     assert_close(small.weights, torch.full((2,), 0.5))
+
+
+def test_convolutions_behind_the_deepest_exit_that_is_used_are_gone_when_frozen():
+    x, network = torch.randn(2, 1, 4, 4), vgg(2, 1, planes=(2, 3, 4), layers=(1, 1, 1), pooling=(0, 0, 0))
+    ensemble = pl.convert(network, SAE(inputs=1, exits=1), example=x).eval()
+    ensemble.binding.logits.data[0, 0] = 1.0
+    frozen = ensemble.freeze()
+    assert_close(frozen(x), ensemble(x), atol=1e-5, rtol=1e-5)
+    first, reshaping, head = 16 * 9 * 2, 16 * 2 * 4, 4 * 2
+    assert pl.cost(frozen, x).multiply_adds == 2 * (first + reshaping + head)
 
 
 def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():

@@ -167,7 +167,9 @@ def _fold_tensors(binding: Binding, member: nn.Module, fold: Fold) -> None:
 
 
 def _convolutions(module: nn.Module) -> list[Tensor]:
-    return [layer.weight for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+    """Weights of the convolutions that there still are: exits that nobody uses take theirs along."""
+    found = (layer.weight for layer in module.modules() if isinstance(layer, nn.Conv2d))
+    return [weight for weight in found if weight is not None]
 
 
 def _is_narrow(module: nn.Module) -> bool:
