@@ -63,6 +63,9 @@ benchmarks: setup
 	$(BIN)/python benchmarks/patching_speed.py
 	$(BIN)/python benchmarks/patching_uci.py
 	$(BIN)/python benchmarks/patching_fashion_mnist.py
+	$(BIN)/python benchmarks/sae_speed.py
+	$(BIN)/python benchmarks/sae_anytime.py
+	$(BIN)/python benchmarks/sae_quality.py
 	$(BIN)/python benchmarks/fashion_mnist.py
 
 clean:

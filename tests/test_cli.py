@@ -32,6 +32,7 @@ def test_methods_are_read_with_their_settings():
     ]
     assert cli.parse_methods("masksembles(scale=inf)") == [Masksembles(scale=math.inf)]
     assert {method.kind() for method in cli.parse_methods("all")} == set(pl.Method.known())
+    assert max(getattr(method, "draws", 0) for method in cli.parse_methods("all")) == 16
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,9 +47,14 @@ from pluribus.training.loop import make_fabric
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
+MOST_DRAWS = 16
+"""Draws of any method where all are compared."""
 
 Methods = Annotated[
-    str, typer.Option(help="Names, with settings if need be: single,deep_ensembles(members=5)")
+    str,
+    typer.Option(
+        help="Names, with settings if need be: single,deep_ensembles(members=5); all have 16 draws at most."
+    ),
 ]
 TaskName = Annotated[str, typer.Option(help="A task by name, or package.module:function that makes one.")]
 Model = Annotated[
@@ -225,7 +230,8 @@ def parse_methods(text: str) -> list[Method]:
     """`single, deep_ensembles(members=5)` as values; unknown names get the nearest one."""
     known = Method.known()
     if text.strip() == "all":
-        return [method() for method in sorted(known.values(), key=lambda m: (m.kind() != "single", m.kind()))]
+        ordered = sorted(known.values(), key=lambda m: (m.kind() != "single", m.kind()))
+        return [_with_few_draws(method()) for method in ordered]
     found: list[Method] = []
     for name, settings in re.findall(r"(\w+)\s*(?:\(([^)]*)\))?\s*,?", text):
         if name not in known:
@@ -236,6 +242,12 @@ def parse_methods(text: str) -> list[Method]:
         known[name].check_names(values)
         found.append(known[name](**values))
     return found
+
+
+def _with_few_draws(method: Method) -> Method:
+    """A comparison of all methods is a first look, most of whose time many draws would take."""
+    draws = getattr(method, "draws", 0)
+    return replace(method, draws=MOST_DRAWS) if draws > MOST_DRAWS else method  # type: ignore[call-arg]
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -1,5 +1,6 @@
 """Handwritten digits that come with scikit-learn: 1797 grey images of 8 × 8 pixels."""
 
+from dataclasses import replace
 from typing import Any, Unpack
 
 import torch
@@ -16,10 +17,12 @@ LUMA = (0.299, 0.587, 0.114)
 SIDE = 8
 LEVELS = 16  # grey levels of the digits above 0
 TEST = PATCHES = 600
+CORRUPTED = 200
 
 
 def digits(**sizes: Unpack[Sizes]) -> Task:
-    """Digits to classify; 600 of them are for testing unless `test` says otherwise.
+    """Digits to classify; 600 of them are for testing unless `test` says otherwise, of which the first 200
+    are corrupted.
 
     Out of distribution: 600 grey patches of scikit-learn's two photographs. Reading them needs Pillow;
     without it they are `missing`.
@@ -37,7 +40,9 @@ def digits(**sizes: Unpack[Sizes]) -> Task:
     else:
         ood["photographs"] = patches(datasets, sizes.get("seed", 0))
     parts = (Split(images, torch.from_numpy(y).long()), None, None)
-    return assemble("digits", parts, sizes, likelihood=Categorical(), classes=10, ood=ood, missing=missing)
+    task = assemble("digits", parts, sizes, likelihood=Categorical(), classes=10, ood=ood, missing=missing)
+    some = {"images": task.shifted.images[:CORRUPTED], "y": task.shifted.y[:CORRUPTED]}  # type: ignore[attr-defined]
+    return replace(task, shifted=replace(task.shifted, **some))  # type: ignore[type-var]
 
 
 def patches(datasets: Any, seed: int) -> Tensor:
