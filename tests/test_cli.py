@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import pluribus as pl
 from pluribus import cli, record
-from pluribus.methods import DeepEnsembles, Masksembles, MCDropout, Single
+from pluribus.methods import SAE, DeepEnsembles, Masksembles, MCDropout, Single
 from tests.report.records import classes, numbers
 
 QUICK = ["--task", "two_moons", "--option", "train=60", "--epochs", "2"]
@@ -31,6 +31,10 @@ def test_methods_are_read_with_their_settings():
         MCDropout(),
     ]
     assert cli.parse_methods("masksembles(scale=inf)") == [Masksembles(scale=math.inf)]
+    assert cli.parse_methods("sae(alpha=(0, 0.1), where=['1', '2'], inputs=3), single") == [
+        SAE(inputs=3, alpha=(0, 0.1), where=("1", "2")),
+        Single(),
+    ]
     assert {method.kind() for method in cli.parse_methods("all")} == set(pl.Method.known())
     assert max(getattr(method, "draws", 0) for method in cli.parse_methods("all")) == 16
 

@@ -130,6 +130,32 @@ def test_convolutions_behind_the_deepest_exit_that_is_used_are_gone_when_frozen(
     assert pl.cost(frozen, x).multiply_adds == 2 * (first + reshaping + head)
 
 
+def test_rows_that_do_not_count_count_alike_among_themselves():
+    ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
+    ensemble.binding.logits.data = torch.tensor([[0.0, 1.0, 900.0], [900.0, 0.0, 1.0]])
+    x = torch.randn(4, 6)
+    assert ensemble.weights.tolist() == [0, 0.5, 0.5, 0]
+    small = ensemble.shrink([3, 0])
+    assert small.weights.tolist() == [0.5, 0.5]
+    assert_close(small.predict(x).probabilities, ensemble(x)[[3, 0]].softmax(-1).mean(0))
+    assert ensemble.shrink([3, 1]).weights.tolist() == [0, 1]
+
+
+def test_a_shrunk_ensemble_is_frozen_with_its_rows_alone():
+    ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
+    small, x = ensemble.shrink([2, 1]), torch.randn(4, 6)
+    frozen = small.freeze()
+    assert frozen.network.binding.members == 2
+    assert_close(frozen(x), small(x))
+    assert_close(frozen.network.binding.weights(), small.weights)
+
+
+def test_weights_of_half_precision_sum_to_one():
+    ensemble = pl.convert(blocks(3).bfloat16(), SAE(inputs=1, exits=3), example=torch.zeros(2, 6).bfloat16())
+    for one in (ensemble, ensemble.shrink([0, 1, 2]), ensemble.freeze().network):
+        assert_close(one.binding.weights().sum(), torch.ones(()))
+
+
 def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():
     torch.manual_seed(0)
     ensemble = pl.convert(blocks(4), SAE(inputs=2, exits=1), example=torch.zeros(2, 6)).eval()
@@ -166,3 +192,34 @@ def test_the_conversion_names_the_exits():
     assert ensemble.conversion.notes == ("exit 1 after 1", "exit 2 after 2", "exit 3 is the network's output")
     assert ensemble.conversion["0"].became == "takes 2 inputs"
     assert ensemble.conversion["4"].became == "answers for 2 inputs"
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = blocks(3)
+
+    def forward(self, x, mask):
+        return self.layers[3:](self.layers[:3](x) * mask)
+
+
+def test_the_conversion_says_whose_mask_is_read():
+    example = (torch.zeros(2, 6), torch.ones(2, 8))
+    note = "mask: behind the first layers, that of the first slot for all"
+    assert note in pl.convert(Masked(), MIMO(inputs=2), example=example).conversion.notes
+    assert note not in pl.convert(Masked(), EarlyExit(), example=example).conversion.notes
+
+
+def test_an_ensemble_is_of_the_network_it_was_made_from():
+    ensemble = pl.convert(Masked(), EarlyExit(), example=(torch.zeros(2, 6), torch.ones(2, 8)))
+    assert ensemble.network == "Masked"
+    assert ensemble.conversion.title.endswith("on Masked")
+
+
+def test_batches_of_a_loader_are_read_as_the_network_takes_them():
+    x, mask, y = torch.randn(4, 6), torch.rand(4, 8), torch.arange(4) % 2
+    ensemble = pl.convert(Masked(), SAE(), example=(x, mask)).eval()
+    expected = ensemble.predict((x, mask)).probabilities
+    assert_close(ensemble.predict([(x, mask, y)]).probabilities, expected)
+    assert_close(ensemble.predict([{"x": x, "mask": mask, "number": y}]).probabilities, expected)
+    assert_close(ensemble.predict([[x, mask]]).probabilities, expected)

@@ -310,6 +310,12 @@ def stack_modules(modules: Sequence[nn.Module], names: set[str]) -> dict[str, Te
     return {name: torch.stack([column[name].detach() for column in columns]) for name in names}
 
 
+def share_among(weights: Tensor, rows: Sequence[int]) -> Tensor:
+    """How much some rows count among themselves, of the weights of all; alike where none of them counts."""
+    chosen = weights[list(rows)]
+    return chosen / chosen.sum() if chosen.any() else torch.full_like(chosen, 1 / len(chosen))
+
+
 def blank(module: nn.Module) -> nn.Module:
     """A copy of the module's code whose tensors have shapes and no values."""
 

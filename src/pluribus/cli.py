@@ -6,7 +6,6 @@ import importlib
 import inspect
 import json
 import math
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -233,12 +232,13 @@ def parse_methods(text: str) -> list[Method]:
         ordered = sorted(known.values(), key=lambda m: (m.kind() != "single", m.kind()))
         return [_with_few_draws(method()) for method in ordered]
     found: list[Method] = []
-    for name, settings in re.findall(r"(\w+)\s*(?:\(([^)]*)\))?\s*,?", text):
+    for call in split_outside_brackets(text):
+        name, _, settings = (part.strip() for part in call.removesuffix(")").partition("("))
         if name not in known:
             raise SettingError(
                 f"methods are {', '.join(sorted(known))}, however: {name!r}." + nearest(name, known)
             )
-        values = dict(parse_option(setting) for setting in settings.split(",") if setting.strip())
+        values = dict(parse_option(setting) for setting in split_outside_brackets(settings))
         known[name].check_names(values)
         found.append(known[name](**values))
     return found
@@ -248,6 +248,18 @@ def _with_few_draws(method: Method) -> Method:
     """A comparison of all methods is a first look, most of whose time many draws would take."""
     draws = getattr(method, "draws", 0)
     return replace(method, draws=MOST_DRAWS) if draws > MOST_DRAWS else method  # type: ignore[call-arg]
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """The parts between commas that are in no brackets, without those that are empty."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from pluribus.binding import share_among
 from pluribus.checkpoint import write_folder
 from pluribus.conversion import Conversion
 from pluribus.errors import ConversionError, InputError
@@ -158,8 +159,9 @@ class Ensemble(nn.Module):
             budget: Only so many members, the best ones of the last `rank`.
             memory: The most bytes of activations that may be alive at once; less than what the rows need
                 one by one is refused with what is needed.
-            exit_when: Of networks with exits, the probability of a class, from 0 to 1, at which a
-                sample leaves: what follows is not run for it. `prediction.spent` are its multiply-adds.
+            exit_when: Of networks with exits, the probability of a class, from 0 to 1, at which a sample
+                leaves, at every position if there are several: what follows is not run for it.
+                `prediction.spent` are its multiply-adds.
         """
         for name, value in (("chunk", chunk), ("memory", memory)):
             if value is not None:
@@ -167,7 +169,7 @@ class Ensemble(nn.Module):
         if exit_when is not None:
             share("exit_when", exit_when)
         chosen = best_rows(self.ranking, budget)
-        weights = self.weights if chosen is None else self.weights[chosen] / self.weights[chosen].sum()
+        weights = self.weights if chosen is None else share_among(self.weights, chosen)
         with _evaluating(self), torch.no_grad():
             rows, parts = self._rows(chosen), (self._runner, self.binding, self.likelihood)
             predictions = [
@@ -221,7 +223,7 @@ class Ensemble(nn.Module):
         """
         flag("per_multiply_add", per_multiply_add)
         predictions, targets, work = [], [], None
-        for inputs, y in with_targets(data, self._runner.module.forward):
+        for inputs, y in with_targets(data, self._runner.forward):
             inputs = inputs.to(self.device)
             if per_multiply_add and work is None:
                 work = read_work(self._runner, self.binding, inputs)
@@ -370,7 +372,7 @@ class Ensemble(nn.Module):
             yield Inputs.of(x)
             return
         for batch in x:
-            yield inputs_of_batch(batch, self._runner.module.forward).to(self.device)
+            yield inputs_of_batch(batch, self._runner.forward).to(self.device)
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network})"

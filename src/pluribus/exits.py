@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.binding import Binding
+from pluribus.binding import Binding, share_among
 from pluribus.conversion import Row
 from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.taps import Exit, Taps, find_taps
+from pluribus.prediction import precise
 from pluribus.settings import refuse
 from pluribus.surgery import Site
 from pluribus.surgery.tapping import Pair, Tapped, tap
@@ -37,8 +38,10 @@ def kind_of(inputs: int, exits: int, depths: int) -> str:
 
 
 def preferences(logits: Tensor, temperature: float | Tensor) -> Tensor:
-    """θ of logits `[inputs, depths]`: how much an input prefers each depth; sums to one for each input."""
-    return (logits / temperature).softmax(1)
+    """θ of logits `[inputs, depths]`, in at least float32: how much an input prefers each depth; sums to one
+    for each input.
+    """
+    return (precise(logits) / temperature).softmax(1)
 
 
 def greatest(logits: Tensor, exits: int) -> list[Pair]:
@@ -113,7 +116,7 @@ class Exits(Binding):
 
     def weights(self, draws: int | None = None) -> Tensor:
         if self.shares is not None:
-            return self.shares
+            return share_among(precise(self.shares), range(self.members))
         kept = torch.tensor(self.kept, device=self.logits.device).T
         logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
         logits[*kept] = self.logits.detach()[*kept]
@@ -140,8 +143,7 @@ class Exits(Binding):
     def shrink(self, rows: Sequence[int]) -> Self:
         small, kept = super().shrink(rows), self.kept
         small.chosen = torch.tensor([kept[row] for row in rows], device=self.logits.device)
-        weights = self.weights()[list(rows)]
-        small.shares = weights / weights.sum()
+        small.shares = share_among(self.weights(), rows).to(self.logits)
         return small
 
     def alone(self, module: nn.Module, row: Pair) -> nn.Module:
@@ -155,7 +157,8 @@ class Exits(Binding):
         module.merge()
         small = Exits(Network(module), self.exits, learnt=False).to(self.logits.device)
         small.logits, small.temperature = self.logits.detach().clone(), self.temperature.clone()
-        small.chosen, small.shares = torch.tensor(self.kept, device=self.logits.device), self.weights()
+        small.chosen, small._members = torch.tensor(self.kept, device=self.logits.device), self.members
+        small.shares = self.weights().to(self.logits)
         return module, small.eval()
 
 
@@ -229,6 +232,8 @@ def build_exits(
     rows = tuple(_row(choice.site, taps, inputs) for choice in choices)
     notes = [f"exit {place} after {exit.name}" for place, exit in enumerate(taps.exits, 1)]
     notes.append(f"exit {found} is the network's output")
+    if inputs > 1 and taps.aside:
+        notes.append(f"{', '.join(taps.aside)}: behind the first layers, that of the first slot for all")
     no_decay = frozenset({"logits"}) if learnt else frozenset()
     return Built(Exits(network, exits or found, learnt), rows, tuple(notes), no_decay)
 

@@ -30,7 +30,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from pluribus.binding import SeededBinding, tensors
+from pluribus.binding import SeededBinding, share_among, tensors
 from pluribus.mixture import OptionBank, Options, all_rows
 from pluribus.network import Network
 from pluribus.network.rehearsal import derived_seed
@@ -168,8 +168,8 @@ class DrawnBank(OptionBank):
         return total / total.sum()
 
     def shrink(self, rows: Sequence[int]) -> Self:
-        small, weights = super().shrink(rows), self.weights()[list(rows)]
-        small.shares = weights / weights.sum()
+        small = super().shrink(rows)
+        small.shares = share_among(self.weights(), rows)
         for (site, mixture), column in zip(self.mixtures.items(), self._columns(rows), strict=True):
             left = [mixture.probabilities[option] for option in column.unique().tolist()]
             normalised = tuple(one / sum(left) for one in left)

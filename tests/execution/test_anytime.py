@@ -111,6 +111,35 @@ def test_a_network_that_keeps_the_size_of_its_batch_goes_on_with_single_samples(
     assert_close(found.probabilities, reference(ensemble, X, sure)[0])
 
 
+def dense(method):
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Conv1d(2, 2, 1), nn.Tanh()) for _ in range(3)]
+    return pl.convert(nn.Sequential(*layers, nn.Conv1d(2, 2, 1)), method, example=torch.zeros(2, 2, 3)).eval()
+
+
+def test_a_sample_leaves_when_all_of_its_positions_are_sure():
+    ensemble, x = dense(EarlyExit(exits=2)), torch.randn(9, 2, 3, generator=seeded(0))
+    first = ensemble(x)[0].detach().softmax(1)
+    least = first.amax(1).amin(1)
+    sure = float(least.sort().values[4:6].mean())
+    prediction = ensemble.predict(x, exit_when=sure)
+    left = prediction.spent < prediction.spent.max()
+    assert left.tolist() == (least >= sure).tolist()
+    assert left.sum() == 4
+    assert_close(prediction.probabilities[left], first[left])
+    assert_close(prediction.probabilities[~left], ensemble.predict(x).probabilities[~left])
+
+
+def test_exits_of_several_precisions_are_told_apart_from_samples_that_left():
+    class Exact(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x).float()
+
+    ensemble = pl.convert(Exact(*blocks(3)), EarlyExit(), example=X[:2]).eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ensemble.predict(X, exit_when=1.0).members.isfinite().all()
+
+
 def test_it_is_for_classes_and_exits():
     with pytest.raises(InputError, match="exit_when is for classes and for networks with exits"):
         pl.convert(blocks(2), DeepEnsembles(2)).predict(X, exit_when=0.9)

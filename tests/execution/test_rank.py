@@ -10,10 +10,12 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
+from pluribus.binding import share_among
 from pluribus.errors import InputError
 from pluribus.execution.cost import work_by_layer
 from pluribus.execution.rank import Ranking, Work, per_work, rank_members
 from pluribus.methods import BatchEnsemble, DeepEnsembles, LayerEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.metrics import METRICS
 from pluribus.network.inputs import Inputs
 from tests import zoo
 from tests.cases import seeded
@@ -49,6 +51,18 @@ def problem(kind, seed, metric=""):
 
 def on_data():
     return normal(40, 6), torch.arange(40) % 3
+
+
+@pytest.mark.parametrize("metric", ["nll", "brier"])
+def test_scores_are_those_of_predictions_by_the_members_weights(metric):
+    (outputs, target), weights = problem("categorical", 0), torch.tensor([0.0, 0.5, 0.1, 0.0, 0.3, 0.1])
+    prediction = pl.Categorical().prediction(outputs, weights.double())
+    ranking = rank_members(prediction, target, metric)
+    for size, score in enumerate(ranking.scores, 1):
+        rows = list(ranking[:size])
+        among = share_among(weights.double(), rows)
+        some = pl.Categorical().prediction(outputs[rows], among)
+        assert METRICS[metric](some, target) == pytest.approx(score, rel=1e-9)
 
 
 @pytest.mark.parametrize(

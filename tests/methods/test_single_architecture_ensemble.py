@@ -14,7 +14,7 @@ import pluribus as pl
 from pluribus.errors import SettingError
 from pluribus.exits import preferences
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
-from pluribus.methods.single_architecture_ensemble import interpolate, relaxed_top_k
+from pluribus.methods.single_architecture_ensemble import COLDEST, interpolate, relaxed_top_k
 from pluribus.network.inputs import Inputs
 from tests.cases import blocks, seeded
 
@@ -50,6 +50,14 @@ def test_cold_draws_are_draws_without_replacement():
         expected = first * second / (1 - first) + second * first / (1 - second)
         found = float((drawn[:, list(pair)].sum(1) == 2).float().mean())
         assert found == pytest.approx(expected, abs=4 * math.sqrt(expected / draws))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_draws_of_half_precision_are_finite(dtype):
+    torch.manual_seed(0)
+    for temperature in (1.0, COLDEST):
+        drawn = relaxed_top_k(torch.zeros(20_000, 3, dtype=dtype), 2, temperature)
+        assert_close(drawn.sum(1), torch.full((20_000,), 2.0))
 
 
 def test_one_exit_is_the_gumbel_softmax():
@@ -162,8 +170,8 @@ def test_more_inputs_than_samples_are_no_problem():
     [
         ({"inputs": 0}, "inputs must be a whole number, at least 1"),
         ({"exits": 0}, "exits must be a whole number, at least 1"),
-        ({"temperature": (1.0, 0.0)}, "temperature must be a pair of numbers above 0"),
-        ({"temperature": 1.0}, "temperature must be a pair of numbers above 0"),
+        ({"temperature": (1.0, 0.0)}, "temperature must be a pair of numbers at least 1e-06"),
+        ({"temperature": 1.0}, "temperature must be a pair of numbers at least 1e-06"),
         ({"alpha": (-1.0, 0.0)}, "alpha must be a pair of numbers at least 0"),
         ({"input_repetition": (0.0, 1.5)}, "input_repetition must be a pair of numbers from 0 to 1"),
         ({"batch_repetition": 0}, "batch_repetition must be a whole number"),

@@ -38,6 +38,7 @@ def test_several_inputs_have_several_first_layers():
 def test_a_mask_enters_beside_the_first_layers():
     found = entrances(Masked(), {"x": torch.zeros(2, 6), "mask": torch.ones(2, 8)})
     assert found == (("first",), ("mask",), "")
+    assert entrances(Masked(), (torch.zeros(2, 6), torch.ones(2, 8))) == found
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ def test_a_prediction_for_every_pixel_is_enlarged():
     small = head.last(head.features(x))[:, 3:]
     large = F.interpolate(small, size=(12, 12), mode="bilinear", align_corners=False)
     assert_close(head(x)[:, 1], large)
+    assert head(torch.randn(7, 4, 9, 6)).shape == (7, 2, 3, 18, 12)  # an image of another size
+
+
+def test_a_prediction_for_every_pixel_follows_the_size_of_the_image():
+    head, x = Head(Exit("e", (4, 6, 6), 1), taps((3, 6, 6), axis=1), 2), torch.randn(7, 4, 8, 5)
+    assert_close(head(x)[:, 1], head.last(head.features(x))[:, 3:])
 
 
 def test_a_value_that_fits_no_prediction_is_refused_by_name():

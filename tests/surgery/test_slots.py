@@ -94,6 +94,15 @@ def test_merged_slots_compute_what_they_did_with_the_same_sample(name):
     assert_close(first(layer(x)), expected)
 
 
+def test_padding_of_merged_tables_is_the_one_that_was_read():
+    layer, ids = nn.Embedding(4, 2, padding_idx=1), torch.tensor([[0, 1, 3]])
+    widen_first(layer, 3)
+    nn.init.normal_(layer.weight)
+    expected = layer.weight[[0, 1, 3]] + layer.weight[[4, 1, 7]] + layer.weight[[8, 1, 11]]
+    merge_first(layer, 3)
+    assert_close(layer(ids)[0], expected)
+
+
 def test_merged_tables_are_added():
     layer = nn.Embedding(4, 2)
     widen_first(layer, 3)

@@ -189,6 +189,56 @@ def test_code_that_runs_again_during_backward_finds_what_it_saw():
     assert_close(gradients[1], gradients[0])
 
 
+class Nested(nn.Module):
+    """Three blocks that run again during backward two at a time, or are left out in training."""
+
+    def __init__(self, form):
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(4))
+        self.last, self.form = nn.Linear(4, 2), form
+
+    def forward(self, x):
+        if self.form == "skips" and self.training:
+            return self.last(self.blocks[0](x))
+        if self.form == "plain" or not self.training:
+            return self.last(nn.Sequential(*self.blocks)(x))
+        again = self.form == "reentrant"
+        return self.last(torch.utils.checkpoint.checkpoint_sequential(self.blocks, 2, x, use_reentrant=again))
+
+
+def nested(form):
+    return made(Network(Nested(form), torch.zeros(2, 4)), 1).train()
+
+
+def test_an_exit_inside_of_what_runs_again_learns_or_is_refused():
+    x, gradients = torch.randn(5, 4).requires_grad_(), []
+    for form in ("plain", "other"):
+        model = nested(form)
+        model(x).square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert_close(gradients[1], gradients[0])
+    for pairs in (None, [(0, 0)]):
+        with pytest.raises(InputError, match=r"end of what is checkpointed, however: blocks\.0 is"):
+            nested("reentrant").run([Inputs((x,))], pairs)
+        with torch.no_grad():
+            nested("reentrant").run([Inputs((x,))], pairs)
+
+
+def test_the_deepest_exit_learns_where_it_ends_what_runs_again():
+    x, found = torch.randn(5, 4).requires_grad_(), []
+    for form in ("plain", "reentrant"):
+        model = nested(form)
+        model.run([Inputs((x,))], [(0, 1)]).square().sum().backward()
+        found.append(model.network.blocks[0][0].weight.grad)
+    assert_close(found[1], found[0])
+
+
+def test_an_exit_that_is_not_reached_is_named():
+    with pytest.raises(InputError, match=r"the network did not run blocks\.1"):
+        nested("skips")(torch.randn(5, 4))
+
+
 def test_a_copy_is_independent():
     model, parts = tapped(2), images(2)
     expected = model.run(parts)

@@ -56,13 +56,13 @@ class Leaving:
             shape = (len(self.depths), len(self.present), *outputs.shape[2:])
             self.members = outputs.new_zeros(shape)
         here, before = (self.depths == depth).nonzero()[:, 0], self.depths <= depth
-        self.members[here[:, None], self.present] = outputs.transpose(0, 1)
+        self.members[here[:, None], self.present] = outputs.transpose(0, 1).to(self.members)
         weights = self.weights[before] / self.weights[before].sum()
         said = self.likelihood.prediction(self.members[before][:, self.present], weights)
         assert isinstance(said, DiscretePrediction)
-        goes_on = said.confidence < self.sure
+        goes_on = (said.confidence < self.sure).reshape(len(self.present), -1).any(1)  # at any position
         leaving, later = self.present[~goes_on], (~before).nonzero()[:, 0]
-        self.members[later[:, None], leaving] = said.probabilities[~goes_on].log().to(outputs)
+        self.members[later[:, None], leaving] = said.probabilities[~goes_on].log().to(self.members)
         self.left_at[leaving] = depth
         self.present = self.present[goes_on]
         return goes_on

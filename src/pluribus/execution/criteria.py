@@ -1,8 +1,8 @@
 """Metrics of sets of members, from sums over their members.
 
-A set's probabilities, densities and moments are means over its members. Where a metric follows from these,
-all sets of P chosen members and one candidate are measured at once: a sum over those chosen is kept, and
-every candidate is added to it.
+A set's probabilities, densities and moments are means over its members, by their weights. Where a metric
+follows from these, all sets of P chosen members and one candidate are measured at once: a sum over those
+chosen is kept, and every candidate is added to it.
 
     KL(N(μ, σ²) ‖ N(μ_S, σ_S²)) = log(σ_S/σ) + (σ² + (μ − μ_S)²) / (2 σ_S²) − 1/2      (1)
 
@@ -12,7 +12,7 @@ other direction; this is that of their code, with its 0.001 added to both standa
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -37,6 +37,8 @@ RIDGE = 1e-3
 """Keeps the divergence of a single member, which has no spread, finite."""
 BLOCK = 1 << 24
 """Numbers that are looked at together, to bound memory."""
+NEXT_TO_NOTHING = 1e-200
+"""What members count that do not count, so that they too have an order."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,20 @@ class Criterion:
         values: What each member contributes, `[members, ...]`.
         score: Of the means of sets, `[sets, ...]`, the metric, `[sets]`.
         logs: Whether the values are logarithms of what is averaged.
+        weights: How much each member counts, `[members]`; values are multiplied by it.
     """
 
     values: Tensor
     score: Callable[[Tensor], Tensor]
     logs: bool = False
+    weights: Tensor = field(default_factory=lambda: torch.ones(()))
+
+    def weighted(self, weights: Tensor) -> "Criterion":
+        """The same metric of members that count so much each, `[members]`, the most of them 1."""
+        weights = (exact(weights) / weights.max().cpu()).clamp(min=NEXT_TO_NOTHING)
+        by_row = weights.view(-1, *[1] * (self.values.ndim - 1))
+        values = self.values + by_row.log() if self.logs else self.values * by_row
+        return replace(self, values=values, weights=weights)
 
     def empty(self) -> Tensor:
         """The sum over no member."""
@@ -61,11 +72,15 @@ class Criterion:
         """A sum and the contributions of one member, or of one for each of several sets."""
         return torch.logaddexp(total, values) if self.logs else total + values
 
-    def with_each(self, total: Tensor, size: int) -> Tensor:
-        """The metric of a set with this sum and each member, so that `size` are in it, `[members]`."""
-        blocks = torch.split(self.values, max(1, BLOCK // max(1, self.values[0].numel())))
-        sums = (self.add(total, block) for block in blocks)
-        return torch.cat([self.score(one - math.log(size) if self.logs else one / size) for one in sums])
+    def with_each(self, total: Tensor, size: float) -> Tensor:
+        """The metric of each member with a set that has this sum and counts `size`, `[members]`."""
+        at_once = max(1, BLOCK // max(1, self.values[0].numel()))
+        sizes = (size + self.weights).view(-1, *[1] * total.ndim)
+        found = []
+        for block, counts in zip(torch.split(self.values, at_once), torch.split(sizes, at_once), strict=True):
+            sums = self.add(total, block)
+            found.append(self.score(sums - counts.log() if self.logs else sums / counts))
+        return torch.cat(found)
 
 
 def is_higher_better(metric: str) -> bool:
@@ -95,7 +110,7 @@ def criterion(prediction: Prediction, target: Tensor, metric: str) -> Criterion:
         )
     if metric != "kl":
         prediction, target = samples(prediction, target)
-    return known[metric](prediction, target.cpu())
+    return known[metric](prediction, target.cpu()).weighted(prediction.weights)
 
 
 def divergence(reference: Tensor, moments: Tensor) -> Tensor:

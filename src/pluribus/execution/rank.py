@@ -130,7 +130,7 @@ def _greedy(by: Criterion, sign: int, work: Work | None) -> tuple[list[int], lis
     total, left = by.empty(), list(range(len(by.values)))
     order, scores = list[int](), list[float]()
     while left:
-        found = by.with_each(total, len(order) + 1)[left]
+        found = by.with_each(total, float(by.weights[order].sum()))[left]
         merit = sign * found
         if work is not None and order:  # alone, every member costs the same
             merit = per_work(merit - sign * scores[-1], work.added()[left])

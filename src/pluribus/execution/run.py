@@ -17,6 +17,8 @@ from pluribus.execution.planner import Planned, Planner
 from pluribus.members import fork, join
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output, select_output
+from pluribus.network.rerun import is_run_again
+from pluribus.surgery.tapping import Tapped
 
 Run = Callable[[Any, Inputs], Tensor]
 """How a filled module runs, where it is not simply called."""
@@ -68,6 +70,11 @@ class Runner:
         self._writes_inputs: dict[tuple[bool, bool], bool] = {}
         self._prior: Runner | None = None
         self._planner: Planner | None = None
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """What the user's network is called by."""
+        return (self.module.network if isinstance(self.module, Tapped) else self.module).forward
 
     def train(self, mode: bool) -> None:
         """Puts the user's code into train or eval mode; prior networks stay in eval mode."""
@@ -240,7 +247,7 @@ class Runner:
         module = skeleton.fill(tensors)
         with surrounding(module, inputs.batch) if surrounding else nullcontext():
             output = self._call(module, inputs, run)
-        if surrounding and _is_run_again(output):
+        if surrounding and is_run_again(output):
             raise InputError(
                 "a kept random row cannot be run again during backward, however: the network uses "
                 "gradient checkpointing. Use torch.no_grad(), or switch checkpointing off."
@@ -343,20 +350,6 @@ class Token:
 
 class Mark:
     """Lives as long as the graph it is attached to."""
-
-
-def _is_run_again(output: Tensor) -> bool:
-    """Whether backward will run a part of the network again, by the old form of checkpointing."""
-    waiting, seen = [output.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        if node.name() == "CheckpointFunctionBackward":
-            return True
-        seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
-    return False
 
 
 def _why_looped(module: nn.Module) -> str:

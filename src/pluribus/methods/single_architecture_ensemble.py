@@ -37,10 +37,13 @@ from pluribus.binding import Binding
 from pluribus.exits import Exits, build_exits, check_where, depth_divergence, preferences, slot_orders
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
+from pluribus.prediction import precise
 from pluribus.settings import one_of, refuse, whole
 
 SMALL = 1e-8
 """Keeps logarithms finite."""
+COLDEST = 1e-6
+"""The lowest temperature: one that half precision still tells from 0."""
 
 Span = tuple[float, float]
 """The values at the start and at the end of training."""
@@ -58,8 +61,9 @@ def relaxed_top_k(
         generator: Of random numbers on the CPU.
 
     Returns:
-        `[inputs, depths]`, at least 0; sums to K for each input.
+        `[inputs, depths]`, at least 0, in at least float32; sums to K for each input.
     """
+    logits = precise(logits)
     uniform = torch.rand(logits.shape, generator=generator).to(logits)
     scores = logits - torch.log(-torch.log(uniform + SMALL) + SMALL)
     drawn = picked = torch.zeros_like(logits)
@@ -73,7 +77,7 @@ def relaxed_top_k(
 def interpolate(span: Span, progress: float) -> float:
     """Linear between the value at the start of training and that at its end."""
     start, end = span
-    return start + (end - start) * progress
+    return start * (1 - progress) + end * progress
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class SAE(Method):
         where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
         alpha: Weight of the divergence from the uniform prior at the start and at the end of training, at
             least 0.
-        temperature: Of the preferences and of the draws, at the start and at the end; above 0.
+        temperature: Of the preferences and of the draws, at the start and at the end; at least 1e-6.
         input_repetition: Share of a training batch that is the same in all slots, at the start and at the
             end; in [0, 1].
         batch_repetition: How often a training batch is repeated where there are several inputs, at least 1.
@@ -127,7 +131,7 @@ class SAE(Method):
             if isinstance(getattr(self, name), list):  # as a file gives it
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_span("alpha", self.alpha, lambda one: one >= 0, "at least 0")
-        _check_span("temperature", self.temperature, lambda one: one > 0, "above 0")
+        _check_span("temperature", self.temperature, lambda one: one >= COLDEST, f"at least {COLDEST}")
         _check_span("input_repetition", self.input_repetition, lambda one: 0 <= one <= 1, "from 0 to 1")
         one_of("weighting", self.weighting, ("one", "exits"))
         one_of("start", self.start, ("copy", "fresh"))

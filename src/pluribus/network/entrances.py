@@ -1,5 +1,6 @@
 """Entrances: the layers through which the inputs of a network enter, and whether all of them do so."""
 
+import inspect
 from collections.abc import Iterator
 
 from torch import nn
@@ -21,12 +22,21 @@ def find_first(crossings: Crossings) -> tuple[tuple[str, ...], tuple[str, ...], 
         entry for node in crossings.sources for one in node.all_input_nodes for entry in origins.get(one, ())
     }
     aside = tuple(
-        entry.name.removeprefix("kwargs_")
+        _name(entry, crossings.network.module)
         for entry in crossings.program.entries
         if entry not in entering and entry.users
     )
     problems = [*_layers(crossings), *_bypasses(crossings, origins, entering)]
     return tuple(names), aside, problems[0] if problems else ""
+
+
+def _name(entry: Node, module: nn.Module) -> str:
+    """What the network calls an input."""
+    kind, _, name = entry.name.partition("_")
+    names = list(inspect.signature(module.forward).parameters)
+    if kind == "args" and name.isdecimal() and int(name) < len(names):
+        return names[int(name)]
+    return entry.name.removeprefix("kwargs_")
 
 
 def _origins(crossings: Crossings) -> dict[Node, set[Node]]:

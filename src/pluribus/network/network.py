@@ -27,6 +27,9 @@ class Network:
         example: One input as the module takes it; made from the module where it is needed.
         output: What of the returned values is the prediction.
         seed: Of what a factory draws.
+
+    Attributes:
+        kind: The class of the user's module, whatever it becomes.
     """
 
     def __init__(
@@ -46,14 +49,10 @@ class Network:
             with seeded(seed):
                 self.module = built(self.factory)
             copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
+        self.kind = type(self.module).__name__
         self.output = output
         self.given = None if example is None else Inputs.of(example)
         self._graphs: dict[bool, Graph] = {}
-
-    @property
-    def kind(self) -> str:
-        """The class of the user's module."""
-        return type(self.module).__name__
 
     @cached_property
     def example(self) -> Inputs:

@@ -38,7 +38,7 @@ class Head(nn.Module):
     def __init__(self, exit: Exit, taps: Taps, slots: int) -> None:
         super().__init__()
         rank = len(exit.shape) + 1
-        self.output, self.rank = taps.output, rank
+        self.output, self.shape, self.rank = taps.output, exit.shape, rank
         self.images, self.dense = exit.axis == 1 and rank in CONVOLUTIONS, len(taps.output) > 1
         self.axis = taps.axis
         self._check(exit, taps)
@@ -88,9 +88,11 @@ class Head(nn.Module):
             return torch.unflatten(made, 1, (-1, *self.output)) if self.output else made
         if not self.images:
             made = made.movedim(-1, self.axis % made.ndim)
-        elif made.shape[2:] != self.output[1:]:
+        elif self.shape[1:] != self.output[1:]:
+            sizes = zip(made.shape[2:], self.output[1:], self.shape[1:], strict=True)
+            size = [round(now * wanted / before) for now, wanted, before in sizes]
             mode = ENLARGING[len(self.output) - 1]
-            made = F.interpolate(made, size=self.output[1:], mode=mode, align_corners=False)
+            made = F.interpolate(made, size=size, mode=mode, align_corners=False)
         return apart(made, self.axis, self.output)
 
 

@@ -115,13 +115,20 @@ def merge_first(layer: nn.Module, slots: int) -> None:
     """Makes a layer read one input, as it did the same one in all of its slots."""
     if isinstance(layer, nn.Embedding):
         layer.num_embeddings //= slots
-        _change(layer, "weight", lambda weight: weight.unflatten(0, (slots, -1)).sum(0))
+        _change(layer, "weight", lambda weight: _merged_table(weight, slots, layer.padding_idx))
         return
     name = "input_size" if isinstance(layer, nn.RNNBase) else "in_channels"
     name = "in_features" if isinstance(layer, nn.Linear) else name
     setattr(layer, name, getattr(layer, name) // slots)
     for weight in [name for name in layer._parameters if name.startswith("weight_ih_l0") or name == "weight"]:
         _change(layer, weight, lambda weight: weight.unflatten(1, (slots, -1)).sum(1))
+
+
+def _merged_table(weight: Tensor, slots: int, padding: int | None) -> Tensor:
+    merged = torch.unflatten(weight, 0, (slots, -1)).sum(0)
+    if padding is not None:  # all slots read the first one's
+        merged[padding] = slots * weight[padding]
+    return merged
 
 
 def widen_last(layer: nn.Module, slots: int) -> None:

@@ -17,6 +17,7 @@ from pluribus.network.inputs import Inputs
 from pluribus.network.network import Network, copy_module
 from pluribus.network.output import Output, select_output
 from pluribus.network.rehearsal import accepting, rehearsal, seeded
+from pluribus.network.rerun import is_run_again
 from pluribus.network.returned import first_tensor, with_first
 from pluribus.network.taps import Taps, check_inputs
 from pluribus.surgery.heads import Head, apart, keep_rows
@@ -135,8 +136,9 @@ class Tapped(nn.Module):
         except Stop:
             pass
         else:
+            prediction = select_output(returned, self.output)
+            made.check(prediction)
             if self.depths - 1 in by_depth:
-                prediction = select_output(returned, self.output)
                 made.values[self.depths - 1] = self._own(prediction)
                 made.finish()
         finally:
@@ -215,6 +217,7 @@ class _Outputs:
         self.tapped, self.wanted, self.watch = tapped, wanted, watch
         self.values: dict[int, Tensor] = {}
         self.deepest = max(wanted)
+        self.learns = torch.is_grad_enabled()
 
     def reach(self, depth: int, value: Tensor) -> Tensor:
         """Keeps the value of an exit; stops the run behind the deepest, or where no sample goes on."""
@@ -222,9 +225,26 @@ class _Outputs:
             return value
         self.values[depth] = value
         going = self._show(depth, self.watch) if self.watch else None
-        if depth == self.deepest or (going is not None and not going.any()):
+        ends = depth == self.deepest or (going is not None and not going.any())
+        if ends and self.learns == torch.is_grad_enabled():  # else the gradient is attached behind it
             raise Stop
         return value if going is None else value[going]
+
+    def check(self, prediction: Tensor) -> None:
+        """Refuses exits that were not reached, or that no gradient would leave."""
+        early = [depth for depth in self.wanted if depth < self.tapped.depths - 1]
+        missed = [depth for depth in early if depth not in self.values]
+        if missed:
+            raise InputError(
+                "every exit must be reached, however: the network did not run "
+                f"{self.tapped.taps.exits[missed[0]].name}. Switch off what skips layers in training."
+            )
+        cut = [depth for depth in early if self.learns and not self.values[depth].requires_grad]
+        if cut and is_run_again(prediction):
+            raise InputError(
+                "an exit must be the end of what is checkpointed, however: "
+                f"{self.tapped.taps.exits[cut[0]].name} is inside of it. Use use_reentrant=False."
+            )
 
     def finish(self) -> None:
         """Shows the network's own output."""
