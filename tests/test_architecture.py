@@ -15,7 +15,7 @@ each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.rel
 ORDER = [
     {"errors", "version"},
     {"members", "settings", "network", "binding", "mixture", "family", "surgery", "dropout", "conversion"}
-    | {"prediction", "likelihood", "checkpoint"},
+    | {"prediction", "likelihood", "checkpoint", "per_sample"},
     {"metrics", "posthoc", "data", "backbones", "outcomes", "record"},
     {"method", "exits"},
     {"methods"},

@@ -16,9 +16,9 @@ from pluribus.family import (
     MixtureBank,
     choose_rows,
     draw_assignment,
+    draw_each,
     keep_draws,
     mix,
-    mixing,
     uniform,
 )
 from pluribus.methods import ECMP, EMP, DeepEnsembles, DropConnect, LayerEnsembles, MCDropout, Single
@@ -123,7 +123,7 @@ def test_a_shrunk_bank_keeps_weights_and_probabilities_in_proportion():
     small = one.shrink(chosen)
     assert small.options == (2, 2)
     assert_close(small.weights(), one.weights()[chosen] / one.weights()[chosen].sum())
-    assert mixing(small)["0.bias"] == pytest.approx((0.5 / 0.7, 0.2 / 0.7))
+    assert small.mixing()["0.bias"] == pytest.approx((0.5 / 0.7, 0.2 / 0.7))
     for kept, before in zip(small.bind(small.rows()), one.bind([one.rows()[i] for i in chosen]), strict=True):
         assert_close(kept, before, rtol=0, atol=0)
 
@@ -153,6 +153,30 @@ def test_noise_is_added_to_every_number_by_itself():
     ]
     covariance = torch.stack(added).T.cov()
     assert_close(covariance, 0.25 * torch.eye(18, dtype=torch.float64), atol=0.07, rtol=0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_each_sample_takes_one_option_of_a_layer_or_one_for_every_element(noise):
+    options = {
+        name: 10.0 * torch.arange(1, 4).view(3, *[1] * len(shape)).expand(3, *shape)
+        for name, shape in (("weight", (4, 5)), ("bias", (4,)))
+    }
+    torch.manual_seed(0)
+    layer = draw_each(options, Mixture("layer", (0.5, 0.3, 0.2), noise=noise), 3000)
+    taken = (layer["weight"].as_subclass(torch.Tensor) / 10).round()
+    share = torch.bincount(taken[:, 0, 0].long(), minlength=4) / 3000
+    assert_close(share[1:], torch.tensor([0.5, 0.3, 0.2]), atol=0.03, rtol=0)
+    assert (taken == taken[:, :1, :1]).all()
+    assert torch.equal((layer["bias"].as_subclass(torch.Tensor) / 10).round(), taken[:, :, 0])
+    element = draw_each(options, Mixture("element", (0.5, 0.3, 0.2), noise=noise), 3000)["weight"]
+    taken = (element.as_subclass(torch.Tensor) / 10).round()
+    shares = torch.stack([(taken == k).double().mean(0) for k in (1, 2, 3)])
+    assert_close(
+        shares, torch.tensor([0.5, 0.3, 0.2]).double().view(3, 1, 1).expand(3, 4, 5), atol=0.05, rtol=0
+    )
+    together = (taken[:, 0, 0] == taken[:, 0, 1]).double().mean().item()
+    assert together == pytest.approx(0.38, abs=0.04)  # neighbours choose independently
+    assert bool(noise) == bool((element.as_subclass(torch.Tensor) % 10 != 0).any())
 
 
 def test_one_option_for_the_network_is_the_explicit_ensemble():

@@ -25,15 +25,16 @@ import itertools
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor
 
-from pluribus.binding import SeededBinding, share_among, tensors
+from pluribus.binding import Binding, SeededBinding, share_among, tensors
 from pluribus.mixture import OptionBank, Options, all_rows
 from pluribus.network import Network
 from pluribus.network.rehearsal import derived_seed
+from pluribus.per_sample import PerSample
 
 ASSIGNMENTS = ("network", "layer", "unit", "element")
 """What takes one option as a whole: all tensors, those of a layer, an input of a layer, a single number."""
@@ -122,7 +123,64 @@ def choose_rows(
     return list(zip(*columns, strict=True))
 
 
-class DrawnBank(OptionBank):
+def draw_each(options: Mapping[str, Tensor], mixture: Mixture, batch: int) -> dict[str, Tensor]:
+    """The tensors of one site for every sample of a batch, each sample by a draw of its own.
+
+    Args:
+        options: By name, `[options, ...]`.
+        mixture: Of these options, for a layer or for its elements.
+        batch: How many samples there are.
+
+    Returns:
+        By name, `[batch, ...]`.
+    """
+    by_layer, drawn = mixture.assignment == "layer", dict[str, Tensor]()
+    together = draw_assignment(replace(mixture, assignment="element"), [batch]) if by_layer else None
+    for name, own in options.items():
+        if together is not None:
+            values = own[together.to(own.device)]
+        else:
+            each = own.unsqueeze(1).expand(-1, batch, *own.shape[1:])
+            values = mix(each, draw_assignment(mixture, each.shape[1:]).to(own.device), mixture.rate)
+        if mixture.noise:
+            values = values + mixture.noise * torch.randn_like(values)
+        drawn[name] = values.as_subclass(PerSample)
+    return drawn
+
+
+class Mixed(Binding):
+    """A binding whose rows are draws from mixtures.
+
+    Attributes:
+        mixtures: By site, how its options are mixed.
+        per_sample: Whether each sample of a training batch has a draw of its own, which is the row None.
+    """
+
+    mixtures: dict[str, Mixture]
+    per_sample = False
+    train_draws: int
+    _names: dict[str, tuple[str, ...]]
+
+    def rows(self) -> Sequence[Any]:
+        each = self.training and self.per_sample
+        return [None] * self.train_draws if each else super().rows()
+
+    def mix(self, rows: Sequence[Any], sizes: Sequence[int]) -> dict[str, Tensor] | None:
+        if any(row is not None for row in rows):
+            return None
+        own, found = tensors(self.own), self.shared_tensors()
+        for site, names in self._names.items():
+            found |= draw_each({name: own[name] for name in names}, self.mixtures[site], sum(sizes))
+        return found
+
+    def mixing(self) -> dict[str, tuple[float, ...]]:
+        """By name of a tensor, how probable its options are."""
+        return {
+            name: self.mixtures[site].probabilities for site, names in self._names.items() for name in names
+        }
+
+
+class DrawnBank(Mixed, OptionBank):
     """An option bank whose rows are independent draws; equal ones are one row with a greater weight.
 
     Where there are no more rows than draws, all of them are kept, with their probabilities as weights.
@@ -183,7 +241,7 @@ class DrawnBank(OptionBank):
         return [self.mixtures[site].probabilities for site in self._names]
 
 
-class MixtureBank(SeededBinding):
+class MixtureBank(Mixed, SeededBinding):
     """Rows drawn from any mixture; a row is a seed, from which its assignments and its noise follow.
 
     Args:
@@ -235,8 +293,3 @@ class MixtureBank(SeededBinding):
 
     def _used(self, rows: Sequence[int]) -> dict[str, Sequence[int]]:
         return {name: range(len(options)) for name, options in tensors(self.own).items()}
-
-
-def mixing(bank: DrawnBank | MixtureBank) -> dict[str, tuple[float, ...]]:
-    """By name of a tensor, how probable its options are."""
-    return {name: bank.mixtures[site].probabilities for site, names in bank._names.items() for name in names}

@@ -14,7 +14,15 @@ from pluribus.binding import share_among
 from pluribus.errors import InputError
 from pluribus.execution.cost import work_by_layer
 from pluribus.execution.rank import Ranking, Work, per_work, rank_members
-from pluribus.methods import BatchEnsemble, DeepEnsembles, LayerEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.methods import (
+    EMP,
+    BatchEnsemble,
+    DeepEnsembles,
+    LayerEnsembles,
+    MCDropout,
+    PackedEnsembles,
+    Single,
+)
 from pluribus.metrics import METRICS
 from pluribus.network.inputs import Inputs
 from tests import zoo
@@ -77,6 +85,18 @@ def test_it_is_what_evaluating_every_set_anew_gives(kind, metric, seed):
     assert_close(list(found.scores), scores)
 
 
+@pytest.mark.parametrize(
+    ("kind", "metric"), [(kind, metric) for kind, (_, names) in LIKELIHOODS.items() for metric in names]
+)
+def test_members_count_by_their_weights(kind, metric):
+    likelihood, (outputs, target) = LIKELIHOODS[kind][0], problem(kind, 0, metric)
+    counts = torch.arange(len(outputs)) % 3 + 1
+    order, scores = reference.rank(likelihood, outputs, target, metric, counts)
+    found = rank_members(likelihood.prediction(outputs, counts / counts.sum()), target, metric)
+    assert list(found) == order
+    assert_close(list(found.scores), scores, rtol=1e-6, atol=1e-6)
+
+
 def test_dense_targets_leave_out_what_is_ignored():
     outputs = normal(4, 3, 2, 5)
     target = torch.randint(2, (3, 5), generator=seeded(1))
@@ -124,6 +144,7 @@ def test_the_best_size_is_where_the_scores_are_best_and_the_fewest_of_equal_ones
     [
         *(Single(), DeepEnsembles(3), PackedEnsembles(3), BatchEnsemble(3), MCDropout(rate=0.3, draws=4)),
         LayerEnsembles(options=2, draws=5),
+        EMP(2, "*", draws=7, start="fresh", probabilities=(0.8, 0.2)),  # rows of different weights
     ],
     ids=str,
 )

@@ -171,6 +171,15 @@ def test_the_divergence_is_equation_6():
     assert_close(divergence(own | shared, mixing, 3.0, 5.0), expected)
 
 
+def test_biases_of_every_layer_have_the_precision_of_biases():
+    attention = nn.MultiheadAttention(4, 1, add_bias_kv=True)
+    biased = nn.utils.parametrize.register_parametrization(nn.Linear(3, 2), "bias", nn.Tanh())
+    for layer in (attention, biased, nn.GRU(3, 2)):
+        learnt = dict(layer.named_parameters())
+        expected = sum(p.square().sum() for name, p in learnt.items() if "bias" in name) / 2
+        assert_close(divergence(learnt, {}, tau=0.0, rho=1.0), expected)
+
+
 @BOTH
 @pytest.mark.parametrize("objective", ["decay", "kl"])
 def test_the_loss_is_the_mean_of_the_draws_and_the_prior(method, objective):
@@ -203,6 +212,33 @@ def test_draws_of_a_step_may_divide_the_batch():
     ]
     assert sorted(torch.cat(parts).tolist()) == list(range(10))
     assert_close(loss, torch.stack(each).mean())
+
+
+@BOTH
+def test_each_sample_of_a_step_may_have_a_draw_of_its_own(method):
+    settings = {"perturbation": 0.5, "per_sample": True, "decay": 0.0, "train_draws": 2}
+    ensemble = pl.convert(network(), method(3, **settings)).train()
+    torch.manual_seed(3)
+    drawn = ensemble.binding.mix([None, None], [10, 10])
+    own = {name: tensor.as_subclass(torch.Tensor) for name, tensor in drawn.items()}
+    assert len(own["1.weight"].unique(dim=0)) > 1
+    h = nn.functional.linear(torch.cat([X, X]), own["0.weight"], own["0.bias"])
+    h = (h - h.mean(0)) / (h.var(0, correction=0) + 1e-5).sqrt() * own["1.weight"] + own["1.bias"]
+    y = torch.einsum("ni,noi->no", h.relu(), own["3.weight"]) + own["3.bias"]
+    torch.manual_seed(3)
+    assert_close(ensemble(X), y.view(2, 10, 3))
+    torch.manual_seed(3)
+    loss = ensemble.loss(X, Y)
+    assert_close(loss, nn.functional.cross_entropy(y, Y.repeat(2)))
+    loss.backward()
+    assert all(p.grad.abs().sum() > 0 for p in ensemble.parameters())
+    assert_close(ensemble(X, members=[0]), ensemble(X, members=[0]), rtol=0, atol=0)  # one draw for all
+    assert len(ensemble.eval()(X)) == len(ensemble.weights)
+
+
+def test_patches_that_cannot_differ_within_a_batch_are_refused_by_name():
+    with pytest.raises(ConversionError, match="embedding takes one parameter for all samples, and here each"):
+        pl.convert(zoo.tied_embedding(), EMP(where="input", per_sample=True))
 
 
 @BOTH
@@ -367,6 +403,7 @@ def test_draws_of_emp_share_their_prefixes():
         ),
         ({"options": 3, "probabilities": (0.5, 0.5)}, "probabilities must be 3 numbers"),
         ({"divide": 1}, "divide must be True or False"),
+        ({"divide": True, "per_sample": True}, "divide must be False where every sample has a draw"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(settings, message):

@@ -23,8 +23,9 @@ def names(prediction):
     return {name for name, metric in METRICS.items() if metric.suits(prediction)}
 
 
-def rank(likelihood, outputs, target, metric):
-    """The order of the members, and the quality of every nested set."""
+def rank(likelihood, outputs, target, metric, counts=None):
+    """The order of the members, each there as often as it counts, and the quality of every nested set."""
+    counts = torch.ones(len(outputs), dtype=torch.long) if counts is None else counts
     higher = metric in METRICS and METRICS[metric].direction == "higher"
     order, scores = [], []
     for _ in range(len(outputs)):
@@ -32,7 +33,9 @@ def rank(likelihood, outputs, target, metric):
         for candidate in range(len(outputs)):
             if candidate in order:
                 continue
-            score = quality(likelihood, outputs[torch.tensor([*order, candidate])], target, metric)
+            chosen = torch.tensor([*order, candidate])
+            repeated = chosen.repeat_interleave(counts[chosen])
+            score = quality(likelihood, outputs[repeated], target, metric)
             better = best is None or (
                 score > best[1] if higher else score < best[1]
             )  # strict: the first wins

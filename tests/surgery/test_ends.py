@@ -10,8 +10,8 @@ from pluribus.surgery.ends import find_ends
 from tests.cases import case_named
 
 
-def ends(model, example=None):
-    network = Network(model, example)
+def ends(model, example=None, output=None):
+    network = Network(model, example, output)
     return tuple(site and site.name for site in find_ends(network, find_sites(network.module)))
 
 
@@ -24,6 +24,23 @@ class Backwards(nn.Module):
 
     def forward(self, x):
         return self.last(self.first(self.norm(x)))
+
+
+class Auxiliary(nn.Module):
+    """Returns what a second head says beside the prediction, after it and before."""
+
+    def __init__(self):
+        super().__init__()
+        self.early, self.body, self.head, self.late = (nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x):
+        first, h = self.early(x), self.body(x)
+        return self.head(h), self.late(h), first
+
+
+@pytest.mark.parametrize(("output", "last"), [(0, "head"), (1, "late"), (lambda results: results[0], "head")])
+def test_ends_are_those_of_the_prediction(output, last):
+    assert ends(Auxiliary(), torch.zeros(3, 4), output) == ("body", last)
 
 
 def test_ends_follow_the_data_flow_and_are_no_norms():

@@ -42,12 +42,13 @@ from torch import Generator, Tensor
 from pluribus.binding import Binding
 from pluribus.conversion import Row
 from pluribus.errors import ConversionError
-from pluribus.family import DrawnBank, Mixture, MixtureBank, mixing, uniform
+from pluribus.family import DrawnBank, Mixed, Mixture, MixtureBank, uniform
 from pluribus.members import split_batch
 from pluribus.method import Built, Choice, Method
 from pluribus.mixture import draw_options, start_alike, tie_sites
 from pluribus.network import Network
 from pluribus.network.rehearsal import derived_seed
+from pluribus.per_sample import PerSample, why_apart
 from pluribus.settings import flag, number, one_of, refuse, whole
 from pluribus.surgery import Site, is_norm, select
 from pluribus.surgery.ends import find_ends
@@ -119,6 +120,7 @@ class Patching(Method, ABC):
     noise: float = 0.0
     train_draws: int = 1
     divide: bool = False
+    per_sample: bool = False
     objective: str = "decay"
     decay: float = 1e-3
     weight_precision: float = 1.0
@@ -140,8 +142,10 @@ class Patching(Method, ABC):
             raise refuse("where", f"of {', '.join(WORDS)} and name patterns, at least one", self.where)
         one_of("start", self.start, ("copy", "fresh"))
         one_of("objective", self.objective, ("decay", "kl"))
-        flag("divide", self.divide)
-        flag("freeze_shared", self.freeze_shared)
+        for name in ("divide", "per_sample", "freeze_shared"):
+            flag(name, getattr(self, name))
+        if self.divide and self.per_sample:
+            raise refuse("divide", "False where every sample has a draw of its own", self.divide)
         given = self.mixing
         if len(given) != self.options or not min(given) > 0 or abs(sum(given) - 1) > ROUNDING:
             raise refuse("probabilities", f"{self.options} numbers above 0 that sum to one", given)
@@ -165,6 +169,9 @@ class Patching(Method, ABC):
         # Options of whole layers can be named and shared; noise or single numbers follow from a seed.
         bank = DrawnBank if self.assignment == "layer" and not self.noise else Patches
         binding = bank(network, own, sites, mixtures, self.draws, self.train_draws, seed)
+        if self.per_sample:
+            _refuse_apart(network, own)
+            binding.per_sample = True
         return Built(binding, tuple(self._row(choice, own) for choice in choices), tuple(notes))
 
     @property
@@ -180,7 +187,7 @@ class Patching(Method, ABC):
         return split_batch(batch, rows) if self.divide else None
 
     def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
-        assert isinstance(binding, DrawnBank | MixtureBank)
+        assert isinstance(binding, Mixed)
         learnt = {
             name: weight
             for tree in (binding.own, binding.shared)
@@ -189,7 +196,7 @@ class Patching(Method, ABC):
         }
         if self.objective == "kl":
             tau, rho = self.weight_precision, self.bias_precision
-            return divergence(learnt, mixing(binding), tau, rho) / samples  # Eq. (9)
+            return divergence(learnt, binding.mixing(), tau, rho) / samples  # Eq. (9)
         return self.decay / batch * squared_norm(learnt) if self.decay else 0.0  # App. C
 
     def _patched(self, network: Network, choices: Sequence[Choice]) -> list[Choice]:
@@ -239,6 +246,8 @@ class EMP(Patching):
         train_draws: How many draws in a training step, at least 1.
         divide: Whether each draw of a training step sees its own part of the batch, of at least two
             samples, in place of all of it.
+        per_sample: Whether each sample of a training batch has draws of its own, in one pass, in place of
+            draws for all; patches are then norms, linear layers and convolutions.
         objective: What is added to the losses: `decay` is the paper's simplification, `kl` Eq. (6).
         decay: Factor of the squared norm of all parameters, over the size of the batch; at least 0.
         weight_precision: Of the Gaussian prior on weights for `kl`, at least 0.
@@ -294,5 +303,27 @@ def _settings(chosen: Sequence[Choice]) -> dict[str, Any]:
     return found
 
 
+def _refuse_apart(network: Network, own: Mapping[str, Tensor]) -> None:
+    """Raises where the patches of samples cannot differ within a batch."""
+    held, generator = network.tensors(), torch.Generator().manual_seed(0)
+    half = network.example.batch // 2
+    first, second = (
+        {name: perturb(held[name].detach()[None], 0.5, generator)[0] for name in own} for _ in range(2)
+    )
+    each = {
+        name: torch.stack([first[name]] * half + [second[name]] * (network.example.batch - half))
+        for name in own
+    }
+    mixed = {name: values.as_subclass(PerSample) for name, values in each.items()}
+    why = why_apart(network, {**held, **first}, {**held, **second}, {**held, **mixed})
+    if why:
+        raise ConversionError(
+            f"per_sample=True needs patches that may differ within a batch, however: {why.rstrip('.')}. "
+            "Patch norms, linear layers and convolutions, or draw for the whole batch."
+        )
+
+
 def _is_bias(name: str) -> bool:
-    return name.rpartition(".")[2].startswith("bias")
+    """Biases by any layer's name for them, such as `in_proj_bias`; one that is computed has originals."""
+    *_, holder, last = ("", *name.split("."))
+    return "bias" in (holder if last.startswith("original") else last)

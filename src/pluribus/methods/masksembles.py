@@ -33,7 +33,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from pluribus.binding import Binding, Skeleton, blank, tensors
+from pluribus.binding import Binding, tensors
 from pluribus.conversion import Row
 from pluribus.errors import ConversionError
 from pluribus.members import split_batch
@@ -41,10 +41,10 @@ from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.fresh import fresh_modules
 from pluribus.network.network import built
-from pluribus.network.output import select_output
-from pluribus.network.rehearsal import derived_seed, rehearsal, seeded
+from pluribus.network.rehearsal import derived_seed, seeded
 from pluribus.network.resize import resize
 from pluribus.network.widths import read_widths
+from pluribus.per_sample import why_apart
 from pluribus.settings import flag, number, refuse, whole
 from pluribus.surgery import find_sites
 from pluribus.surgery.masking import DROPOUTS, READERS, Place, find_places, put_masks
@@ -350,23 +350,11 @@ class Masksembles(Method):
 
 
 def _may_mix(network: Network, binding: Masks) -> bool:
-    """Whether samples with different masks may share a batch: tried on the example, in eval mode."""
-    example, skeleton = network.example, Skeleton(blank(network.module))
-    half, last = example.batch // 2, binding.members - 1
-    sizes = [half, example.batch - half]
-
-    def outputs(tensors: Mapping[str, Tensor]) -> Tensor:
-        module, inputs = skeleton.fill(tensors), example.copy()
-        with rehearsal(module, training=False), torch.no_grad():
-            return select_output(module(*inputs.args, **inputs.keywords), network.output)
-
-    first, second = map(outputs, binding.bind([0, last]))
-    expected = torch.cat([first[:half], second[half:]])
-    try:
-        mixed = outputs(binding.mix([0, last], sizes) or {})
-    except (RuntimeError, IndexError, ValueError):  # positions share the axis of the samples
-        return False
-    return torch.allclose(mixed, expected, rtol=1e-3, atol=1e-5)
+    """Whether samples with different masks may share a batch."""
+    half, last = network.example.batch // 2, binding.members - 1
+    mixed = binding.mix([0, last], [half, network.example.batch - half])
+    first, second = binding.bind([0, last])
+    return not why_apart(network, first, second, mixed or {})
 
 
 def _rows(choices: Sequence[Choice], places: Sequence[Place], became: Sequence[str]) -> Iterator[Row]:
