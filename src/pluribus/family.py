@@ -25,6 +25,7 @@ import itertools
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import torch
@@ -80,9 +81,14 @@ def draw_assignment(mixture: Mixture, shape: Sequence[int], generator: Generator
     """
     alone = [size if axis == 1 else 1 for axis, size in enumerate(shape)]
     drawn = {"element": list(shape), "unit": alone}.get(mixture.assignment, [1] * len(shape))
+    return torch.bucketize(torch.rand(drawn, generator=generator), _edges(mixture), right=True) - 1
+
+
+@lru_cache
+def _edges(mixture: Mixture) -> Tensor:
+    """Where the options begin in [0, 1), behind zero."""
     below = itertools.accumulate((0.0, *mixture.probabilities[:-1]))
-    edges = torch.tensor([mixture.rate + (1 - mixture.rate) * edge for edge in below])
-    return torch.bucketize(torch.rand(drawn, generator=generator), edges, right=True) - 1
+    return torch.tensor([mixture.rate + (1 - mixture.rate) * edge for edge in below])
 
 
 def mix(options: Tensor, assignment: Tensor, rate: float = 0.0) -> Tensor:
@@ -93,8 +99,9 @@ def mix(options: Tensor, assignment: Tensor, rate: float = 0.0) -> Tensor:
         assignment: Broadcasts to `[...]`; -1 is zero.
         rate: How probable zeros are.
     """
-    index = assignment.clamp(min=0).expand(options.shape[1:]).unsqueeze(0)
-    mixed = options[0] if len(options) == 1 else options.gather(0, index)[0]
+    index = assignment.clamp(min=0) if rate else assignment
+    several = len(options) > 1
+    mixed = options.gather(0, index.expand(options.shape[1:])[None])[0] if several else options[0]
     return mixed * (assignment >= 0).to(mixed) / (1 - rate) if rate else mixed
 
 
@@ -272,12 +279,13 @@ class MixtureBank(Mixed, SeededBinding):
         return dict.fromkeys((name for names in self._names.values() for name in names), row)
 
     def bind(self, rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
+        shared, own = self.shared_tensors(), tensors(self.own)
         for row in rows:
-            yield self.shared_tensors() | dict(self._drawn(row))
+            yield {**shared, **dict(self._drawn(row, own))}
 
-    def _drawn(self, row: int) -> Iterator[tuple[str, Tensor]]:
+    def _drawn(self, row: int, own: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """The tensors of one row, those that are assigned together by the same random numbers."""
-        own, tensor = tensors(self.own), 0
+        tensor = 0
         for position, (site, names) in enumerate(self._names.items()):
             mixture = self.mixtures[site]
             for name in names:

@@ -16,6 +16,8 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.execution.run import STACKED_ROWS
 from pluribus.methods import (
+    ECMP,
+    EMP,
     BatchEnsemble,
     DeepEnsembles,
     DeepSubEnsembles,
@@ -31,6 +33,12 @@ from tests.zoo import Apply, Residual
 BATCH, CLASSES, SIDE, LENGTH, VOCABULARY = 8, 3, 6, 5, 11
 WIDTHS = st.integers(3, 7)  # below 3, normalisation leaves no signal
 RATE = 0.5
+PATCHES = {
+    "where": st.sampled_from([("norm", "output"), ("input", "norm", "output"), "*"]),
+    "perturbation": st.just(0.5),
+    "train_draws": st.integers(1, 2),
+    "objective": st.sampled_from(["decay", "kl"]),
+}
 METHODS = {
     Masksembles: st.builds(
         Masksembles,
@@ -70,12 +78,14 @@ METHODS = {
         draws=st.sampled_from([3, 9]),
         train_draws=st.integers(1, 3),
     ),
+    EMP: st.builds(EMP, options=st.integers(1, 3), draws=st.just(9), divide=st.booleans(), **PATCHES),
+    ECMP: st.builds(ECMP, options=st.integers(1, 3), draws=st.just(3), per_sample=st.booleans(), **PATCHES),
     DeepSubEnsembles: st.builds(
         DeepSubEnsembles, members=st.integers(2, 3), trunk=st.sampled_from([0.0, 0.3, 0.7])
     ),
 }
 EXAMPLES = {Single: 20, DeepEnsembles: 30, BatchEnsemble: 30, MCDropout: 25, PackedEnsembles: 20}
-EXAMPLES |= {LayerEnsembles: 12, DeepSubEnsembles: 12, Masksembles: 20}
+EXAMPLES |= {LayerEnsembles: 12, DeepSubEnsembles: 12, Masksembles: 20, EMP: 5, ECMP: 6}
 
 
 class Functional(nn.Module):
@@ -296,6 +306,8 @@ def must_differ(method: pl.Method) -> bool:
             return several and method.std > 0
         case MCDropout():
             return method.rate > 0
+        case EMP() | ECMP():
+            return method.options > 1
         case PackedEnsembles() | LayerEnsembles() | DeepSubEnsembles():
             return True
     return False
@@ -329,7 +341,8 @@ def check(model: nn.Module, x, method: pl.Method) -> None:
     try:
         ensemble = pl.convert(model, method, example=x)
     except pl.ConversionError as error:
-        if not isinstance(method, Masksembles) or "reads hidden values" not in str(error):
+        due = {Masksembles: "reads hidden values", ECMP: "per_sample=True needs"}.get(type(method))
+        if due is None or due not in str(error):
             raise
         return
     check_rows(ensemble.eval(), x)
@@ -392,6 +405,16 @@ def test_a_random_network_becomes_a_layer_ensemble(network, method):
 
 @random_networks(DeepSubEnsembles)
 def test_a_random_network_becomes_a_deep_sub_ensemble(network, method):
+    check(*network, method)
+
+
+@random_networks(EMP)
+def test_a_random_network_is_patched_layer_by_layer(network, method):
+    check(*network, method)
+
+
+@random_networks(ECMP)
+def test_a_random_network_is_patched_number_by_number(network, method):
     check(*network, method)
 
 

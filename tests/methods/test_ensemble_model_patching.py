@@ -9,10 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus import family
 from pluribus.backbones import pyramidnet, resnet18
 from pluribus.binding import tensors
 from pluribus.errors import ConversionError, SettingError
-from pluribus.family import Mixture, draw_assignment, mix, uniform
 from pluribus.methods import ECMP, EMP
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
 from tests import zoo
@@ -119,43 +119,63 @@ def gradients(loss, parameters):
     ]
 
 
-def test_gradients_of_one_draw_of_emp_are_unbiased():
-    """Theorem 2: their average over all assignments is the gradient of the expected loss."""
-    probabilities = (0.5, 0.3, 0.2)
-    ensemble = pl.convert(network(), EMP(3, probabilities=probabilities, perturbation=0.5, decay=0.0)).eval()
-    parameters = list(ensemble.parameters())
-    rows = list(itertools.product(range(3), repeat=2))
-    chances = [math.prod(probabilities[k] for k in row) for row in rows]
-
-    def loss(row):
-        return nn.functional.cross_entropy(ensemble(X, members=[row])[0], Y)
-
-    exact = gradients(sum(p * loss(row) for p, row in zip(chances, rows, strict=True)), parameters)
-    average = [torch.zeros_like(p) for p in parameters]
-    for chance, row in zip(chances, rows, strict=True):
-        for total, g in zip(average, gradients(loss(row), parameters), strict=True):
+def expected_gradients(ensemble, x, chances, draw):
+    """The average of the gradients of one draw; `draw` makes the next training step draw a given one."""
+    average = [torch.zeros_like(p) for p in ensemble.parameters()]
+    for chosen, chance in chances.items():
+        draw(chosen)
+        for total, g in zip(
+            average, gradients(ensemble.loss(x, Y), list(ensemble.parameters())), strict=True
+        ):
             total += chance * g
-    assert_close(average, exact)
-    weighted = ensemble.weights[[ensemble.binding.rows().index(row) for row in rows]]
-    assert_close(weighted, torch.tensor(chances).double())
+    return average
 
 
-def test_gradients_of_one_draw_of_ecmp_are_unbiased():
+def test_gradients_of_one_draw_of_emp_are_unbiased(monkeypatch):
+    """Theorem 2: their average over all assignments is the gradient of the expected loss, by hand."""
+    p = (0.5, 0.3, 0.2)
+    ensemble = pl.convert(network(), EMP(3, probabilities=p, perturbation=0.5, decay=0.0)).train()
+    chances = {row: math.prod(p[k] for k in row) for row in itertools.product(range(3), repeat=2)}
+    drawn = ensemble.binding.draw(20_000)
+    for row, chance in chances.items():
+        assert drawn.count(row) / 20_000 == pytest.approx(chance, abs=0.02)
+    own, shared = tensors(ensemble.binding.own), tensors(ensemble.binding.shared)
+    h = nn.functional.linear(X, shared["0.weight"], shared["0.bias"])
+    h = (h - h.mean(0)) / (h.var(0, correction=0) + 1e-5).sqrt()
+    losses = [
+        chance
+        * nn.functional.cross_entropy(
+            (h * own["1.weight"][i] + own["1.bias"][i]).relu() @ own["3.weight"][k].T + own["3.bias"][k], Y
+        )
+        for (i, k), chance in chances.items()
+    ]
+    exact = gradients(sum(losses), list(ensemble.parameters()))
+
+    def draw(row):
+        monkeypatch.setattr(ensemble.binding, "draw", lambda draws: [row] * draws)
+
+    assert_close(expected_gradients(ensemble, X, chances, draw), exact)
+
+
+def test_gradients_of_one_draw_of_ecmp_are_unbiased(monkeypatch):
     """The same, all assignments of the elements of a tiny layer enumerated."""
-    options = torch.randn(2, 1, 3, generator=seeded(0), dtype=torch.float64, requires_grad=True)
-    x, y = X[:, :3], X[:, 3:4]
+    p, x = (0.7, 0.3), X[:, :1]
+    ensemble = pl.convert(
+        nn.Linear(1, 3).double(), ECMP(2, probabilities=p, perturbation=0.5, decay=0.0), example=x
+    ).train()
+    chances = {z: math.prod(p[k] for k in z) for z in itertools.product(range(2), repeat=6)}
+    own, found = tensors(ensemble.binding.own), []
+    for z, chance in chances.items():
+        weight = torch.stack([own["weight"][k, i] for i, k in enumerate(z[:3])])
+        bias = torch.stack([own["bias"][k, i] for i, k in enumerate(z[3:])])
+        found.append(chance * nn.functional.cross_entropy(x @ weight.T + bias, Y))
+    exact = gradients(sum(found), list(ensemble.parameters()))
 
-    def loss(assignment):
-        return nn.functional.mse_loss((x @ mix(options, assignment).T).tanh(), y)
+    def draw(z):
+        values = iter([torch.tensor(z[:3]).view(3, 1), torch.tensor(z[3:])])
+        monkeypatch.setattr(family, "draw_assignment", lambda *given: next(values))
 
-    assignments = [torch.tensor(z).view(1, 3) for z in itertools.product(range(2), repeat=3)]
-    (exact,) = torch.autograd.grad(sum(loss(z) for z in assignments) / 8, options)
-    average = sum(torch.autograd.grad(loss(z), options)[0] for z in assignments) / 8
-    assert_close(average, exact)
-    mixture = Mixture("element", uniform(2))
-    drawn = torch.stack([draw_assignment(mixture, (1, 3), seeded(s)) for s in range(4000)])
-    codes = torch.bincount((drawn * torch.tensor([4, 2, 1])).sum((1, 2)), minlength=8)
-    assert_close(codes / 4000, torch.full((8,), 1 / 8), atol=0.02, rtol=0)  # each assignment alike
+    assert_close(expected_gradients(ensemble, x, chances, draw), exact)
 
 
 def test_the_divergence_is_equation_6():
