@@ -113,12 +113,12 @@ def test_a_network_that_keeps_the_size_of_its_batch_goes_on_with_single_samples(
 
 def dense(method):
     torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Conv1d(2, 2, 1), nn.Tanh()) for _ in range(3)]
-    return pl.convert(nn.Sequential(*layers, nn.Conv1d(2, 2, 1)), method, example=torch.zeros(2, 2, 3)).eval()
+    layers = [nn.Sequential(nn.Conv1d(8, 8, 1), nn.Tanh()) for _ in range(3)]
+    return pl.convert(nn.Sequential(*layers, nn.Conv1d(8, 2, 1)), method, example=torch.zeros(2, 8, 3)).eval()
 
 
 def test_a_sample_leaves_when_all_of_its_positions_are_sure():
-    ensemble, x = dense(EarlyExit(exits=2)), torch.randn(9, 2, 3, generator=seeded(0))
+    ensemble, x = dense(EarlyExit(exits=2)), torch.randn(9, 8, 3, generator=seeded(0))
     first = ensemble(x)[0].detach().softmax(1)
     least = first.amax(1).amin(1)
     sure = float(least.sort().values[4:6].mean())
