@@ -209,8 +209,8 @@ class Ensemble(nn.Module):
     ) -> Ranking:
         """The rows of `ensemble(x)`, best first, for `predict(x, budget=...)` and for `shrink`.
 
-        Members are chosen one after the other, each the best addition to those before it on data that
-        was not trained on. Rank again after further training.
+        Members, who count by their weights, are chosen one after the other, each the best addition to those
+        before it on data that was not trained on. Rank again after further training.
 
         Args:
             data: `(x, y)`, or a loader of such batches.
