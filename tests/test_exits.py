@@ -12,8 +12,9 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import vgg
 from pluribus.errors import ConversionError, InputError, SettingError
-from pluribus.exits import depth_divergence, greatest, kind_of, preferences, slot_orders
+from pluribus.exits import Exits, depth_divergence, greatest, kind_of, preferences, slot_orders
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
+from pluribus.network import Network
 from tests.cases import blocks
 
 logits = st.lists(st.lists(st.floats(-5, 5, width=32), min_size=3, max_size=3), min_size=1, max_size=4)
@@ -103,6 +104,15 @@ def test_pairs_that_do_not_exist_are_refused(pair):
     ensemble = pl.convert(blocks(3), SAE(), example=torch.zeros(2, 6)).eval()
     with pytest.raises(InputError, match="a depth below 3"):
         ensemble(torch.zeros(2, 6), members=[pair])
+
+
+def test_logits_are_where_the_network_is():
+    ensemble = pl.convert(blocks(3), SAE(), example=torch.zeros(2, 6))
+    network = Network(ensemble._runner.member(ensemble.binding, 0).network)
+    network.become(network.module.to("meta", torch.float16))
+    elsewhere = Exits(network, 1, learnt=True)
+    assert elsewhere.logits.device == elsewhere.temperature.device == torch.device("meta")
+    assert elsewhere.logits.dtype == elsewhere.temperature.dtype == torch.float16
 
 
 def test_learnt_preferences_are_read_and_fixed_ones_are_not():

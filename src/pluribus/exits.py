@@ -74,18 +74,18 @@ class Exits(Binding):
         assert isinstance(network.module, Tapped)
         super().__init__(network, {}, network.module.inputs * exits)
         self.inputs, self.depths, self.exits = network.module.inputs, network.module.depths, exits
-        dtypes = (parameter.dtype for parameter in network.module.parameters())
-        dtype = next((dtype for dtype in dtypes if dtype.is_floating_point), None)
+        numbers = (parameter for parameter in network.module.parameters() if parameter.is_floating_point())
+        like = next(numbers, torch.empty(0))
         self.logits: Tensor
         self.temperature: Tensor
         self.chosen: Tensor | None
         self.shares: Tensor | None
-        logits = torch.zeros(self.inputs, self.depths, dtype=dtype)
+        logits = like.new_zeros(self.inputs, self.depths)
         if learnt:
             self.logits = nn.Parameter(logits)
         else:
             self.register_buffer("logits", logits)
-        self.register_buffer("temperature", torch.ones((), dtype=dtype))
+        self.register_buffer("temperature", like.new_ones(()))
         self.register_buffer("chosen", None)
         self.register_buffer("shares", None)
 
@@ -155,7 +155,7 @@ class Exits(Binding):
         assert isinstance(module, Tapped)
         module.keep(self.kept)
         module.merge()
-        small = Exits(Network(module), self.exits, learnt=False).to(self.logits.device)
+        small = Exits(Network(module), self.exits, learnt=False)
         small.logits, small.temperature = self.logits.detach().clone(), self.temperature.clone()
         small.chosen, small._members = torch.tensor(self.kept, device=self.logits.device), self.members
         small.shares = self.weights().to(self.logits)

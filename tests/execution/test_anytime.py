@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import InputError, SettingError
+from pluribus.execution.anytime import Leaving
 from pluribus.methods import MIMO, SAE, DeepEnsembles, EarlyExit
 from tests.cases import blocks, seeded
 
@@ -62,6 +63,21 @@ class Rows(nn.Module):
 
     def forward(self, x):
         return self.ensemble(x, members=self.rows)
+
+
+def test_a_sample_leaves_by_the_weights_of_the_exits_it_reached():
+    rows, weights = [(0, 0), (0, 1), (1, 1), (0, 2)], torch.tensor([0.1, 0.6, 0.2, 0.1])
+    leaving = Leaving(rows, weights, pl.Categorical(), 0.8, batch=2)
+
+    def says(depth, *yes):
+        yes = torch.tensor(yes)  # of samples and rows
+        return leaving(depth, torch.stack((yes, 1 - yes), -1).log()).tolist()
+
+    assert says(0, [0.5], [0.7]) == [True, True]
+    assert says(1, [0.96, 0.5], [0.7, 0.9]) == [False, True]
+    assert leaving.left_at.tolist() == [1, 2]
+    told = (0.1 * 0.5 + 0.6 * 0.96 + 0.2 * 0.5) / 0.9
+    assert_close(leaving.members[3, 0].exp(), torch.tensor([told, 1 - told]))
 
 
 def test_a_threshold_in_between_parts_the_batch():
