@@ -2,9 +2,9 @@
 
     python benchmarks/digits.py
 
-A small CNN on 300 training images, 30 epochs, three seeds, two single-threaded workers: about three minutes
-on two cores. Costs are counted, not timed. All seeds share one division of the data, so the standard
-errors are those of initial weights and training alone.
+A small CNN on 300 training images, 30 epochs, three seeds, two single-threaded workers. Costs are counted,
+not timed. All seeds share one division of the data, so the standard errors are those of initial weights and
+training alone.
 """
 
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pluribus import cli, record
+from pluribus.method import Method
 from pluribus.record import Record
 from pluribus.report.groups import label
 
@@ -40,7 +41,7 @@ def main() -> None:
     records = sorted(record.read([OUT]), key=lambda one: one.seed)
     order = [*cli.parse_methods("all"), *cli.parse_methods(BESIDE)]
     runs = {
-        label(method.to_dict()): [numbers(one) for one in records if one.method == method.to_dict()]
+        label(method.to_dict()): [numbers(one) for one in records if Method.from_dict(one.method) == method]
         for method in order
     }
     result = {
