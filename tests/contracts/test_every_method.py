@@ -42,11 +42,17 @@ NEAR = [
     BatchEnsemble(members=2, repeat=True),
     DeepSubEnsembles(members=2),
     EMP(options=3, draws=3, decay=0.0),
-    ECMP(options=2, draws=3, perturbation=0.5, decay=0.0),
-    DropConnect(rate=0.2, draws=3),
 ]
 """Methods that are near others: all is tested of them by `make test-slow`, and here that rows are members."""
-EVERY = [*METHODS, *(pytest.param(method, marks=pytest.mark.slow) for method in NEAR)]
+SEEDS = [ECMP(options=2, draws=3, perturbation=0.5, decay=0.0), DropConnect(rate=0.2, draws=3)]
+"""Methods whose rows are seeds, as those of dropout: tested by `make test-slow` and by their own files."""
+
+
+def slow(methods):
+    return [pytest.param(method, marks=pytest.mark.slow) for method in methods]
+
+
+EVERY = [*METHODS, *slow([*NEAR, *SEEDS])]
 NEUTRAL = [
     Single(),
     DeepEnsembles(members=2, start="copy"),
@@ -56,8 +62,7 @@ NEUTRAL = [
     LayerEnsembles(options=2, prior_scale=0.0, draws=2, start="copy"),
     DeepSubEnsembles(members=2, start="copy"),
     EMP(options=2, draws=2, perturbation=0.0),
-    ECMP(options=2, draws=2, perturbation=0.0),
-    DropConnect(rate=0.0, draws=2),
+    *slow([ECMP(options=2, draws=2, perturbation=0.0), DropConnect(rate=0.0, draws=2)]),
 ]
 
 
@@ -115,7 +120,7 @@ def test_the_first_axis_is_members_in_both_modes(case, method):
     assert run(ensemble.eval(), x).shape == (rows, *case.shape)
 
 
-@each_method([*METHODS, *NEAR])
+@each_method([*METHODS, *NEAR, *slow(SEEDS)])
 @each(CASES)
 def test_a_row_is_its_member(case, method):
     ensemble, x = converted(case, method).eval(), case.inputs()
