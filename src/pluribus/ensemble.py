@@ -168,6 +168,8 @@ class Ensemble(nn.Module):
                 whole(name, value)
         if exit_when is not None:
             share("exit_when", exit_when)
+            if memory is not None:
+                raise InputError("memory= and exit_when= exclude each other, however: both were given.")
         chosen = best_rows(self.ranking, budget)
         weights = self.weights if chosen is None else share_among(self.weights, chosen)
         with _evaluating(self), torch.no_grad():
