@@ -152,9 +152,15 @@ def logits(output: Any) -> Tensor:
     return output
 
 
+HEAVY = ("hf_resnet", "monai_densenet")
+"""Cases that take seconds to read, and of whose kind there are others: tested by `make test-slow`."""
+
+
 def each(cases: list[Case]) -> pytest.MarkDecorator:
     """Runs a test once for every case, as its argument `case`."""
-    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+    marks = {name: [pytest.mark.slow] for name in HEAVY}
+    given = [pytest.param(case, id=case.name, marks=marks.get(case.name, [])) for case in cases]
+    return pytest.mark.parametrize("case", given)
 
 
 def case_named(name: str) -> Case:

@@ -129,6 +129,7 @@ COMMAND = [
 ]
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_goes_on_to_the_same_weights(tmp_path):
     """SIGKILL at several moments, workers and all; the line run again ends as one that was left alone."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -84,8 +84,8 @@ METHODS = {
         DeepSubEnsembles, members=st.integers(2, 3), trunk=st.sampled_from([0.0, 0.3, 0.7])
     ),
 }
-EXAMPLES = {Single: 20, DeepEnsembles: 30, BatchEnsemble: 30, MCDropout: 25, PackedEnsembles: 20}
-EXAMPLES |= {LayerEnsembles: 12, DeepSubEnsembles: 12, Masksembles: 20, EMP: 5, ECMP: 6}
+EXAMPLES = {Single: 10, DeepEnsembles: 15, BatchEnsemble: 15, MCDropout: 12, PackedEnsembles: 10}
+EXAMPLES |= {LayerEnsembles: 6, DeepSubEnsembles: 6, Masksembles: 10, EMP: 4, ECMP: 4}
 
 
 class Functional(nn.Module):

@@ -51,7 +51,8 @@ def test_shifts_share_the_scale_of_the_test_digits():
     assert -1e-6 < raw.min() < raw.max() < 1 + 1e-6
     shifted = task.scaling.invert(task.shifted["impulse_noise", 5].x)
     assert -1e-6 < shifted.min() < shifted.max() < 1 + 1e-6
-    assert 0 < (shifted - raw).abs().gt(1e-6).float().mean() < 0.5
+    assert len(shifted) == 200
+    assert 0 < (shifted - raw[:200]).abs().gt(1e-6).float().mean() < 0.5
 
 
 def test_photographs_are_out_of_distribution():
