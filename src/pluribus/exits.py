@@ -279,7 +279,7 @@ def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
         return tuple(found)
     if depths > places:
         raise SettingError(
-            f"exits must be at most {places}, the output and {len(found)} places before it "
+            f"exits must be at most {places}, the output and the places before it "
             f"({', '.join(exit.name for exit in found) or 'none'}), however: exits={depths}."
         )
     return tuple(found[round(place * places / depths) - 1] for place in range(1, depths))
