@@ -154,12 +154,28 @@ def logits(output: Any) -> Tensor:
 
 HEAVY = ("hf_resnet", "monai_densenet")
 """Cases that take seconds to read, and of whose kind there are others: tested by `make test-slow`."""
+FEW = (
+    "mlp",
+    "residual_cnn",
+    "grouped_cnn",
+    "shared_module",
+    "tied_embedding",
+    "root_layer",
+    "mini_vit",
+    "lstm",
+)
+FEW += ("transformer_encoder", "keywords", "tuple_output", "frozen_trunk", "dropout_layers", "weight_norm")
+FEW += ("hf_vit", "hf_bert", "monai_unet")
+"""One case of each kind."""
 
 
-def each(cases: list[Case]) -> pytest.MarkDecorator:
-    """Runs a test once for every case, as its argument `case`."""
-    marks = {name: [pytest.mark.slow] for name in HEAVY}
-    given = [pytest.param(case, id=case.name, marks=marks.get(case.name, [])) for case in cases]
+def each(cases: list[Case], few: bool = False) -> pytest.MarkDecorator:
+    """Runs a test once for every case, as its argument `case`; all but a few, if asked, in the slow run."""
+
+    def marks(case: Case) -> list[pytest.MarkDecorator]:
+        return [pytest.mark.slow] * (case.name in HEAVY or (few and case.name not in FEW))
+
+    given = [pytest.param(case, id=case.name, marks=marks(case)) for case in cases]
     return pytest.mark.parametrize("case", given)
 
 

@@ -135,7 +135,7 @@ def test_a_row_is_its_member(case, method):
 
 
 @each_method()
-@each(CASES)
+@each(CASES, few=True)
 def test_the_original_is_not_touched(case, method):
     skip_if_refused(case, method)
     model, x = case.model().eval(), case.inputs()
@@ -173,7 +173,7 @@ def test_every_trainable_parameter_gets_a_gradient(case, method):
 
 
 @each_method()
-@each(CASES)
+@each(CASES, few=True)
 def test_copies_and_files_predict_bit_for_bit(case, method, tmp_path):
     ensemble, x = converted(case, method).eval(), case.inputs()
     expected = run(ensemble, x)
@@ -191,7 +191,7 @@ def test_copies_and_files_predict_bit_for_bit(case, method, tmp_path):
 
 
 @each_method()
-@each(CASES)
+@each(CASES, few=True)
 def test_the_same_seed_makes_the_same_ensemble(case, method):
     first, again, other = (converted(case, method, seed=seed).state_dict() for seed in (3, 3, 4))
     assert_close(first, again, rtol=0, atol=0)
@@ -200,7 +200,7 @@ def test_the_same_seed_makes_the_same_ensemble(case, method):
 
 
 @each_method()
-@each(CASES)
+@each(CASES, few=True)
 def test_dtype_moves_reach_every_row(case, method):
     ensemble, x = converted(case, method).eval(), case.inputs()
     expected = run(ensemble, x)
@@ -278,7 +278,7 @@ def test_a_kept_draw_does_not_depend_on_the_batch(case):
 
 
 @each_method()
-@each(CASES)
+@each(CASES, few=True)
 def test_cost_counts_every_tensor_once(case, method):
     ensemble, x = converted(case, method).eval(), case.inputs()
     cost = pl.cost(ensemble, **x) if isinstance(x, dict) else pl.cost(ensemble, x)
