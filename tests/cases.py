@@ -165,7 +165,7 @@ FEW = (
     "lstm",
 )
 FEW += ("transformer_encoder", "keywords", "tuple_output", "frozen_trunk", "dropout_layers", "weight_norm")
-FEW += ("hf_vit", "hf_bert", "monai_unet")
+FEW += ("lstm", "hf_vit", "hf_bert", "monai_unet")
 """One case of each kind."""
 
 
