@@ -45,7 +45,7 @@ def bound(case, models):
     return Binding(network, own, len(models)), Skeleton(blank(network.module))
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_a_filled_skeleton_is_the_network(case):
     model, x = case.model().eval(), case.inputs()
     assert_close(logits(run(filled(model), x)), logits(run(model, x)), rtol=0, atol=0)
@@ -60,7 +60,7 @@ def test_filling_again_leaves_nothing_of_the_first_filling(case):
         assert_close(logits(run(skeleton.fill(tensors(model)), x)), logits(run(model, x)), rtol=0, atol=0)
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_a_blank_has_no_values_and_takes_none_from_the_model(case):
     model = case.model()
     before = copy.deepcopy(model.state_dict())

@@ -151,14 +151,14 @@ def test_the_declared_parameters_are_those_without_gradient(case):
 
 
 @recurrent_export
-@each([case for case in CASES if case.exports])
+@each([case for case in CASES if case.exports], few=True)
 def test_dropout_in_the_graph_is_as_declared(case):
     nodes = exported(case.name, training=True).graph.nodes
     assert any(dropout_probability(node) > 0 for node in nodes) is case.has_dropout
 
 
 @recurrent_export
-@each([case for case in CASES if case.exports])
+@each([case for case in CASES if case.exports], few=True)
 def test_the_graph_computes_the_model_for_another_batch_size(case):
     inputs = first(7, case.inputs())
     graph = exported(case.name, training=False).module()

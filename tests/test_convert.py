@@ -118,7 +118,7 @@ def test_an_override_sets_the_rate_of_one_layer():
     assert_close(one.member(1).network[:4](X), hidden)
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_a_printed_conversion_names_every_layer(case):
     text = str(pl.convert(case.model(), BatchEnsemble(members=2)).conversion)
     assert text.startswith(f"{BatchEnsemble(members=2)} on {type(case.model()).__name__}\n")

@@ -218,7 +218,7 @@ def test_dtype_moves_reach_every_row(case, method):
 
 
 @each_method([DeepEnsembles(members=3), PackedEnsembles(members=3, alpha=1.5)])
-@each([case for case in CASES if not case.random_in_training])
+@each([case for case in CASES if not case.random_in_training], few=True)
 def test_independent_members_never_move_one_another(case, method):
     ensemble = converted(case, method).train()
     run(ensemble, case.inputs())[1].square().sum().backward()
@@ -252,7 +252,7 @@ def test_looped_and_stacked_running_agree(case, method, monkeypatch):
         assert_close(one.grad, other.grad)
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_stochastic_members_are_kept_and_drawn(case):
     ensemble, x = converted(case, MCDropout(rate=0.3, draws=4)).eval(), case.inputs()
     kept = run(ensemble, x)
@@ -264,7 +264,7 @@ def test_stochastic_members_are_kept_and_drawn(case):
         assert not torch.equal(ensemble(x, draws=9), ensemble(x, draws=9))
 
 
-@each([case for case in CASES if case.name != "batch_norm_mlp"])
+@each([case for case in CASES if case.name != "batch_norm_mlp"], few=True)
 def test_a_kept_draw_does_not_depend_on_the_batch(case):
     ensemble, x = converted(case, MCDropout(rate=0.3, draws=2)).eval(), case.inputs()
     half = slice(0, BATCH // 2)

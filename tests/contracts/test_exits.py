@@ -59,7 +59,7 @@ def test_a_row_is_its_member_and_frozen_ones_are_the_same(case, method):
     assert_close(run(ensemble.freeze(), x), rows)
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_every_trained_parameter_gets_a_gradient_and_the_same_seed_the_same_ensemble(case):
     method = METHODS[0]
     ensemble, x = converted(case, method).train(), case.inputs()
@@ -72,7 +72,7 @@ def test_every_trained_parameter_gets_a_gradient_and_the_same_seed_the_same_ense
     assert_close(dict(again.state_dict()), dict(_converted(case.name, method).state_dict()))
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_the_last_exit_is_the_network_and_the_original_is_not_touched(case):
     model, x = case.model().eval(), case.inputs()
     if case.name in REFUSED and REFUSED[case.name][1]:

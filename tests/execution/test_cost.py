@@ -205,7 +205,7 @@ def test_what_the_convention_leaves_out_counts_nothing_and_is_not_named(function
     assert multiply_adds(function, x) == 0
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_every_model_of_the_zoo_is_counted_whole_in_train_and_eval(case: Case):
     model, inputs = case.model(), case.inputs()
     for training in (True, False):

@@ -40,7 +40,7 @@ def settled(ensemble):
     return ensemble.eval()
 
 
-@each(CASES)
+@each(CASES, few=True)
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_a_frozen_ensemble_predicts_what_the_ensemble_does(method, case):
     try:

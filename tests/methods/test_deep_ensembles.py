@@ -16,7 +16,7 @@ def own(ensemble):
     return dict(ensemble.binding.own.named_parameters())
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_fresh_members_differ_from_the_model_and_from_one_another(case):
     model, x = case.model().eval(), case.inputs()
     ensemble = pl.convert(model, DeepEnsembles(members=3)).eval()
@@ -48,7 +48,7 @@ def test_members_are_independent_draws():
     assert_close(torch.corrcoef(weights), torch.eye(4), atol=0.04, rtol=0)
 
 
-@each(CASES)
+@each(CASES, few=True)
 def test_copies_start_as_the_model(case):
     model, x = case.model().eval(), case.inputs()
     ensemble = pl.convert(model, DeepEnsembles(members=2, start="copy"))

@@ -68,8 +68,7 @@ def column(page, place):
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_every_figure_is_drawn_and_nothing_sticks_out(opened, width, scheme):
     page = opened(width, scheme)
     wanted = [f"{name}-0" for name in ("pareto", "reliability", "selective", "separation", "severity")]
@@ -138,6 +137,7 @@ def test_arrow_keys_show_the_configuration_under_a_point(opened):
     page.wait_for_selector("#pareto-0 .hoverlayer .hovertext", state="detached")
 
 
+@pytest.mark.slow
 def test_terms_are_explained_on_hover_and_on_focus(opened):
     page = opened()
     page.locator("#group-0 .term", has_text="NLL").first.hover()
@@ -149,6 +149,7 @@ def test_terms_are_explained_on_hover_and_on_focus(opened):
     assert page.locator("#tip").is_hidden()
 
 
+@pytest.mark.slow
 def test_tasks_are_changed_by_keys_and_the_theme_by_its_button(opened):
     page = opened()
     page.locator("[role=tab]").first.focus()
@@ -188,6 +189,7 @@ def test_inputs_and_exits_are_drawn_walked_over_and_told(opened, tmp_path):
         assert found.locator("details table tbody tr").count() == rows
 
 
+@pytest.mark.slow
 def test_ten_methods_are_drawn(opened, tmp_path):
     kinds = ["single", *(f"method_{i}" for i in range(9))]
     path = write_page(tmp_path, group_records([classes(k, s, 2) for k in kinds for s in range(3)]))
@@ -204,6 +206,7 @@ def test_poor_records_draw_without_an_error(opened, tmp_path, runs):
     assert page.locator("main").inner_text()
 
 
+@pytest.mark.slow
 def test_figures_are_saved_as_pictures(tmp_path):
     pytest.importorskip("kaleido")
     written = write_figures(tmp_path, group_records([numbers()]))
