@@ -2,7 +2,7 @@
 
     python benchmarks/patching_speed.py [--only norm output] [--rounds 15] [--busy]
 
-A CNN of three convolutions with BatchNorm at batch 8, as wide as the middle of a ResNet-18, so that
+A CNN of three convolutions with BatchNorm at batch 32, as wide as the middle of a ResNet-18, so that
 multiply-adds are most of the time of a pass. With norms patched from the first layer on there is little to
 share; with the output alone patched, everything before it runs once. Where the last norm is patched too, what
 is left for each draw is that norm, a ReLU and a mean, which are no multiply-adds. A line is the ratio of both
@@ -27,7 +27,7 @@ WHERE: dict[str, str | tuple[str, ...]] = {
     "last": ("7", "output"),
 }
 """What is patched; `last` is the last norm with the output."""
-DRAWS, BATCH, SIDE = 100, 8, 28
+DRAWS, BATCH, SIDE = 100, 32, 28
 WIDTHS = (1, 64, 128, 256)
 
 
