@@ -75,8 +75,6 @@ def test_every_trained_parameter_gets_a_gradient_and_the_same_seed_the_same_ense
 @each(CASES, few=True)
 def test_the_last_exit_is_the_network_and_the_original_is_not_touched(case):
     model, x = case.model().eval(), case.inputs()
-    if case.name in REFUSED and REFUSED[case.name][1]:
-        pytest.skip("refused")
     before = copy.deepcopy(model.state_dict())
     ensemble = converted(case, METHODS[1]).eval()
     single = run(pl.convert(model, pl.methods.Single(), example=x).eval(), x)
