@@ -11,11 +11,10 @@ measured; `depth first` is the least that `memory` may be.
 
 import random
 import re
-import statistics
 from functools import partial
 
 import torch
-from timing import CLOCKS, Line, measure
+from timing import Line, line, measure, rounds
 from torch import Tensor, nn
 
 import pluribus as pl
@@ -42,7 +41,7 @@ def layer_ensemble(widths: tuple[int, int], options: int, x: Tensor) -> pl.Ensem
     return pl.convert(cnn(*widths), method, example=x).eval()
 
 
-def compare(name: str, options: int, rounds: int) -> Line:
+def compare(name: str, options: int, number: int) -> Line:
     torch.manual_seed(0)
     widths, batch = NETWORKS[name]
     x = torch.randn(batch, 1, 28, 28)
@@ -50,29 +49,20 @@ def compare(name: str, options: int, rounds: int) -> Line:
     rows = ensemble.binding.rows()
     sample = random.Random(0).sample(rows, min(SAMPLE, len(rows)))
     networks = [ensemble._runner.member(ensemble.binding, row) for row in sample]
-    clock, times = CLOCKS[torch.get_num_threads() == 1], []
     with torch.no_grad():
-        for round_ in range(-1, rounds):  # one to warm up
-            start = clock()
-            for network in networks:
-                network(x)
-            between = clock()
-            ensemble(x)
-            end = clock()
-            if round_ >= 0:
-                times.append(((between - start) * len(rows) / len(sample), end - between))
+        times = rounds(
+            {"alone": lambda: [net(x) for net in networks], "planned": lambda: ensemble(x)}, number
+        )
+    times["alone"] = [one * len(rows) / len(sample) for one in times["alone"]]
     found = ensemble.explain(x)
-    bound = found.multiply_adds.ratio
-    speed = statistics.median(alone / planned for alone, planned in times)
-    milliseconds = [round(1e3 * statistics.median(column), 1) for column in zip(*times, strict=True)]
+    speed, bound = line("alone", "planned", times), found.multiply_adds.ratio
     return {
         "network": name,
         "options": options,
         "members": len(rows),
-        "speed-up": round(speed, 2),
         "bound by multiply-adds": round(bound, 2),
-        "share of the bound": round(speed / bound, 2),
-        "milliseconds": milliseconds,
+        "share of the bound": round(speed["median"] / bound, 2),
+        **speed,
         "layer calls": [found.layer_calls.planned, found.layer_calls.alone],
         "peak bytes, planned": found.peak_bytes.planned,
         "peak bytes, measured": pl.cost(ensemble, x).peak_activation_bytes,

@@ -9,12 +9,11 @@ is left for each draw is that norm, a ReLU and a mean, which are no multiply-add
 times, beside the ratio of multiply-adds that `explain` plans.
 """
 
-import statistics
 from functools import partial
 from itertools import pairwise
 
 import torch
-from timing import CLOCKS, Line, measure
+from timing import Line, line, measure, rounds
 from torch import nn
 
 import pluribus as pl
@@ -38,32 +37,23 @@ def cnn() -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTHS[-1], 10))
 
 
-def compare(where: str, kind: str, rounds: int) -> Line:
+def compare(where: str, kind: str, number: int) -> Line:
     torch.manual_seed(0)
     x = torch.randn(BATCH, 1, SIDE, SIDE)
     ensemble = pl.convert(cnn(), METHODS[kind](where=WHERE[where], draws=DRAWS), example=x).eval()
     networks = [ensemble.member(row) for row in range(len(ensemble.weights))]
-    clock, times = CLOCKS[torch.get_num_threads() == 1], []
     with torch.no_grad():
-        for round_ in range(-1, rounds):  # one to warm up
-            start = clock()
-            for network in networks:
-                network(x)
-            between = clock()
-            ensemble(x)
-            end = clock()
-            if round_ >= 0:
-                times.append((between - start, end - between))
-    found = ensemble.explain(x)
-    speed, planned = statistics.median(a / b for a, b in times), found.multiply_adds.ratio
+        times = rounds(
+            {"alone": lambda: [net(x) for net in networks], "planned": lambda: ensemble(x)}, number
+        )
+    speed, planned = line("alone", "planned", times), ensemble.explain(x).multiply_adds.ratio
     return {
         "method": kind,
         "patched": where,
         "rows": len(networks),
-        "speed-up": round(speed, 2),
         "planned by multiply-adds": round(planned, 2),
-        "share of the plan": round(speed / planned, 2),
-        "milliseconds": [round(1e3 * statistics.median(column), 1) for column in zip(*times, strict=True)],
+        "share of the plan": round(speed["median"] / planned, 2),
+        **speed,
     }
 
 
