@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
+from pluribus.exits import kind_of
 from pluribus.report.figures.drawing import INSIDE, OUTSIDE, Figures, Panel, Selector, figure, rounded
 from pluribus.report.figures.preference import depth_of
 from pluribus.report.groups import Entry, Group
@@ -23,6 +24,13 @@ from pluribus.report.tables import Cell, Column, columns_of, metric_column, summ
 KIND = "sae"
 MORE = ("macro_f1", "class_conditional_ece")
 """Metrics of the paper that the table has no column for."""
+CASES = {
+    "single_exit": "single exit",
+    "early_exit": "early exits",
+    "mimo": "MIMO",
+    "mimmo": "MIMMO",
+    "in_between": "in between",
+}
 SCALE = [[0.0, "#eef3fb"], [1.0, INSIDE]]
 
 
@@ -55,9 +63,8 @@ class Grid:
 
 def case_of(inputs: int, exits: int, depth: int) -> str:
     """What the paper calls N inputs and K of D exits; empty where D is 0, not known, and matters."""
-    if inputs == 1 or exits == 1:
-        return ("single exit", "MIMO", "early exits")[2 * (exits > 1) + (inputs > 1)]
-    return ("MIMMO" if exits >= depth else "in between") if depth else ""
+    matters = inputs > 1 and exits > 1
+    return "" if matters and not depth else CASES[kind_of(inputs, exits, depth)]
 
 
 def read_grid(group: Group, column: Column) -> Grid:
