@@ -1,7 +1,6 @@
 """The command line: what it prints, what it writes, what it refuses."""
 
 import csv
-import json
 import math
 
 import numpy as np
@@ -118,7 +117,10 @@ def test_a_trained_run_is_measured_and_predicts(tmp_path):
     )
     printed = invoke("evaluate", tmp_path / "run", "--out", tmp_path / "measured")
     assert "accuracy" in printed
-    assert json.loads((tmp_path / "measured" / "records.jsonl").read_text())["metrics"]["nll"] > 0
+    (found,) = record.read([tmp_path / "measured"])
+    assert found.metrics["nll"] > 0
+    assert (found.network, found.training["epochs"]) == ("mlp", 2)
+    assert found.cost["parameters_ratio"] == 2
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32))
     invoke("predict", tmp_path / "run", tmp_path / "x.npy", "--out", tmp_path / "predictions.csv")
     with (tmp_path / "predictions.csv").open() as file:

@@ -33,6 +33,7 @@ from pluribus.errors import InputError, PluribusError, SettingError
 from pluribus.evaluation import evaluate as run_evaluation
 from pluribus.loading import load
 from pluribus.method import Method
+from pluribus.methods.single import Single
 from pluribus.network.rehearsal import seeded
 from pluribus.report.budget import parse_budget
 from pluribus.report.groups import Group, group_records
@@ -169,7 +170,7 @@ def train(
     fabric = make_fabric(accelerator, devices, precision)
     history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
-    line = {"task": task, "options": option or [], "model": name, "seed": seed}
+    line = {"task": task, "options": option or [], "model": name, "training": training.to_dict()}
     (folder / RUN_FILE).write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")
     console.print(f"{len(history)} epochs; the ensemble is in {folder / 'ensemble'}", highlight=False)
 
@@ -178,7 +179,11 @@ def train(
 def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
     """Measures a trained ensemble on its task."""
     ensemble, data = load_run(run, data_dir)
-    measured, folder = run_evaluation(ensemble, data), out or Path("pluribus_runs/evaluate")
+    line, folder = read_run(run), out or Path("pluribus_runs/evaluate")
+    network = Build(line["model"], data)()
+    single = convert(network, Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
+    named = {"network": line["model"], "training": line.get("training")}
+    measured = run_evaluation(ensemble, data, single=single, **named)
     record.append(folder, measured)
     for section in (measured.metrics, measured.posthoc, measured.cost):
         for name, value in section.items():
@@ -338,11 +343,17 @@ class Build:
         return module
 
 
-def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
-    """The ensemble that `pluribus train` wrote, and its task."""
+def read_run(run: Path) -> dict[str, Any]:
+    """What `pluribus train` wrote of a run."""
     if not (run / RUN_FILE).is_file():
         raise SettingError(f"{run} must be a folder of `pluribus train`, however: it has no {RUN_FILE}.")
-    line = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+    line: dict[str, Any] = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+    return line
+
+
+def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
+    """The ensemble that `pluribus train` wrote, and its task."""
+    line = read_run(run)
     task = resolve_task(line["task"], data_dir, line["options"])
     ensemble = load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
     return ensemble.eval(), task

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -46,16 +47,12 @@ class Job:
     @property
     def key(self) -> str:
         """The same for the same settings, and only for these."""
-        return key_of(
-            {
-                "method": self.method.to_dict(),
-                "task": repr(self.task),
-                "network": self.network,
-                "seed": self.seed,
-                "training": self.training.to_dict(),
-                "shifted": self.shifted,
-            }
-        )
+        return key_of(*self.settings, self.shifted)
+
+    @property
+    def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
+        """As a record has them."""
+        return self.method.to_dict(), repr(self.task), self.network, self.seed, self.training.to_dict()
 
     @property
     def folder(self) -> Path:
@@ -125,7 +122,7 @@ def run(job: Job) -> Record:
             result = _measure(job)
         except Exception as error:  # one failing method must not end the comparison
             (job.folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-            result = replace(_blank(job), error=f"{type(error).__name__}: {error}")
+            result = Record(job.key, *job.settings, error=f"{type(error).__name__}: {error}")
         record.append(job.out, result)
     return result
 
@@ -140,20 +137,13 @@ def _measure(job: Job) -> Record:
     ensemble.save(job.folder / "ensemble")
     seconds = {"training": time.perf_counter() - start}
     single = convert(network, Single(), **options).to(ensemble.device)  # type: ignore[arg-type]
-    measured = evaluate(ensemble, job.task, single=single, shifted=job.shifted)
+    named = {"network": job.network, "training": job.training.to_dict()}
+    measured = evaluate(ensemble, job.task, single=single, shifted=job.shifted, **named)  # type: ignore[arg-type]
     return replace(
         measured,
-        key=job.key,
-        network=job.network,
-        training=job.training.to_dict(),
         seconds=seconds | measured.seconds,
         history={name: [row[name] for row in rows] for name in rows[0]},
     )
-
-
-def _blank(job: Job) -> Record:
-    settings = (job.method.to_dict(), repr(job.task), job.network, job.seed, job.training.to_dict())
-    return Record(job.key, *settings)
 
 
 def _finished(out: Path) -> dict[str, Record]:

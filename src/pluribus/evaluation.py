@@ -3,8 +3,9 @@
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,13 @@ LATENCY_BATCH = 32
 
 
 def evaluate(
-    ensemble: Ensemble, task: Task, *, single: Ensemble | None = None, shifted: bool = True
+    ensemble: Ensemble,
+    task: Task,
+    *,
+    single: Ensemble | None = None,
+    shifted: bool = True,
+    network: str | None = None,
+    training: Mapping[str, Any] | None = None,
 ) -> Record:
     """Measures a trained ensemble.
 
@@ -35,6 +42,8 @@ def evaluate(
         task: What to measure on. Regression is measured in the units of the data.
         single: The same network as an ensemble of one, for the ratios of costs.
         shifted: Whether to measure on shifted data, which takes longest.
+        network: What the record calls the network; the name of its class.
+        training: The settings it was trained with, for the record: runs that differ in them are different.
 
     Example:
         >>> from pluribus.data import two_moons
@@ -52,16 +61,12 @@ def evaluate(
         out = _predict(ensemble, task, x)
         ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), strangeness(out)
     gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
-    method = ensemble.method.to_dict()
+    settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network, ensemble.seed)
+    trained = dict(training or {})
     return Record(
-        key=key_of(
-            {"method": method, "task": repr(task), "network": ensemble.network, "seed": ensemble.seed}
-        ),
-        method=method,
-        task=repr(task),
-        network=ensemble.network,
-        seed=ensemble.seed,
-        training={},
+        key_of(*settings, trained, shifted),
+        *settings,
+        trained,
         metrics=evaluate_all(prediction, target),
         shifted={f"{kind}/{n}": _scores(ensemble, task, split) for (kind, n), split in moved},
         ood=ood,

@@ -68,8 +68,12 @@ class Record:
         return cls(**_unfinite(json.loads(line)))
 
 
-def key_of(settings: Mapping[str, Any]) -> str:
-    """A short name that follows from settings alone."""
+def key_of(
+    method: Mapping[str, Any], task: str, network: str, seed: int, training: Mapping[str, Any], shifted: bool
+) -> str:
+    """A short name that follows from the settings of a run alone."""
+    settings = {"method": method, "task": task, "network": network, "seed": seed}
+    settings |= {"training": training, "shifted": shifted}
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
