@@ -2,8 +2,8 @@
 
 Every value of a network depends on the choices *upstream of it in the data flow* and on no others. Rows
 that agree on these take the same *version* of the value. A plan numbers the versions of all values, computes
-each once and frees it after its last use. For a chain of layers this is Algorithm 1 of Oleksiienko &
-Iosifidis, "Layer Ensembles", 2022; branches, residuals and concatenations need nothing more.
+each once and frees it after its last use. For a chain of layers this is Algorithm 1 of Oleksienko &
+Iosifidis, "Layer Ensembles", IEEE MLSP 2023; branches, residuals and concatenations need nothing more.
 
 Rows are sorted by their choices in the order of the data flow and run in blocks. A block of one row is the
 paper's depth-first order, with at most one live value per layer. In larger blocks the versions of a value

@@ -1,4 +1,4 @@
-"""Running rows: one after the other, or all at once where that is faster, with the same results."""
+"""Running rows: one after the other, stacked, by a plan or in one run; results agree up to rounding."""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence

@@ -14,7 +14,7 @@ one network (S = 1, equal masks) to an ensemble (S → ∞, disjoint masks), and
     N        members
     S        scale
     M        ones, the channels that a member keeps of a tensor
-    C        channels; where S M is to be the width of the layer, M = C / (S (1 − (1 − 1/S)^N))
+    C        channels of the layer, which (1) makes the width of the masks: M = C / (S (1 − (1 − 1/S)^N))
 
 Cost: one network in training. In prediction N passes, or frozen N networks of the kept channels alone:
 about N (M / C)² of the network. No parameters.

@@ -7,8 +7,9 @@ The paper widens a network α times and cuts all of its layers but the first int
 M separate networks (Eq. 4). Here they are M networks from the start: nothing can leak from one into
 another, and norms, attention and concatenation need no thought. Inside each, convolutions have γ groups.
 
-    ẑ(c) = Σ_k ω(c, k) mask(k, c) h(k),    mask of density 1/(M γ)                          (4)
+    p(y | x) = 1/M Σ_m p(y | x, ω ∘ mask_m)                                                 (4)
     parameters of an inner layer: α²/(M γ) of the single network's                     (§3.2)
+    ẑ(c) = Σ_k ω(c, k) mask(k, c) h(k),    mask of density p = 1/(M γ)                      (6)
     D_KL(z, ẑ) ≤ ½ {p + 1/p − 2 + p(1−p) Σ ω²μ²/σ² + [(1−p) μ_z]²/(p σ²)}                   (7)
 
     symbol   here

@@ -1,6 +1,6 @@
 """Single: the network itself, as an ensemble of one.
 
-The baseline of all five papers. Cost: one network.
+The baseline of every comparison. Cost: one network.
 """
 
 from collections.abc import Sequence

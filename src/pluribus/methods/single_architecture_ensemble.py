@@ -8,7 +8,7 @@ by a relaxation; in prediction all slots get the same sample and the K most pref
 
     L = Σ_i E_q[ℓ(f_i^d(x_1, …, x_N), y_i)] + α(t) Σ_i KL(q_i ‖ uniform)                     (3)
     q_i = θ_i = softmax(l_i / T(t)),    KL(q_i ‖ uniform) = Σ_j θ_ij log(D θ_ij) = log D − H(θ_i)
-    E_q ≈ 1/K Σ_j w_ij,    w_i a relaxed draw of K depths: z = l_i + Gumbel noise, then K times
+    E_q[ℓ_i] ≈ 1/K Σ_j w_ij ℓ_ij,    w_i a relaxed draw of K depths: z = l_i + Gumbel noise, then K times
           w += p = softmax(z / T),  z += log(1 − p)                                          (top-K)
     p(y | x) = 1/N Σ_i Σ_j θ*_ij p(y | f_ij(x, …, x)),    θ*_i of the K greatest logits alone
 
