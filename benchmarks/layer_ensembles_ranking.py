@@ -13,9 +13,7 @@ weighted by how often each was drawn, which is the loss of as many draws.
 import argparse
 import itertools
 import json
-import math
 import statistics
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,6 +21,7 @@ from torch import Generator, Tensor, nn
 
 import pluribus as pl
 from pluribus.binding import Binding, tensors
+from pluribus.data.testbed import Problem, draw_problem
 from pluribus.execution.criteria import divergence
 from pluribus.methods import DeepEnsembles, LayerEnsembles
 
@@ -31,59 +30,7 @@ SETTINGS = [
     *((10, 10, 0.1), (10, 1, 0.1), (10, 100, 0.1), (100, 1, 0.1), (100, 10, 0.1)),
     *((10, 10, 1.0), (10, 10, 0.01)),
 ]
-POINTS, STEPS, BATCH, HIDDEN, OPTIONS = 1000, 1000, 100, 50, 5
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Training data, and inputs with the posterior's means and standard deviations, `[points, 2]`."""
-
-    x: Tensor
-    y: Tensor
-    noise: float
-    validation: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
-
-
-def kernel(a: Tensor, b: Tensor) -> Tensor:
-    """Covariance of the outputs of the infinitely wide network, `[points of a, points of b]`."""
-    size = a.shape[1]
-    cross, first, second = (
-        (a @ b.T + 1) / size,
-        (a.square().sum(1) + 1) / size,
-        (b.square().sum(1) + 1) / size,
-    )
-    for _ in range(2):  # hidden layers
-        root = (first[:, None] * second - cross.square()).clamp(min=0).sqrt()
-        cross = (root + (math.pi - torch.atan2(root, cross)) * cross) / (2 * math.pi)
-        first, second = first / 2, second / 2
-    return cross
-
-
-def draw_problem(size: int, ratio: int, noise: float, seed: int) -> Problem:
-    """A function of `size` inputs, seen at `size * ratio` points with Gaussian noise."""
-    generator = Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    x, validation, test = (normal(count, size) for count in (size * ratio, POINTS, POINTS))
-    covariance = kernel(x, x)
-    jitter = 1e-6 * torch.eye(len(x), dtype=torch.float64)
-    y = torch.linalg.cholesky(covariance + jitter) @ normal(len(x)) + noise * normal(len(x))
-    # Relative to the kernel, as in the authors' code.
-    factor = torch.linalg.cholesky(
-        covariance + noise**2 * covariance.diag().mean() * torch.eye(len(x)).double()
-    )
-
-    def posterior(points: Tensor) -> Tensor:
-        cross = kernel(x, points)
-        solved = torch.cholesky_solve(torch.cat((cross, y[:, None]), 1), factor)
-        variance = kernel(points, points).diag() - (cross * solved[:, :-1]).sum(0) + 1e-6
-        return torch.stack((cross.T @ solved[:, -1], variance.clamp(min=0).sqrt()), 1)
-
-    held = [(points.float(), posterior(points)) for points in (validation, test)]
-    return Problem(x.float(), y.float(), noise, *held)
+STEPS, BATCH, HIDDEN, OPTIONS = 1000, 100, 50, 5
 
 
 def network(inputs: int) -> nn.Sequential:
