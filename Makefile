@@ -51,13 +51,16 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# PLURIBUS_DATA must name a folder with Fashion-MNIST, MNIST and UCI for the last ones.
+# Most need a folder of data sets, PLURIBUS_DATA: MNIST, Fashion-MNIST, KMNIST, MedMNIST, Tiny ImageNet and UCI.
 benchmarks: setup
 	$(BIN)/python benchmarks/stacking.py
 	$(BIN)/python benchmarks/digits.py
 	$(BIN)/python benchmarks/report_page.py
 	$(BIN)/python benchmarks/packed_speed.py
+	$(BIN)/python benchmarks/packed_uci.py
+	$(BIN)/python benchmarks/packed_fashion_mnist.py
 	$(BIN)/python benchmarks/masksembles_speed.py
+	$(BIN)/python benchmarks/masksembles_fashion_mnist.py
 	$(BIN)/python benchmarks/layer_ensembles_speed.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
 	$(BIN)/python benchmarks/patching_speed.py

@@ -1,4 +1,4 @@
-"""Packed-Ensembles beside their baselines on Fashion-MNIST, with MNIST as data out of distribution.
+"""Packed-Ensembles beside their baselines on Fashion-MNIST, with MNIST and KMNIST out of distribution.
 
     PLURIBUS_DATA=... python benchmarks/packed_fashion_mnist.py
 

@@ -58,6 +58,17 @@ def test_measured_numbers_stand_in_the_row_of_their_method():
         assert set(MEASURED.findall(cells)) <= known, label
 
 
+def test_costs_are_means_over_all_seeds():
+    rows = re.findall(
+        r"^\| `([^`]+)` \|.*± ?.*\| ([\d.]+) \| ([\d.]+) \|$", PAGES["docs/choosing.md"], re.MULTILINE
+    )
+    assert {label for label, *_ in rows} == set(RESULTS[0])
+    for label, *costs in rows:
+        for cost, name in zip(costs, ("parameters_ratio", "multiply_adds_ratio"), strict=True):
+            mean = fmean(run[name] for run in RESULTS[0][label])
+            assert float(cost) == pytest.approx(mean, abs=0.0051), (label, name)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_in_the_navigation(page):
     assert f": {page.removeprefix('docs/')}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

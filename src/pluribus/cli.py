@@ -20,7 +20,7 @@ try:
     import typer
     from rich.console import Console
 except ImportError as error:  # the command comes with the library, what it needs with an extra
-    raise SystemExit("the command line needs typer and rich: pip install 'pluribus[cli]'") from error
+    raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
 from pluribus import record
 from pluribus.backbones import BACKBONES

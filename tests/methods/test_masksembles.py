@@ -146,6 +146,17 @@ def test_equal_masks_train_the_single_network(repeat):
         assert_close(dict(shared.named_buffers()), dict(model.named_buffers()))
 
 
+def test_masks_are_the_same_in_training_and_do_not_rescale():
+    model = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2)).double()
+    ensemble = pl.convert(model, Masksembles(members=4, scale=2.0))
+    x = torch.randn(5, 3, dtype=torch.float64)
+    (masks,) = masks_of(ensemble).values()
+    assert masks.sum() < masks.numel()
+    expected = model[2](model[1](model[0](x)) * masks.double().unsqueeze(1))
+    for mode in (True, False):
+        assert_close(ensemble.train(mode)(x), expected)
+
+
 def test_disjoint_masks_are_independent_networks():
     network = mlp(6, 3, hidden=(16, 16)).double()
     ensemble = pl.convert(network, Masksembles(members=4, scale=math.inf)).eval()

@@ -16,6 +16,7 @@ from pluribus.methods import DeepEnsembles, PackedEnsembles
 from pluribus.methods.packed_ensembles import mask_density, sparsity_bound, sparsity_divergence
 from tests import zoo
 from tests.cases import CASES, case_named, each, run
+from tests.reference.packed_ensembles import VERSIONS, packed_forward
 
 PACKED = PackedEnsembles(members=3, alpha=1.5)
 REFUSED = ("mini_vit", "counted_batch", "data_dependent")
@@ -39,6 +40,25 @@ def test_packed_is_as_many_networks_trained_alone(case, reduction):
             if name in dict(ensemble.binding.own.named_parameters()) and parameter.grad is not None:
                 came = ensemble.binding.own.get_parameter(name).grad[i]
                 assert_close(came, parameter.grad / (3 if reduction == "mean" else 1))
+
+
+@pytest.mark.parametrize("gamma", [1, 2])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_packed_is_one_wide_network_of_groups(version, gamma):
+    """Fig. 3: members alone, (a), are the wide networks (b) and (c); groups are masks on dense layers."""
+    convolutions = [nn.Conv2d(2, 12, 3), nn.BatchNorm2d(12), nn.ReLU(), nn.Conv2d(12, 24, 3), nn.ReLU()]
+    model = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 3)).double()
+    method = PackedEnsembles(members=3, alpha=1.5, gamma=gamma, min_channels=1)
+    x, y = torch.randn(4, 2, 8, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0])
+    ensemble = pl.convert(model, method, example=x).train()
+    members = [ensemble.member(i) for i in range(3)]
+    assert members[0][3].groups == gamma
+    outputs = packed_forward(members, x, version)
+    assert_close(ensemble(x), outputs)
+    ensemble.loss(x, y).backward()
+    nn.functional.cross_entropy(outputs.flatten(0, 1), y.repeat(3)).backward()
+    for name, parameter in ensemble.binding.own.named_parameters():
+        assert_close(parameter.grad, torch.stack([m.get_parameter(name).grad for m in members]))
 
 
 @each(

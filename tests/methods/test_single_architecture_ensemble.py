@@ -204,7 +204,9 @@ def test_there_are_fewer_settings_to_try_than_sets_of_exits():
     """§3.2: every nonempty set of exits for each input, against one training for each N and K."""
     depths, inputs = 4, 3
     sets = [kept for size in range(1, depths + 1) for kept in itertools.combinations(range(depths), size)]
-    assert len(list(itertools.product(sets, repeat=inputs))) == (2**depths - 1) ** inputs == 3375
+    searched = len(list(itertools.product(sets, repeat=inputs)))
+    settings = {SAE(inputs=n, exits=k) for n in range(1, inputs + 1) for k in range(1, depths + 1)}
+    assert (searched, len(settings)) == ((2**depths - 1) ** inputs, inputs * depths) == (3375, 12)
 
 
 @pytest.mark.parametrize("kept", [[0, 0], [1, 1], [0, 2], [1, 3], [3, 3]])

@@ -112,7 +112,7 @@ def write_figures(folder: Path, groups: Sequence[Group]) -> list[Path]:
     except Exception as error:  # kaleido has many errors, for one that is missing among them
         raise SettingError(
             f"figures are drawn by kaleido in a Chromium or Chrome, however: {error} "
-            "Install pluribus[figures] and a browser, or look at the page."
+            "Install pluribus with the extra figures and a browser, or look at the page."
         ) from error
     return written
 

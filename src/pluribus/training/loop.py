@@ -93,7 +93,9 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
     try:
         from lightning_fabric import Fabric
     except ImportError as error:
-        raise PluribusError("training needs lightning-fabric: pip install 'pluribus[train]'.") from error
+        raise PluribusError(
+            "training needs lightning-fabric: install pluribus with the extra train."
+        ) from error
     fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
     fabric.launch()
     return fabric
