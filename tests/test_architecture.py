@@ -19,9 +19,9 @@ ORDER = [
     {"metrics", "posthoc", "data", "backbones", "outcomes", "record"},
     {"method", "exits"},
     {"methods"},
-    {"execution", "ensemble", "convert", "loading", "export"},
+    {"execution", "ensemble", "convert", "loading"},
     {"training", "evaluation"},
-    {"comparison", "search"},
+    {"comparison"},
     {"report"},
     {"cli"},
 ]
@@ -97,6 +97,13 @@ def test_surgery_and_network_know_nothing_of_ensembles():
         part = module(file).partition(".")[0]
         if part in ("network", "surgery"):
             assert {name.partition(".")[0] for name in imports(file)[0]} <= known, file
+
+
+@each_file
+def test_every_file_has_its_test(file):
+    place = file.relative_to(SOURCE)
+    if place.name != f"{TOP}.py":
+        assert (Path(__file__).parent / place.parent / f"test_{place.name}").is_file()
 
 
 @each_file

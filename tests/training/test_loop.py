@@ -11,8 +11,8 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.data import two_moons
 from pluribus.data.task import Split, Task
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
-from pluribus.training import Training, checkpoint, loop, train
+from pluribus.methods import EMP, SAE, BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.training import Training, loop, train
 
 METHODS = [
     Single(),
@@ -20,6 +20,8 @@ METHODS = [
     BatchEnsemble(members=2),
     MCDropout(rate=0.1, draws=2),
     PackedEnsembles(members=2, alpha=1.5, shuffle_members=True),
+    EMP(options=2),
+    SAE(inputs=2, exits=1, where="2"),
 ]
 TWO = DeepEnsembles(members=2)
 QUICK = Training(epochs=3, batch=32, lr=1e-2)
@@ -82,14 +84,6 @@ def test_a_checkpoint_of_other_settings_is_refused(task, tmp_path):
     train(ensemble(), task, QUICK, out=tmp_path, show=False)
     with pytest.raises(pl.CheckpointError, match="training differs"):
         train(ensemble(), task, replace(QUICK, lr=1e-4), out=tmp_path, show=False)
-
-
-def test_a_damaged_checkpoint_is_refused(task, tmp_path):
-    train(ensemble(), task, QUICK, out=tmp_path, show=False)
-    path = tmp_path / checkpoint.FILE
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(pl.CheckpointError, match="Delete it to start anew"):
-        train(ensemble(), task, QUICK, out=tmp_path, show=False)
 
 
 def test_the_best_weights_on_validation_are_kept(task):
