@@ -200,6 +200,35 @@ def test_biases_of_every_layer_have_the_precision_of_biases():
         assert_close(divergence(learnt, {}, tau=0.0, rho=1.0), expected)
 
 
+class Scaled(nn.Module):
+    """A network with a parameter that is a single number without an axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(6, 3), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+@BOTH
+def test_a_single_number_may_be_patched_or_shared(method):
+    settings = {"probabilities": (0.25, 0.75), "objective": "kl", "weight_precision": 3.0}
+    both = pl.convert(Scaled().double(), method(2, "*", **settings, perturbation=0.5))
+    own = both.binding.own.get_parameter("scale")
+    assert len(both.loss(X, Y).shape) == 0
+    assert len(own.unique()) == 2
+    assert_close(
+        divergence({"scale": own}, {"scale": (0.25, 0.75)}, 3.0, 1.0),
+        1.5 * (0.25 * own[0] ** 2 + 0.75 * own[1] ** 2),
+    )
+    shared = pl.convert(Scaled().double(), method(2, "layer", **settings))
+    assert_close(
+        divergence({"scale": shared.binding.shared.get_parameter("scale")}, {}, 3.0, 1.0),
+        torch.tensor(6.0).double(),
+    )
+
+
 @BOTH
 @pytest.mark.parametrize("objective", ["decay", "kl"])
 def test_the_loss_is_the_mean_of_the_draws_and_the_prior(method, objective):

@@ -65,7 +65,7 @@ def perturb(options: Tensor, relative: float, generator: Generator) -> Tensor:
     """Options `[options, ...]` with noise of `relative` times the standard deviation of each, or times 1
     where all of its numbers are equal.
     """
-    numbers = options.flatten(1)
+    numbers = options.reshape(len(options), -1)
     constant = numbers.amax(1) == numbers.amin(1)
     scale = numbers.double().std(1, correction=0).masked_fill(constant, 1)
     noise = torch.randn(numbers.shape, generator=generator, dtype=torch.float64).to(numbers.device)
@@ -85,8 +85,8 @@ def divergence(
     """
     total = torch.zeros(())
     for name, weight in weights.items():
-        squares = (weight if name in mixing else weight.unsqueeze(0)).square().flatten(1).sum(1)
-        shares = squares.new_tensor(mixing.get(name, (1.0,)))
+        shares = weight.new_tensor(mixing.get(name, (1.0,)))
+        squares = weight.square().reshape(len(shares), -1).sum(1)
         total = total + (rho if _is_bias(name) else tau) / 2 * (shares * squares).sum()
     return total
 
