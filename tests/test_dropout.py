@@ -37,6 +37,15 @@ def kept(call, seed=0, batch=BATCH):
         return call(), masks.given
 
 
+def test_a_mask_is_the_same_whatever_the_default_precision_is():
+    expected = keep_mask((50,), 0.5, seed=3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert_close(keep_mask((50,), 0.5, seed=3), expected, rtol=0, atol=0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
 def test_masks_are_bernoulli(rate):
     mask = keep_mask((400, 500), rate, seed=3)

@@ -9,6 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus import family
 from pluribus.binding import tensors
 from pluribus.family import (
     DrawnBank,
@@ -142,6 +143,19 @@ def test_a_seed_gives_the_same_row_in_every_precision():
     single = [dict(row) for row in one.float().bind(one.rows())]
     for a, b in zip(double, single, strict=True):
         assert_close({name: t.float() for name, t in a.items()}, b)
+
+
+def test_a_seed_gives_the_same_row_whatever_the_defaults_of_torch_are():
+    one = bank(MixtureBank, Mixture("element", uniform(3), rate=0.2, noise=0.1), draws=1)
+    expected, rows = next(one.bind(one.rows())), choose_rows([uniform(3)] * 2, 9, seeded(0))
+    family._edges.cache_clear()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert_close(next(one.bind(one.rows())), expected, rtol=0, atol=0)
+        with torch.device("meta"):
+            assert choose_rows([uniform(3)] * 2, 9, seeded(0)) == rows
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_noise_is_added_to_every_number_by_itself():

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from pluribus.errors import InputError
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import accepting, derived_seed, rehearsal
+from pluribus.network.rehearsal import ALIKE, accepting, derived_seed, rehearsal
 
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
 
@@ -27,7 +27,7 @@ ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dr
 def keep_mask(shape: Sequence[int], rate: float, seed: int) -> Tensor:
     """1 for a kept unit and 0 for a dropped one, the same on every device and for every dtype."""
     generator = torch.Generator().manual_seed(seed)
-    return (torch.rand(list(shape), generator=generator) >= rate).float()
+    return (torch.rand(list(shape), generator=generator, **ALIKE) >= rate).float()
 
 
 class KeptMasks(TorchFunctionMode):

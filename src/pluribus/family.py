@@ -34,7 +34,7 @@ from torch import Generator, Tensor
 from pluribus.binding import Binding, SeededBinding, share_among, tensors
 from pluribus.mixture import OptionBank, Options, all_rows
 from pluribus.network import Network
-from pluribus.network.rehearsal import derived_seed
+from pluribus.network.rehearsal import ALIKE, derived_seed
 from pluribus.per_sample import PerSample
 
 ASSIGNMENTS = ("network", "layer", "unit", "element")
@@ -81,14 +81,15 @@ def draw_assignment(mixture: Mixture, shape: Sequence[int], generator: Generator
     """
     alone = [size if axis == 1 else 1 for axis, size in enumerate(shape)]
     drawn = {"element": list(shape), "unit": alone}.get(mixture.assignment, [1] * len(shape))
-    return torch.bucketize(torch.rand(drawn, generator=generator), _edges(mixture), right=True) - 1
+    chances = torch.rand(drawn, generator=generator, **ALIKE)
+    return torch.bucketize(chances, _edges(mixture), right=True) - 1
 
 
 @lru_cache
 def _edges(mixture: Mixture) -> Tensor:
     """Where the options begin in [0, 1), behind zero."""
     below = itertools.accumulate((0.0, *mixture.probabilities[:-1]))
-    return torch.tensor([mixture.rate + (1 - mixture.rate) * edge for edge in below])
+    return torch.tensor([mixture.rate + (1 - mixture.rate) * edge for edge in below], **ALIKE)
 
 
 def mix(options: Tensor, assignment: Tensor, rate: float = 0.0) -> Tensor:
@@ -295,7 +296,8 @@ class MixtureBank(Mixed, SeededBinding):
                 mixed = mix(own[name], assignment.to(own[name].device), mixture.rate)
                 if mixture.noise:
                     generator.manual_seed(derived_seed(row, NOISE + tensor))
-                    mixed = mixed + mixture.noise * torch.randn(mixed.shape, generator=generator).to(mixed)
+                    noise = torch.randn(mixed.shape, generator=generator, **ALIKE)
+                    mixed = mixed + mixture.noise * noise.to(mixed)
                 tensor += 1
                 yield name, mixed
 

@@ -3,12 +3,16 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
 from pluribus.network.inputs import Inputs
+
+ALIKE: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+"""Of random numbers that a seed stands for, whatever torch's default precision and device are."""
 
 
 def derived_seed(seed: int, index: int) -> int:
