@@ -138,7 +138,9 @@ class Patching(Method, ABC):
             whole(name, getattr(self, name))
         for name in ("perturbation", "noise", "decay", "weight_precision", "bias_precision"):
             number(name, getattr(self, name), least=0)
-        if not self._patterns or not all(isinstance(pattern, str) for pattern in self._patterns):
+        patterns = self._patterns
+        named = isinstance(patterns, tuple) and all(isinstance(pattern, str) for pattern in patterns)
+        if not patterns or not named:
             raise refuse("where", f"of {', '.join(WORDS)} and name patterns, at least one", self.where)
         one_of("start", self.start, ("copy", "fresh"))
         one_of("objective", self.objective, ("decay", "kl"))
@@ -146,9 +148,8 @@ class Patching(Method, ABC):
             flag(name, getattr(self, name))
         if self.divide and self.per_sample:
             raise refuse("divide", "False where every sample has a draw of its own", self.divide)
-        given = self.mixing
-        if len(given) != self.options or not min(given) > 0 or abs(sum(given) - 1) > ROUNDING:
-            raise refuse("probabilities", f"{self.options} numbers above 0 that sum to one", given)
+        if not _are_probabilities(self.mixing, self.options):
+            raise refuse("probabilities", f"{self.options} numbers above 0 that sum to one", self.mixing)
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         chosen = self._patched(network, choices)
@@ -177,7 +178,7 @@ class Patching(Method, ABC):
     @property
     def mixing(self) -> tuple[float, ...]:
         """How probable each option is."""
-        return self.probabilities or uniform(self.options)
+        return uniform(self.options) if self.probabilities is None else self.probabilities
 
     @property
     def _patterns(self) -> tuple[str, ...]:
@@ -278,6 +279,12 @@ class ECMP(Patching):
     """
 
     assignment: ClassVar[str] = "element"
+
+
+def _are_probabilities(given: Any, options: int) -> bool:
+    """Whether these are so many numbers above 0 that sum to one."""
+    numbers = isinstance(given, tuple) and all(isinstance(one, int | float) and one > 0 for one in given)
+    return numbers and len(given) == options and abs(sum(given) - 1) <= ROUNDING
 
 
 def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:
