@@ -359,6 +359,13 @@ def test_every_kind_of_norm_is_patched():
     assert {row.kind for row in layers} == {"LayerNorm"}
 
 
+def test_what_is_left_has_the_reason_why():
+    plain = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3), nn.LayerNorm(3))
+    plain[3].requires_grad_(False)
+    rows = pl.convert(plain, EMP()).conversion.rows
+    assert [row.reason for row in rows] == ["not in where", "no parameters", "", "frozen"]
+
+
 def test_options_may_differ_from_layer_to_layer():
     ensemble = pl.convert(network(), EMP(4), overrides={"3": {"options": 2}})
     assert ensemble.binding.options == (4, 2)
