@@ -193,6 +193,17 @@ def test_each_sample_takes_one_option_of_a_layer_or_one_for_every_element(noise)
     assert bool(noise) == bool((element.as_subclass(torch.Tensor) % 10 != 0).any())
 
 
+def test_zero_is_an_option_of_each_sample_too():
+    options = {"weight": torch.tensor([[3.0, 6.0], [9.0, 12.0]]), "bias": torch.tensor([3.0, 9.0])}
+    torch.manual_seed(0)
+    layer = draw_each(options, Mixture("layer", uniform(2), rate=0.25), 2000)
+    weight, bias = (layer[name].as_subclass(torch.Tensor) for name in options)
+    rows = torch.tensor([[0.0, 0, 0], [4, 8, 4], [12, 16, 12]])  # zero, or an option over 0.75
+    counts = (torch.column_stack((weight, bias))[:, None] == rows).all(2).sum(0)
+    assert counts.sum() == 2000
+    assert_close(counts / 2000, torch.tensor([0.25, 0.375, 0.375]), atol=0.04, rtol=0)
+
+
 def test_one_option_for_the_network_is_the_explicit_ensemble():
     """Table 2, third column: Z is the same for all weights and biases."""
     one = bank(MixtureBank, Mixture("network", uniform(3)), draws=12)

@@ -146,7 +146,9 @@ def draw_each(options: Mapping[str, Tensor], mixture: Mixture, batch: int) -> di
     together = draw_assignment(replace(mixture, assignment="element"), [batch]) if by_layer else None
     for name, own in options.items():
         if together is not None:
-            values = own[together.to(own.device)]
+            taken = own[together.clamp(min=0).to(own.device)]
+            where = together.view(-1, *[1] * (own.ndim - 1)).to(own.device)
+            values = mix(taken[None], where, mixture.rate)
         else:
             each = own.unsqueeze(1).expand(-1, batch, *own.shape[1:])
             values = mix(each, draw_assignment(mixture, each.shape[1:]).to(own.device), mixture.rate)
