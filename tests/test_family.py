@@ -93,6 +93,14 @@ def test_few_rows_are_all_kept_with_their_probabilities():
     assert sum(shares) == pytest.approx(1)
 
 
+def test_the_first_of_all_rows_is_a_draw():
+    """What one draw says is read from a run of all rows, whatever their probabilities."""
+    generator, first = seeded(0), torch.zeros(2, 2)
+    for _ in range(1000):
+        first[keep_draws([(0.2, 0.8), (0.5, 0.5)], 4, generator)[0][0]] += 1 / 1000
+    assert_close(first, torch.tensor([[0.1, 0.1], [0.4, 0.4]]), atol=0.05, rtol=0)
+
+
 def test_many_rows_are_drawn_independently():
     rows, shares = keep_draws([uniform(3), uniform(3)], 8, seeded(0))
     assert (len(rows), shares) == (8, [1 / 8] * 8)

@@ -111,15 +111,18 @@ def keep_draws(
 ) -> tuple[list[Options], list[float]]:
     """Rows, and the share of each, which sum to one.
 
-    All rows in random order, each with its probability, where there are at most `draws`; else so many
-    independent draws with equal shares, of which some may be the same row.
+    All rows, each with its probability, where there are at most `draws`, in the order in which independent
+    draws would meet them first; else so many independent draws with equal shares, of which some may be the
+    same row.
     """
     sizes = [len(one) for one in probabilities]
     if math.prod(sizes) > draws:
         return choose_rows(probabilities, draws, generator), [1 / draws] * draws
     rows = all_rows(sizes)
-    rows = [rows[place] for place in torch.randperm(len(rows), generator=generator)]
-    return rows, [math.prod(p[k] for p, k in zip(probabilities, row, strict=True)) for row in rows]
+    shares = [math.prod(p[k] for p, k in zip(probabilities, row, strict=True)) for row in rows]
+    chances = torch.tensor(shares, dtype=torch.float64, device="cpu")
+    order = torch.multinomial(chances, len(rows), generator=generator).tolist()
+    return [rows[place] for place in order], [shares[place] for place in order]
 
 
 def choose_rows(
