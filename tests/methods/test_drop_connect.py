@@ -47,6 +47,11 @@ def test_rates_may_differ_and_norms_and_parametrised_weights_are_left():
     assert pl.convert(normed, DropConnect()).conversion["0"].reason == "no weights to drop"
 
 
+def test_tied_weights_with_different_rates_are_refused():
+    with pytest.raises(ConversionError, match=r"layers that hold 0\.weight must have the same rate"):
+        pl.convert(zoo.tied_embedding(), DropConnect(), overrides={"4": {"rate": 0.5}})
+
+
 def test_a_network_without_weights_is_refused():
     with pytest.raises(ConversionError, match="needs a weight of at least two axes"):
         pl.convert(nn.Sequential(nn.BatchNorm1d(6)), DropConnect())

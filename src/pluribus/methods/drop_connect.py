@@ -16,7 +16,7 @@ Deviations: weights that are left are divided by 1 − p, as in dropout, so that
 of 2013 instead approximates the mean of the activations in prediction. One mask serves the whole batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -66,10 +66,7 @@ class DropConnect(Method):
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         weights = {choice.site.name: _weights(choice, network) for choice in choices}
-        rates: dict[str, float] = {}
-        for choice in choices:
-            for name in weights[choice.site.name]:
-                rates.setdefault(name, choice.method.rate)  # type: ignore[union-attr]
+        rates = _rates(choices, weights)
         if not rates:
             raise ConversionError(
                 "DropConnect needs a weight of at least two axes, however: no chosen layer has one. "
@@ -94,6 +91,20 @@ def _weights(choice: Choice, network: Network) -> list[str]:
         for name in site.parameters
         if held[name].ndim > 1 and not name.rpartition(".")[2].startswith("bias")
     ]
+
+
+def _rates(choices: Sequence[Choice], weights: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """By name of a weight, how probable it is to be dropped."""
+    rates: dict[str, float] = {}
+    for choice in choices:
+        for name in weights[choice.site.name]:
+            rate = choice.method.rate  # type: ignore[union-attr]
+            if rates.setdefault(name, rate) != rate:
+                raise ConversionError(
+                    f"layers that hold {name} must have the same rate, however: {rate:g} in {choice.site} "
+                    f"and {rates[name]:g} before it. Give all of them the same overrides."
+                )
+    return rates
 
 
 def _row(choice: Choice, weights: Sequence[str]) -> Row:
