@@ -50,6 +50,15 @@ def test_measured_numbers_are_those_of_the_results(page):
     assert set(MEASURED.findall(PAGES[page])) <= known
 
 
+def test_every_claim_says_where_it_is_shown():
+    rows = re.findall(r"^\| (.*) \|$", PAGES["docs/claims.md"], re.MULTILINE)
+    for row in rows[1:]:
+        paper, *_, shown_by = row.split(" | ")
+        assert row.count(" | ") == 3, paper
+        assert "`" in shown_by, paper
+        assert all((ROOT / place).exists() for place in re.findall(r"[\w/]+\.py", shown_by)), paper
+
+
 def test_measured_numbers_stand_in_the_row_of_their_method():
     rows = re.findall(r"^\| `([^`]+)` \| (.*±.*)$", PAGES["docs/choosing.md"], re.MULTILINE)
     assert {label for label, _ in rows} == set(RESULTS[0])
