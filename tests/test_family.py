@@ -116,6 +116,13 @@ def test_equal_draws_are_one_row_with_the_weight_of_all():
     assert_close(one.weights(), counts / 8)
 
 
+def test_weights_are_precise_where_the_network_is_not():
+    one = bank(DrawnBank, Mixture("layer", uniform(3)), draws=7)
+    expected, small = one.weights().float(), one.bfloat16().shrink(range(one.members))
+    assert_close(one.weights(), expected)
+    assert small.shares.dtype == torch.bfloat16  # as its file is read
+
+
 def test_the_first_draws_are_nested_in_all():
     one = bank(DrawnBank, Mixture("layer", uniform(3)), draws=8)
     kept = [tuple(row) for row in one.kept.tolist()]

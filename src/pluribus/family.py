@@ -234,13 +234,14 @@ class DrawnBank(Mixed, OptionBank):
         rows = self._kept_rows()
         places = {row: place for place, row in enumerate(rows)}
         drawn = [places[tuple(row)] for row in self.kept[:draws].tolist()]
-        total = self.shares.new_zeros(len(rows))
-        total = total.index_add(0, torch.tensor(drawn, device=total.device), self.shares[:draws])
+        shares = self.shares[:draws].to(torch.promote_types(self.shares.dtype, torch.float32))
+        total = shares.new_zeros(len(rows))
+        total = total.index_add(0, torch.tensor(drawn, device=total.device), shares)
         return total / total.sum()
 
     def shrink(self, rows: Sequence[int]) -> Self:
         small = super().shrink(rows)
-        small.shares = share_among(self.weights(), rows)
+        small.shares = share_among(self.weights(), rows).to(self.shares)
         for (site, mixture), column in zip(self.mixtures.items(), self._columns(rows), strict=True):
             left = [mixture.probabilities[option] for option in column.unique().tolist()]
             normalised = tuple(one / sum(left) for one in left)
