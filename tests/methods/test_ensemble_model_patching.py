@@ -191,6 +191,15 @@ def test_the_divergence_is_equation_6():
     assert_close(divergence(own | shared, mixing, 3.0, 5.0), expected)
 
 
+def test_the_prior_is_on_what_is_learnt_and_tied_weights_count_once():
+    model = zoo.tied_embedding().double()
+    model[1].requires_grad_(False)
+    squares = model[0].weight.square().sum() + model[4].bias.square().sum()
+    for objective, expected in (("kl", squares / 2 / 50), ("decay", 2 * squares / 10)):
+        method = EMP(2, "4", objective=objective, decay=1.0, perturbation=0.0)
+        assert_close(method.penalty(pl.convert(model, method).binding, 10, 50, 0.0), expected)
+
+
 def test_biases_of_every_layer_have_the_precision_of_biases():
     attention = nn.MultiheadAttention(4, 1, add_bias_kv=True)
     biased = nn.utils.parametrize.register_parametrization(nn.Linear(3, 2), "bias", nn.Tanh())
@@ -320,6 +329,8 @@ def test_options_start_a_share_of_the_deviation_apart():
     ones = torch.ones(2, 20_000)
     assert (perturb(ones, 0.01, seeded(1)) - 1).std(1).tolist() == pytest.approx([0.01] * 2, rel=0.03)
     assert_close(perturb(values, 0.0, seeded(1)), values, rtol=0, atol=0)
+    apart = perturb(torch.cat([values, 9 * values]), 0.01, seeded(1)) - torch.cat([values, 9 * values])
+    assert apart.std((1, 2)).tolist() == pytest.approx([0.07, 0.63], rel=0.03)  # each option by its own
 
 
 def test_fresh_options_are_initialised_anew():
@@ -370,6 +381,11 @@ def test_options_may_differ_from_layer_to_layer():
     ensemble = pl.convert(network(), EMP(4), overrides={"3": {"options": 2}})
     assert ensemble.binding.options == (4, 2)
     assert ensemble.conversion["3"].became == "2 options"
+    own = {"perturbation": 0.0, "probabilities": (0.9, 0.1)}
+    binding = pl.convert(network(), EMP(2), overrides={"3": own}).binding
+    assert_close(binding.own.get_parameter("3.weight")[1], network()[3].weight, rtol=0, atol=0)
+    assert not torch.equal(binding.own.get_parameter("1.weight")[1], network()[1].weight)
+    assert binding.mixing()["3.bias"] == (0.9, 0.1) != binding.mixing()["1.bias"]
 
 
 def test_repeated_draws_run_once_and_count_as_often_as_drawn():
