@@ -81,6 +81,18 @@ def test_copies_of_a_used_ensemble_predict_the_same():
         assert_close(ensemble.double()(x), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_rows_may_be_planned_in_inference_mode(plans):
+    model = zoo.batch_norm_mlp().double().eval()
+    ensemble = mixed(model, x, [2, 1, 3])
+    with torch.inference_mode():
+        outputs, planned = by_plan(plans, lambda: ensemble(x.clone()))
+        explained = ensemble.explain(x)
+    assert planned
+    assert_close(outputs, alone(ensemble, model, ensemble.binding.rows(), x), **EXACT)
+    assert explained == ensemble.explain(x)
+    ensemble(x).sum().backward()  # and what was planned serves outside of it
+
+
 def test_other_sizes_are_read_anew_and_other_batches_are_not(plans):
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), *zoo.pooled(3, nn.AdaptiveAvgPool2d(1))).double()
     ensemble = mixed(model, normal(2, 8, 8)(), [2])

@@ -100,7 +100,7 @@ def _held(weights: Mapping[Node, Weight], node: Node) -> frozenset[Node]:
 @contextmanager
 def _pretending(tensors: Mapping[str, Tensor], inputs: Inputs) -> Iterator[tuple[dict[str, Tensor], Inputs]]:
     """A context where these tensors and inputs have shapes and no values."""
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():  # in that mode fake tensors cannot be taken apart
         tensors, inputs = {name: one.detach() for name, one in tensors.items()}, inputs.each(Tensor.detach)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             row: dict[str, Tensor] = {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
