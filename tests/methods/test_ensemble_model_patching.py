@@ -257,6 +257,17 @@ def test_the_loss_is_the_mean_of_the_draws_and_the_prior(method, objective):
     assert_close(added, expected)
 
 
+def test_equation_9_holds_for_several_targets_if_samples_counts_them_all():
+    method = EMP(2, probabilities=(0.25, 0.75), objective="kl", perturbation=0.3)
+    ensemble = pl.convert(network(), method, pl.Gaussian(precision=0.1)).eval()
+    y = torch.randn(10, 3, generator=seeded(1)).double()
+    errors = [(y - ensemble(X, members=[row])[0]).square().sum() for row in itertools.product((0, 1), (0, 1))]
+    shares = torch.tensor([p * q for p in (0.25, 0.75) for q in (0.25, 0.75)]).double()
+    likelihood = 0.1 / 2 * (shares * torch.stack(errors)).sum() - 30 / 2 * math.log(0.1 / (2 * math.pi))
+    nats = 300 * method.penalty(ensemble.binding, 10, 300, 0.0)
+    assert_close(30 * ensemble.loss(X, y, samples=30), likelihood + nats)
+
+
 def test_draws_of_a_step_may_divide_the_batch():
     model = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)).double()
     ensemble = pl.convert(model, EMP(3, train_draws=5, divide=True, decay=0.0, perturbation=0.5)).train()
