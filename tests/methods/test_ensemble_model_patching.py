@@ -386,6 +386,8 @@ def test_what_is_left_has_the_reason_why():
     plain[3].requires_grad_(False)
     rows = pl.convert(plain, EMP()).conversion.rows
     assert [row.reason for row in rows] == ["not in where", "no parameters", "", "frozen"]
+    ensemble = pl.convert(plain, EMP(), overrides={"0": {"options": 3}})
+    assert ensemble.conversion["0"].reason == "not in where, whatever overrides say"
 
 
 def test_options_may_differ_from_layer_to_layer():

@@ -218,7 +218,8 @@ class Patching(Method, ABC):
         site = choice.site
         patched = [name for name in site.parameters if name in own]
         if not patched:
-            left = "frozen" if site.frozen else "not in where" if site.parameters else "no parameters"
+            outside = "not in where" + ", whatever overrides say" * choice.overridden
+            left = "frozen" if site.frozen else outside if site.parameters else "no parameters"
             return Row(site.names, site.kind, "shared", choice.reason or left)
         each = " for each element" * (self.assignment == "element")
         return Row(site.names, site.kind, f"{len(own[patched[0]])} options{each}")
