@@ -9,7 +9,16 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import (
+    ECMP,
+    EMP,
+    BatchEnsemble,
+    DeepEnsembles,
+    DropConnect,
+    Masksembles,
+    MCDropout,
+    Single,
+)
 from tests.cases import CASES, case_named, each, normal, tokens
 from tests.zoo import (
     Apply,
@@ -337,3 +346,18 @@ def test_a_copy_of_the_model_makes_the_same_ensemble(method):
 def test_functions_in_front_of_layers_do_not_matter(method):
     one = convert(nn.Sequential(Apply(torch.tanh), mlp()), method, example=X).eval()
     assert_close(one.member(0)(X), one(X)[0])
+
+
+DRAWN = [BatchEnsemble(2), Masksembles(2), EMP(2), ECMP(2, draws=3), DropConnect(draws=3), MCDropout(draws=3)]
+
+
+@pytest.mark.parametrize("method", DRAWN, ids=str)
+def test_the_same_seed_is_the_same_ensemble_whatever_torch_s_default_precision_is(method):
+    model, x = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), torch.ones(2, 3)
+    expected = pl.convert(model, method, example=x).eval()(x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = pl.convert(model, method, example=x).eval()(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_close(found, expected, rtol=0, atol=0)

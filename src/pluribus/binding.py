@@ -109,6 +109,10 @@ class Binding(nn.Module):
         counted = torch.arange(self.members) < (self.members if draws is None else draws)
         return counted / counted.sum()
 
+    def count_draws(self, rows: Sequence[Any]) -> int:
+        """How many draws some rows stand for: equal ones may be one row."""
+        return len(rows)
+
     @property
     def sites(self) -> tuple[str, ...]:
         """The layers of which a row chooses one option each, in the order of its choices."""

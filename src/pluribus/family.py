@@ -239,6 +239,9 @@ class DrawnBank(Mixed, OptionBank):
         total = total.index_add(0, torch.tensor(drawn, device=total.device), shares)
         return total / total.sum()
 
+    def count_draws(self, rows: Sequence[Any]) -> int:
+        return len(self.kept if list(rows) == self._kept_rows() else rows)
+
     def shrink(self, rows: Sequence[int]) -> Self:
         small = super().shrink(rows)
         small.shares = share_among(self.weights(), rows).to(self.shares)

@@ -456,6 +456,7 @@ def test_what_precedes_the_first_patch_runs_once_for_all_draws():
     late = pl.convert(case.model(), ECMP(5, "output", draws=100), example=x).eval().explain(x)
     assert early.shared == ("0",)
     assert early.multiply_adds.ratio < 1.2  # the first norm is at the first layer: little is shared
+    assert "once for all: 0 (11% of a row's multiply-adds)" in str(early)
     assert late.multiply_adds.ratio > 50
     layers = 6  # with parameters
     assert (early.layer_calls.planned, early.layer_calls.alone) == (1 + 100 * (layers - 1), 100 * layers)
@@ -467,7 +468,9 @@ def test_draws_of_emp_share_their_prefixes():
     x = case.inputs()
     ensemble = pl.convert(case.model(), EMP(5, draws=100, perturbation=0.5), example=x).eval()
     explained = ensemble.explain(x)
-    assert explained.rows == len(ensemble.weights) <= 100
+    assert explained.rows == len(ensemble.weights) < explained.draws == 100
+    assert str(explained).startswith(f"{explained.rows} rows for 100 draws, ")
+    assert ensemble.explain(x, members=[3, 4]).draws == 2
     drawn = ensemble.binding.rows()
     prefixes = [len({row[:depth] for row in drawn}) for depth in (1, 2, 3)]
     assert [fork.runs for fork in explained.forks] == prefixes

@@ -50,7 +50,9 @@ class Explanation:
         rows: How many rows were asked for.
         reason: Why rows run one after the other; empty where they run by a plan.
         together: How many rows run at a time.
+        draws: How many draws the rows stand for; equal ones are one row.
         shared: Layers with weights that run once for all rows.
+        common: The share of a row's multiply-adds that is computed once for all rows, in [0, 1].
         forks: Layers where rows part, in the order of the data flow.
         layer_calls: Runs of operators that read parameters.
         multiply_adds: By the conventions of `cost`.
@@ -64,7 +66,9 @@ class Explanation:
     rows: int
     reason: str = ""
     together: int = 1
+    draws: int = 0
     shared: tuple[str, ...] = ()
+    common: float = 0.0
     forks: tuple[Fork, ...] = ()
     layer_calls: Saving | None = None
     multiply_adds: Saving | None = None
@@ -72,9 +76,10 @@ class Explanation:
     prior: "Explanation | None" = None
 
     def __str__(self) -> str:
-        lines = [f"{self.rows} rows, {self.together} at a time"]
+        rows = f"{self.rows} rows" + f" for {self.draws} draws" * (self.draws > self.rows)
+        lines = [f"{rows}, {self.together} at a time"]
         if self.reason:
-            lines = [f"{self.rows} rows, one after the other: {self.reason}"]
+            lines = [f"{rows}, one after the other: {self.reason}"]
         numbers = [
             ("layer calls", self.layer_calls),
             ("multiply-adds", self.multiply_adds),
@@ -86,7 +91,7 @@ class Explanation:
             if saving:
                 lines.append(f"{name:<26}{saving.planned:>18,}{saving.alone:>18,}{saving.ratio:>9.2f}")
         if self.shared:
-            lines.append("once for all: " + _some(self.shared))
+            lines.append(f"once for all: {_some(self.shared)} ({self.common:.0%} of a row's multiply-adds)")
         if self.forks:
             forks = [f"{fork.layer} ({fork.values} → {fork.runs})" for fork in self.forks]
             lines.append("rows part at: " + _some(forks))
@@ -126,11 +131,14 @@ def explain(
     alone = _peak_alone(planned, inputs)
     several = {names[node] for node in calls if plan.count(node) > 1}
     once = dict.fromkeys(names[node] for node in calls if names[node] not in several)
+    first = sum(work[node] for node in work if plan.count(node) == 1)
     return Explanation(
         count,
         runner.why_alone(binding, planned, inputs, memory),
         planned.size,
+        binding.count_draws(rows),
         tuple(once) if count > 1 else (),
+        first / max(sum(work.values()), 1),
         _forks(plan, names),
         Saving(sum(map(plan.count, calls)), count * len(calls)),
         Saving(sum(plan.count(node) * work[node] for node in work), count * sum(work.values())),

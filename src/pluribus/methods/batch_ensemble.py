@@ -32,7 +32,7 @@ from pluribus.errors import ConversionError
 from pluribus.members import split_batch
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
-from pluribus.network.rehearsal import derived_seed
+from pluribus.network.rehearsal import ALIKE, derived_seed
 from pluribus.settings import flag, number, whole
 from pluribus.surgery.select import there_are
 
@@ -76,7 +76,7 @@ class RankOne(Binding):
         """Gives the weight of that name its factors, drawn from N(1, std²)."""
         weight = tensors(self.shared)[name]
         for tree, size in ((self.first, weight.shape[0]), (self.second, weight.shape[1] * groups)):
-            factor = 1 + std * torch.randn(self.members, size, generator=generator)
+            factor = 1 + std * torch.randn(self.members, size, generator=generator, **ALIKE)
             plant(tree, name, nn.Parameter(factor.to(weight)))
 
     def own_tensors(self, rows: slice | None = None) -> dict[str, Tensor]:

@@ -41,7 +41,7 @@ from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.fresh import fresh_modules
 from pluribus.network.network import built
-from pluribus.network.rehearsal import derived_seed, seeded
+from pluribus.network.rehearsal import ALIKE, derived_seed, seeded
 from pluribus.network.resize import resize
 from pluribus.network.widths import read_widths
 from pluribus.per_sample import why_apart
@@ -138,8 +138,8 @@ def draw_masks(channels: int, members: int, ones: int, generator: Generator) -> 
     how many are left, which are is a matter of names, so any number of positions may be drawn over.
     """
     if ones * members == channels:  # disjoint
-        order = torch.randperm(channels, generator=generator)
-        return torch.zeros(members, channels).scatter(1, order.view(members, ones), 1.0)
+        order = torch.randperm(channels, generator=generator, device="cpu")
+        return torch.zeros(members, channels, **ALIKE).scatter(1, order.view(members, ones), 1.0)
     positions = _positions(channels, members, ones)
     for _ in range(ATTEMPTS if positions <= LONGEST * channels else 0):
         masks = _draw(positions, members, ones, generator)
@@ -150,8 +150,8 @@ def draw_masks(channels: int, members: int, ones: int, generator: Generator) -> 
 
 
 def _draw(positions: int, members: int, ones: int, generator: Generator) -> Tensor:
-    order = torch.rand(members, positions, generator=generator).argsort(1)
-    return torch.zeros(members, positions).scatter(1, order[:, :ones], 1.0)
+    order = torch.rand(members, positions, generator=generator, **ALIKE).argsort(1)
+    return torch.zeros(members, positions, **ALIKE).scatter(1, order[:, :ones], 1.0)
 
 
 def _positions(channels: int, members: int, ones: int) -> int:
