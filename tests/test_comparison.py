@@ -86,6 +86,13 @@ def test_a_run_can_be_loaded_again(task, tmp_path):
     assert accuracy == pytest.approx(one.metrics["accuracy"])
 
 
+def test_names_of_methods_and_modules_for_factories_are_refused(task, tmp_path):
+    with pytest.raises(pl.SettingError, match=r"methods must be Methods such as Single\(\).*'single'"):
+        compare(build, task, ["single"], out=tmp_path)
+    with pytest.raises(pl.SettingError, match=r"build must be a function .* Linear"):
+        compare(nn.Linear(2, 2), task, [Single()], out=tmp_path)
+
+
 def test_no_methods_are_refused(task, tmp_path):
     with pytest.raises(pl.SettingError, match="at least one"):
         compare(build, task, [], out=tmp_path)

@@ -64,6 +64,13 @@ def test_ignored_positions_have_no_gradient():
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (5, 4, 2, 3)])
+def test_one_hot_indices_are_refused_with_a_remedy(shape):
+    logits, target = torch.randn(2, 5, 4, *shape), torch.zeros(5, 4, *shape, dtype=torch.long)
+    with pytest.raises(InputError, match=r"as one-hot targets have\. Use target\.argmax\(1\)"):
+        Categorical().losses(logits, target)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 2, 3)])
 def test_one_hot_probabilities_give_the_loss_of_the_index(shape):
     logits, target = normal(3, *shape), normal(*shape, seed=1).argmax(1)
     one_hot = torch.nn.functional.one_hot(target, 4).movedim(-1, 1).float()

@@ -92,8 +92,15 @@ def compare(
     """
     whole("seeds", seeds)
     whole("workers", workers)
-    if not methods:
-        raise SettingError("methods must name at least one, however: there is none.")
+    wrong = [method for method in methods if not isinstance(method, Method)]
+    if wrong or not methods:
+        came = repr(wrong[0]) if wrong else "there is none"
+        raise SettingError(f"methods must be Methods such as Single(), at least one, however: {came}.")
+    if isinstance(build, nn.Module) or not callable(build):
+        raise SettingError(
+            "build must be a function that makes the network anew for each run, however: "
+            f"{type(build).__name__}. Give `lambda: ...`."
+        )
     name = network or str(getattr(build, "__name__", type(build).__name__))
     training = training or Training()
     jobs = [

@@ -60,7 +60,13 @@ def check_classes(outputs: Tensor) -> None:
 
 def class_indices(target: Tensor, outputs: Tensor) -> Tensor:
     """Check indices `[batch, ...]`: one per sample or position, from 0, or -100 for a position to ignore."""
-    target, classes = align(target.long(), outputs[0, :, 0].shape), outputs.shape[2]
+    wanted, classes = outputs[0, :, 0].shape, outputs.shape[2]
+    if target.shape == outputs.shape[1:] and target.shape != wanted and classes > 1:
+        raise InputError(
+            f"class indices must have shape {tuple(wanted)}, however: shape {tuple(target.shape)}, as one-hot "
+            "targets have. Use target.argmax(1), or target.float() for probabilities."
+        )
+    target = align(target.long(), wanted)
     dense = target.ndim > 1
     known = (target >= 0) & (target < classes) | (target == IGNORED) & dense
     if not known.all():

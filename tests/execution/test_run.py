@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import pluribus as pl
 from pluribus.errors import InputError
 from pluribus.execution import run as execution
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import EMP, BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo
 from tests.cases import seeded
 
@@ -272,3 +272,9 @@ def test_members_can_be_trained_and_saved_alone():
     other = zoo.mlp().double()
     other.load_state_dict(member.state_dict())
     assert_close(other(x), member(x))
+
+
+def test_inputs_on_another_device_are_told_by_the_layer_that_fails():
+    ensemble = pl.convert(zoo.batch_norm_mlp(), EMP(options=2), example=torch.zeros(2, 6)).eval()
+    with pytest.raises(InputError, match=r"layer 0 \(Linear\) failed, on \(float32\[5, 6\] on meta\)"):
+        ensemble(torch.zeros(5, 6, device="meta"))

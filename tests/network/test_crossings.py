@@ -59,3 +59,7 @@ def test_axis_and_resolution_of_unknown_operators_follow_from_the_rank():
     assert feature_axis((2, 5, 6, 6), None) == 1
     assert resolution((2, 5, 6, 7), 1) == (6, 7)
     assert resolution((2, 9, 5), -1) == (9,)
+
+
+def test_a_network_without_layers_has_no_segments():
+    assert read_crossings(Network(nn.ReLU(), torch.randn(2, 8))).segments() == []

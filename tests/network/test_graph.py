@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from pluribus.errors import UnreadableError
+from pluribus.errors import InputError, UnreadableError
 from pluribus.network import Network
 from pluribus.network import graph as graph_module
 from pluribus.network.graph import read_graph
@@ -201,11 +201,17 @@ class Fussy(nn.Module):
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_a_network_that_cannot_be_read_is_refused_with_the_reason(training):
-    mode = "train" if training else "eval"
-    message = rf"the data flow of Fussy cannot be read by torch.export in {mode} mode: .*data-dependent"
+def test_a_network_that_cannot_be_read_is_refused_with_the_line_and_the_reason(training, capfd):
+    mode, line = "train" if training else "eval", inspect.getsourcelines(Fussy.forward)[1] + 1
+    message = rf"of Fussy cannot be read by torch.export in {mode} mode, at \S*:{line}: .*data-dependent"
     with pytest.raises(UnreadableError, match=message):
-        read_graph(Fussy(), Inputs.of(torch.zeros(4, 6)), training)
+        read_graph(Fussy(), Inputs.of(torch.ones(4, 6)), training)
+    assert capfd.readouterr().err == ""  # torch would show its graph
+
+
+def test_an_example_that_the_network_does_not_take_is_refused_as_such():
+    with pytest.raises(InputError, match=r"example must be .* on \(float32\[4, 6\]\) it raised ValueError"):
+        read_graph(Fussy(), Inputs.of(torch.zeros(4, 6)), training=False)
 
 
 def test_reading_does_not_disturb_a_rehearsal_around_it():

@@ -159,3 +159,7 @@ def test_predictions_over_a_loader_are_those_over_the_whole(targets):
     whole = ensemble.predict(x)
     assert_close(ensemble.predict(DataLoader(data, batch_size=3)).probabilities, whole.probabilities)
     assert_close(ensemble.predict(x, chunk=2).probabilities, whole.probabilities)
+
+
+def test_the_device_is_shown_where_it_is_not_the_cpu():
+    assert str(Inputs.of(torch.zeros(2, 3, device="meta"))) == "(float32[2, 3] on meta)"

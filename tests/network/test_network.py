@@ -99,6 +99,11 @@ def test_neither_a_module_nor_a_factory_is_refused(model):
         Network(model)
 
 
+def test_a_factory_with_arguments_is_refused_with_their_names():
+    with pytest.raises(ConversionError, match="however: it needs in_features, out_features"):
+        Network(nn.Linear)
+
+
 def test_a_factory_of_something_else_is_refused():
     with pytest.raises(
         ConversionError, match=r"the factory must build a torch\.nn\.Module, however: it built int"

@@ -91,7 +91,7 @@ def predict_anytime(
     if not binding.at_once or not isinstance(likelihood, Categorical):
         raise InputError(
             "exit_when is for classes and for networks with exits, such as EarlyExit, however: "
-            f"{type(binding).__name__} with {likelihood}. Leave it out."
+            f"{f'outputs are {likelihood}' if binding.at_once else 'there are no exits'}. Leave it out."
         )
     prices = _prices(runner, binding, rows, inputs.take(slice(0, 1)))
     leaving = Leaving(rows, weights, likelihood, sure, inputs.batch)

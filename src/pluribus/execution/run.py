@@ -187,7 +187,12 @@ class Runner:
                 return None
             if not binding.planned and self.planner.is_hopeless(binding, rows):
                 return None
-        planned = self.planner(binding, rows, inputs, memory)
+        try:
+            planned = self.planner(binding, rows, inputs, memory)
+        except PluribusError:
+            raise
+        except CAUGHT as error:  # inputs that do not fit, as those on another device: the loop says which
+            self.planner.reason, planned = f"{type(error).__name__}: {error}", None
         if planned is None and memory is not None:
             raise InputError(f"memory can be bounded by a plan alone, however: {self.planner.reason}.")
         return planned if planned and (planned.plan.shares or memory is not None) else None

@@ -2,8 +2,11 @@
 
 import os
 import re
+import traceback
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import torch
@@ -12,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import rehearsal
+from pluribus.network.rehearsal import accepting, rehearsal
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -85,15 +88,19 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
         {name: dynamic(value) for name, value in example.keywords.items()},
     )
     try:
-        with rehearsal(module, training):
+        # Where it fails, torch writes the whole graph to stderr.
+        with rehearsal(module, training), redirect_stderr(StringIO()):
             program = torch.export.export(
                 _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:
+        with accepting(example), rehearsal(module, training), torch.no_grad():
+            module(*example.args, **example.keywords)
         reason = str(error).strip().splitlines()
         raise UnreadableError(
             f"the data flow of {type(module).__name__} cannot be read by torch.export in "
-            f"{'train' if training else 'eval'} mode: {type(error).__name__}: {reason[0] if reason else ''}"
+            f"{'train' if training else 'eval'} mode, at {_line(error) or 'no line of yours'}: "
+            f"{type(error).__name__}: {reason[0] if reason else ''}"
         ) from error
     first = {parameter: name for name, parameter in module.named_parameters()}
     names = {name: first[p] for name, p in module.named_parameters(remove_duplicate=False)}
@@ -111,6 +118,13 @@ class _Root(nn.Module):
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.network(*args, **kwargs)
+
+
+def _line(error: Exception) -> str:
+    """`file:line` of the innermost frame of the user's code in which an error came up."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [f"{file}:{line}" for file, line in frames if not file.startswith((TORCH, __file__, "<"))]
+    return own[-1] if own else ""
 
 
 def _operator(node: Node) -> str:

@@ -119,7 +119,8 @@ class Inputs:
     def __str__(self) -> str:
         def show(value: Any) -> str:
             if isinstance(value, Tensor):
-                return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+                place = "" if value.device.type == "cpu" else f" on {value.device}"
+                return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
             return type(value).__name__
 
         named = (f"{name}={show(value)}" for name, value in self.keywords.items())

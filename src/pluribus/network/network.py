@@ -142,12 +142,17 @@ def computed(module: nn.Module) -> dict[int, Any]:
 
 
 def _takes_width(factory: Callable[..., nn.Module]) -> bool:
+    return len(_needed(factory)) == 1
+
+
+def _needed(factory: Callable[..., nn.Module]) -> list[str]:
+    """The positional arguments that a call cannot be without."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # not a function, or one of C
-        return False
+        return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.default is p.empty and p.kind in positional for p in parameters) == 1
+    return [p.name for p in parameters if p.default is p.empty and p.kind in positional]
 
 
 def built(factory: Callable[[], nn.Module]) -> nn.Module:
@@ -155,6 +160,12 @@ def built(factory: Callable[[], nn.Module]) -> nn.Module:
     if not callable(factory):
         raise ConversionError(
             f"model must be a torch.nn.Module or a factory of one, however: {type(factory).__name__}."
+        )
+    needed = _needed(factory)
+    if needed:
+        raise ConversionError(
+            "model must be a module, or be called without arguments or with a width alone, however: it needs "
+            f"{', '.join(needed)}. Pass what it makes, or `lambda: ...` that makes it."
         )
     module = factory()
     if not isinstance(module, nn.Module):
