@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 import pluribus as pl
 from pluribus.errors import InputError
 from pluribus.execution import run as execution
-from pluribus.methods import EMP, BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import EMP, BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from tests import zoo
-from tests.cases import seeded
+from tests.cases import blocks, seeded
 
 x, y = torch.randn(12, 6, dtype=torch.float64, generator=seeded(0)), torch.arange(12) % 3
 
@@ -205,6 +205,14 @@ def test_an_error_names_the_layer_and_what_it_got(members):
     ):
         ensemble(x[:, :5])
     assert not ensemble._runner.refused
+
+
+@pytest.mark.parametrize("method", [DeepEnsembles(members=2), EarlyExit()], ids=str)
+def test_a_norm_that_cannot_learn_from_one_sample_is_named_with_a_remedy(method):
+    network = nn.Sequential(*blocks(3), nn.BatchNorm1d(2))
+    ensemble = pl.convert(network, method, example=torch.zeros(2, 6)).train()
+    with pytest.raises(InputError, match=r"5 \(BatchNorm1d\) failed, .* at least two samples .*drop_last"):
+        ensemble.loss(torch.zeros(1, 6), torch.zeros(1).long())
 
 
 @pytest.mark.parametrize("members", [2, 9])

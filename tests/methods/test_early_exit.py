@@ -24,6 +24,12 @@ def test_the_loss_is_the_mean_over_exits():
     assert_close(ensemble.loss(X, Y), torch.stack([cross_entropy(one, Y) for one in outputs]).mean())
 
 
+def test_a_last_batch_of_one_sample_is_learnt_from():
+    ensemble = made().train()
+    ensemble.loss(X[:1], Y[:1]).backward()
+    assert all(parameter.grad is not None for parameter in ensemble.parameters())
+
+
 def test_the_last_exit_is_the_network():
     model = blocks(5)
     ensemble = pl.convert(model, EarlyExit(), example=X[:2]).eval()

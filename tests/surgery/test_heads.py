@@ -1,5 +1,7 @@
 """Heads: predictions from images, tokens and vectors."""
 
+import copy
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -38,6 +40,18 @@ def test_a_vector_keeps_its_width():
     head, x = Head(Exit("e", (4,), -1), taps((3,)), 2).eval(), torch.randn(7, 4)
     hidden = (head.features[0](x) / (1 + 1e-5) ** 0.5).relu()
     assert_close(head(x), head.last(hidden).view(7, 2, 3))
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1, 1)])
+def test_one_number_for_each_channel_is_normalised_by_running_statistics(shape):
+    head, x = Head(Exit("e", shape, 1 if shape[1:] else -1), taps((3,)), 2), torch.randn(1, *shape)
+    head(torch.randn(7, *shape))
+    before = copy.deepcopy(head.state_dict())
+    made = head(x)
+    made.sum().backward()
+    assert all(parameter.grad is not None for parameter in head.parameters())
+    assert_close(made, head.eval()(x))
+    assert_close(head.state_dict(), before, rtol=0, atol=0)
 
 
 def test_one_number_for_each_sample_has_no_axis_of_its_own():

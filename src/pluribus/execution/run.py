@@ -37,6 +37,9 @@ CAUGHT = (
 )
 """What a network raises for inputs that do not fit, or under vmap."""
 
+NO_VARIANCE = "Expected more than 1 value per channel when training"
+"""What BatchNorm says of a training batch of one vector."""
+
 STACKED_LAYERS = (nn.Linear, nn.LayerNorm, nn.Identity)
 STACKED_ROWS = 8
 """Rows from which small networks are stacked: 4 gained nothing, 20 did, in between was not measured."""
@@ -377,11 +380,12 @@ def _explain(module: nn.Module, inputs: Inputs, error: Exception) -> str:
             place = f"layer {names[id(layer)]} ({type(layer).__name__})"
             got = str(Inputs(tuple(tensors[:1]), {}))
     reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
-    return (
-        f"{place} failed, on {got}: {reason}. "
-        f"The network was called with {inputs}; check shapes, number of channels, dtype and device "
-        "(images must be floating point: x.float() / 255)."
+    remedy = (
+        "check shapes, number of channels, dtype and device (images must be floating point: x.float() / 255)"
     )
+    if reason.startswith(NO_VARIANCE):
+        remedy = "train on at least two samples at a time: leave out a last batch of one (drop_last=True)"
+    return f"{place} failed, on {got}: {reason}. The network was called with {inputs}; {remedy}."
 
 
 def _frames(traceback: TracebackType | None) -> Any:

@@ -4,7 +4,8 @@ Ferianc, Fan and Rodrigues, "SAE: Single Architecture Ensemble Neural Networks",
 convolution to the width of the last layer, BatchNorm, ReLU and the average over all positions; of tokens,
 a linear layer, GELU, LayerNorm and the average over all tokens; of vectors, a linear layer, BatchNorm and
 ReLU; then one layer to the outputs of all slots. Where the network predicts at every position, nothing is
-averaged, and images are enlarged to the size of the prediction.
+averaged, and images are enlarged to the size of the prediction. A training batch of one vector has no
+variance and is normalised by the running statistics, which it leaves as they are.
 """
 
 from collections.abc import Sequence
@@ -80,7 +81,9 @@ class Head(nn.Module):
             )
 
     def forward(self, value: Tensor) -> Tensor:
-        features = self.features(value)
+        features = value
+        for layer in self.features:
+            features = _run(layer, features)
         if not self.dense and self.rank > 2:
             features = features.flatten(2).mean(2) if self.images else features.flatten(1, -2).mean(1)
         made: Tensor = self.last(features)
@@ -94,6 +97,15 @@ class Head(nn.Module):
             mode = ENLARGING[len(self.output) - 1]
             made = F.interpolate(made, size=size, mode=mode, align_corners=False)
         return apart(made, self.axis, self.output)
+
+
+def _run(layer: nn.Module, value: Tensor) -> Tensor:
+    """A layer; BatchNorm of one number for each channel by its running statistics, in train mode too."""
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training and value[:, :1].numel() == 1:
+        statistics = layer.running_mean, layer.running_var
+        return F.batch_norm(value, *statistics, layer.weight, layer.bias, eps=layer.eps)
+    made: Tensor = layer(value)
+    return made
 
 
 def apart(made: Tensor, axis: int, output: Sequence[int]) -> Tensor:
