@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.methods import DeepEnsembles, DeepSubEnsembles, Masksembles
-from tests.cases import case_named
+from pluribus.methods import SAE, DeepEnsembles, DeepSubEnsembles, Masksembles
+from tests.cases import blocks, case_named
 
 METHODS = [DeepEnsembles(members=2), DeepSubEnsembles(members=2), Masksembles(members=2)]
 
@@ -24,6 +24,20 @@ def test_a_frozen_ensemble_stays_in_eval_mode_and_has_no_gradients(method):
     assert not any(module.training for module in network.modules())
     assert not before.requires_grad
     assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_members_count_alike_where_nothing_else_is_learnt(method):
+    assert_close(frozen(method)[0].weights, torch.full((2,), 0.5))
+
+
+def test_frozen_exits_count_as_much_as_they_did():
+    ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=2), example=torch.zeros(2, 6)).eval()
+    ensemble.binding.logits.data = torch.tensor([[3.0, 0.0, 1.0]])
+    network, x = ensemble.freeze(), torch.randn(4, 6)
+    assert_close(network.weights, torch.tensor([3.0, 1.0]).softmax(0))
+    mean = torch.einsum("m,mbc->bc", network.weights, network(x).softmax(-1))
+    assert_close(mean, ensemble.predict(x).probabilities)
 
 
 def test_a_frozen_ensemble_says_what_its_rows_share():

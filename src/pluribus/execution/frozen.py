@@ -1,5 +1,6 @@
 """Frozen: all members of an ensemble for inference alone."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -55,6 +56,17 @@ class Frozen(nn.Module):
         """The outputs of all members, `[members, batch, ...]`."""
         outputs: Tensor = self.network(*args, **kwargs)
         return outputs
+
+    @property
+    def weights(self) -> Tensor:
+        """How much each member counts, `[members]`; sums to one."""
+        if isinstance(self.network, Slices):
+            members = len(self.network.members)
+            weights = torch.full((members,), 1 / members)
+        else:
+            weights = self.network.binding.weights()
+        tensors = itertools.chain(self.parameters(), self.buffers())
+        return weights.to(next((tensor.device for tensor in tensors), weights.device))
 
     def explain(self, x: Any) -> Explanation:
         """What the rows of `frozen(x)` share, where they part, and what that saves."""
