@@ -160,6 +160,58 @@ def test_a_shrunk_ensemble_is_frozen_with_its_rows_alone():
     assert_close(frozen.network.binding.weights(), small.weights)
 
 
+EXITS = [SAE(inputs=2, exits=2), EarlyExit(), MIMO(inputs=3), MIMMO(inputs=2)]
+
+
+@pytest.mark.parametrize("method", EXITS, ids=str)
+@pytest.mark.parametrize("rows", [[0], [2, 1]])
+def test_a_shrunk_ensemble_holds_what_its_rows_need_and_goes_on_training(method, rows, tmp_path):
+    torch.manual_seed(0)
+    x, y = torch.randn(5, 6), torch.arange(5) % 2
+    ensemble = pl.convert(blocks(3), method, example=x).eval()
+    ensemble.binding.logits.data.normal_()
+    expected, pairs = ensemble(x)[rows], [ensemble.binding.kept[row] for row in rows]
+    small = ensemble.shrink(rows)
+    assert_close(small(x), expected)
+    depths, output = {depth for _, depth in pairs}, ensemble.binding.depths - 1
+    layers = 3 if output in depths else max(depths) + 1
+    first, block, head, row = (6 * ensemble.binding.inputs + 1) * 8, 9 * 8, 9 * 8 + 16, 9 * 2
+    held = first + layers * block + len(depths - {output}) * head + len(rows) * row
+    assert pl.cost(small, x).parameters == held
+    small.train().loss(x, y).backward()
+    assert all(parameter.grad is not None for parameter in small.parameters())
+    small.eval().save(tmp_path / "small")
+    loaded = pl.load(tmp_path / "small", blocks(3), example=x).eval()
+    assert_close(loaded(x), small(x), rtol=0, atol=0)
+    assert_close(loaded.weights, small.weights, rtol=0, atol=0)
+    assert loaded.shrunk_to == tuple(rows)
+
+
+def test_a_shrunk_ensemble_learns_by_the_weights_of_its_rows():
+    torch.manual_seed(0)
+    ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=3), example=torch.zeros(2, 6))
+    ensemble.binding.logits.data = torch.tensor([[0.0, 1.0, 2.0]])
+    x, y, small = torch.randn(5, 6), torch.arange(5) % 2, ensemble.shrink([2, 0]).train()
+    losses = torch.stack([nn.functional.cross_entropy(one, y) for one in small(x)])
+    assert_close(small.loss(x, y), (losses * torch.tensor([2.0, 0.0]).softmax(0)).sum())
+
+
+def test_statistics_behind_the_deepest_exit_are_gone_in_a_shrunk_ensemble():
+    middle = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(3)]
+    network = nn.Sequential(nn.Linear(6, 8), *middle, nn.Linear(8, 2))
+    small = pl.convert(network, EarlyExit(), example=torch.zeros(2, 6)).shrink([1])
+    names = [name for name in small.state_dict() if "running_mean" in name]
+    left = ("network.1.1", "network.2.1", "heads.1.features.1")
+    assert names == [f"binding.shared.{norm}.running_mean" for norm in left]
+
+
+def test_a_frozen_layer_stays_frozen_in_a_shrunk_ensemble():
+    ensemble = pl.convert(blocks(3), EarlyExit(), example=torch.zeros(2, 6))
+    dict(ensemble.named_parameters())["binding.shared.network.0.weight"].requires_grad_(False)
+    small = dict(ensemble.shrink([1]).named_parameters())
+    assert [name for name, p in small.items() if not p.requires_grad] == ["binding.shared.network.0.weight"]
+
+
 def test_weights_of_half_precision_sum_to_one():
     ensemble = pl.convert(blocks(3).bfloat16(), SAE(inputs=1, exits=3), example=torch.zeros(2, 6).bfloat16())
     for one in (ensemble, ensemble.shrink([0, 1, 2]), ensemble.freeze().network):

@@ -126,7 +126,7 @@ def test_a_refusal_changes_nothing(method):
 
 
 def test_every_row_sees_every_sample_unless_a_method_says_otherwise():
-    assert DeepEnsembles().parts(12, 4, 0.0) is None
-    assert BatchEnsemble(repeat=True).parts(12, 4, 0.0) is None
-    parts = BatchEnsemble().parts(12, 4, 0.0)
+    assert DeepEnsembles().parts(12, range(4), 0.0) is None
+    assert BatchEnsemble(repeat=True).parts(12, range(4), 0.0) is None
+    parts = BatchEnsemble().parts(12, range(4), 0.0)
     assert sorted(torch.cat(parts).tolist()) == list(range(12))

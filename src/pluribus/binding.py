@@ -206,8 +206,16 @@ class Binding(nn.Module):
         """What of a network with this row's tensors is the row alone; may change it."""
         return module
 
-    def prune(self, module: nn.Module) -> "tuple[nn.Module, Binding]":
-        """The network and its tensors without what no row of eval mode needs; may change `module`."""
+    def recall(self, rows: Sequence[int], saved: Mapping[str, Tensor]) -> None:
+        """Makes rows that are to be shrunk to those that they were when tensors were saved."""
+
+    def prune(self, module: nn.Module, merge: bool) -> "tuple[nn.Module, Binding]":
+        """The network and its tensors without what no row of eval mode needs; may change `module`.
+
+        Args:
+            module: The network.
+            merge: Whether inputs that are the same in prediction become one, for inference alone.
+        """
         return module, self
 
 

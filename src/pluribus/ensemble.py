@@ -17,7 +17,7 @@ from pluribus.conversion import Conversion
 from pluribus.errors import ConversionError, InputError
 from pluribus.execution.anytime import predict_anytime
 from pluribus.execution.explain import Explanation, explain
-from pluribus.execution.freeze import freeze
+from pluribus.execution.freeze import freeze, prune
 from pluribus.execution.frozen import Frozen, Rows
 from pluribus.execution.losses import Criterion, Losses
 from pluribus.execution.rank import Ranking, best_rows, rank_members, read_work, with_targets
@@ -246,7 +246,9 @@ class Ensemble(nn.Module):
         fits = isinstance(rows, Sequence) and len(rows) > 0
         if not fits or any(type(row) is not int or not 0 <= row <= last for row in rows):
             raise InputError(f"rows must be positions from 0 to {last}, at least one, however: {rows!r}.")
-        small = copy.deepcopy(self, {id(self.binding): self.binding.shrink(rows)})
+        runner, binding = self._runner, self.binding.shrink(rows)
+        parts = prune(runner, binding) if binding.at_once else (copy.deepcopy(runner), binding)
+        small = copy.deepcopy(self, dict(zip((id(runner), id(self.binding)), parts, strict=True)))
         before = range(last + 1) if self.shrunk_to is None else self.shrunk_to
         small.shrunk_to = tuple(before[row] for row in rows)
         small.ranking = self.ranking and self.ranking.among(rows)
@@ -355,7 +357,7 @@ class Ensemble(nn.Module):
         self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
     ) -> Tensor:
         """What the method makes of the rows' losses, each on the samples that it sees."""
-        parts = self.method.parts(inputs.batch, len(rows), progress) if self.training else None
+        parts = self.method.parts(inputs.batch, rows, progress) if self.training else None
         if parts is None:
             means = losses.of_batch(self._runner, self.binding, rows, inputs, y)
             # Rows of training are drawn for it and count alike.

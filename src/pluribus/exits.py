@@ -6,7 +6,7 @@ them stay in eval mode, and how much each counts, follows from logits that may b
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -64,7 +64,8 @@ class Exits(Binding):
     Attributes:
         logits: `[inputs, depths]`, zero at first.
         temperature: What they are divided by.
-        chosen: Exactly these pairs stay, `[rows, 2]`; None is those of the greatest logits.
+        chosen: Exactly these pairs stay, `[rows, 2]`, in train mode too; None is those of the greatest
+            logits.
         shares: How much each of the chosen counts, `[rows]`.
     """
 
@@ -112,7 +113,9 @@ class Exits(Binding):
         return greatest(self.logits.detach(), self.exits)
 
     def rows(self) -> Sequence[Pair]:
-        return list(itertools.product(range(self.inputs), range(self.depths))) if self.training else self.kept
+        if self.training and self.chosen is None:
+            return list(itertools.product(range(self.inputs), range(self.depths)))
+        return self.kept
 
     def weights(self, draws: int | None = None) -> Tensor:
         if self.shares is not None:
@@ -151,15 +154,26 @@ class Exits(Binding):
         module.keep([row])
         return Alone(module)
 
-    def prune(self, module: nn.Module) -> tuple[nn.Module, Binding]:
+    def mean(self, losses: Tensor) -> Tensor:
+        """Of the losses of the pairs that stay, as much as each counts."""
+        return (losses * self.weights().to(losses)).sum()
+
+    def recall(self, rows: Sequence[int], saved: Mapping[str, Tensor]) -> None:
+        kept = self.kept
+        for row, pair in zip(rows, saved.get("binding.chosen", ()), strict=False):
+            kept[row] = (int(pair[0]), int(pair[1]))
+        self.chosen = torch.tensor(kept, device=self.logits.device)
+
+    def prune(self, module: nn.Module, merge: bool) -> tuple[nn.Module, Binding]:
         assert isinstance(module, Tapped)
         module.keep(self.kept)
-        module.merge()
+        if merge:
+            module.merge()
         small = Exits(Network(module), self.exits, learnt=False)
         small.logits, small.temperature = self.logits.detach().clone(), self.temperature.clone()
         small.chosen, small._members = torch.tensor(self.kept, device=self.logits.device), self.members
         small.shares = self.weights().to(self.logits)
-        return module, small.eval()
+        return module, small.train(module.training)
 
 
 class Alone(nn.Module):

@@ -47,8 +47,9 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         _choices(network, settings, path),
         settings["seed"],
     )
-    if settings.get("shrunk_to") is not None:
-        ensemble = ensemble.shrink(settings["shrunk_to"])
+    if (rows := settings.get("shrunk_to")) is not None:
+        ensemble.binding.recall(rows, saved)
+        ensemble = ensemble.shrink(rows)
     _check_fit(ensemble.state_dict(), saved, path)
     dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:

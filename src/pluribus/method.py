@@ -73,7 +73,7 @@ class Method(Settings, ABC):
             return "no parameters"
         return "frozen" if site.frozen and not site.statistics else ""
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         """Which samples of a training batch each row sees; None is all of them."""
         return None
 

@@ -47,9 +47,8 @@ def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Ru
         example: One input, to read the data flow with; made from the network where it is None.
     """
     if binding.at_once:
-        whole = materialise(runner.module, next(iter(binding.bind(binding.pick([0]))))).eval()
-        module, binding = binding.prune(whole)
-        runner = Runner(module, runner.output)
+        runner, binding = prune(runner, binding, merge=True)
+        runner.train(False)
     binding, row = binding.freeze(), binding.pick([0])[0]
     member = materialise(runner.module, next(iter(binding.bind([row]))))
     narrow = _is_narrow(member)
@@ -73,6 +72,22 @@ def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Ru
         _put_channels_last(binding, member)
         notes.append("channels last in memory")
     return Runner(module, runner.output, planned=True), binding, notes
+
+
+def prune(runner: Runner, binding: Binding, merge: bool = False) -> tuple[Runner, Binding]:
+    """The code and the tensors of rows that one run gives, without what none of them needs.
+
+    Args:
+        runner: The code; copied.
+        binding: The tensors; copied.
+        merge: Whether inputs that are the same in prediction become one.
+    """
+    (values,) = binding.bind(binding.pick([0]))
+    module = materialise(runner.module, values)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(values[name].requires_grad)
+    module, binding = binding.prune(module, merge)
+    return Runner(module, runner.output), binding
 
 
 def find_folds(module: nn.Module, graphs: Sequence[Graph]) -> list[Fold]:

@@ -125,7 +125,9 @@ class Runner:
         """The predictions of each row on a batch of its own, or of rows at once on those of their slots."""
         if binding.at_once:
             slots = {slot: one for (slot, _), one in zip(rows, inputs, strict=True)}
-            return list(self._at_once(binding, rows, [slots[slot] for slot in sorted(slots)]))
+            # A slot that no row answers for sees what the first row does.
+            every = [slots.get(slot, inputs[0]) for slot in range(self.module.inputs)]  # type: ignore[arg-type]
+            return list(self._at_once(binding, rows, every))
         shapes = {one.args[0].shape for one in inputs if self._chains(one)}
         if len(shapes) == 1 and self._stacks(binding, rows, inputs[0].batch):
             own, shared = binding.own_tensors(), binding.shared_tensors()

@@ -21,7 +21,7 @@ statistics of its own in BatchNorm; their affine parameters are shared as in the
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -164,8 +164,8 @@ class BatchEnsemble(Method):
         notes = tuple(f"gradients of {name} are dense" for name in changed)
         return Built(binding, rows, notes, no_decay=frozenset(factors))
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
-        return None if self.repeat else split_batch(batch, rows)
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+        return None if self.repeat else split_batch(batch, len(rows))
 
 
 def _matrices(choice: Choice, held: dict[str, Tensor]) -> list[str]:

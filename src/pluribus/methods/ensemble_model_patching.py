@@ -184,8 +184,8 @@ class Patching(Method, ABC):
     def _patterns(self) -> tuple[str, ...]:
         return (self.where,) if isinstance(self.where, str) else self.where
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
-        return split_batch(batch, rows) if self.divide else None
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+        return split_batch(batch, len(rows)) if self.divide else None
 
     def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
         assert isinstance(binding, Mixed)

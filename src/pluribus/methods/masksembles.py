@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -262,8 +262,8 @@ class Masksembles(Method):
             flag(name, getattr(self, name))
         whole("align", self.align)
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
-        return None if self.repeat else split_batch(batch, rows)
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+        return None if self.repeat else split_batch(batch, len(rows))
 
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         widths: dict[tuple[str, int], int] = {}

@@ -22,7 +22,7 @@ is computed exactly.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -66,14 +66,14 @@ class MIMMO(Method):
         whole("batch_repetition", self.batch_repetition)
         one_of("start", self.start, ("copy", "fresh"))
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor]:
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
-        return [order for order in orders for _ in range(rows // self.inputs)]
+        return [orders[slot] for slot, _ in rows]
 
     def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
-        if not binding.training:
-            return super().total(losses, shares, binding, progress)
+        if not binding.training or binding.chosen is not None:
+            return binding.mean(losses)
         return (preferences(binding.logits, 1.0).flatten() * losses).sum()  # Eq. (1)
 
     def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor:

@@ -20,7 +20,7 @@ Deviations: none.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -61,8 +61,9 @@ class MIMO(Method):
         whole("batch_repetition", self.batch_repetition)
         one_of("start", self.start, ("copy", "fresh"))
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor]:
-        return slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
+        orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
+        return [orders[slot] for slot, _ in rows]
 
     def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         if not binding.training:

@@ -28,7 +28,7 @@ rounds to a number that γ need not divide. Frozen and excluded layers keep thei
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -129,8 +129,8 @@ class PackedEnsembles(Method):
     def streams(self) -> int:
         return self.members if self.shuffle_members else 1
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor] | None:
-        return list(torch.arange(batch).tensor_split(rows)) if self.shuffle_members else None
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+        return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
 
     def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         mean = super().total(losses, shares, binding, progress)

@@ -28,7 +28,7 @@ Deviations: the expectation has weights that sum to one, as in the paper; the au
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -136,15 +136,15 @@ class SAE(Method):
         one_of("weighting", self.weighting, ("one", "exits"))
         one_of("start", self.start, ("copy", "fresh"))
 
-    def parts(self, batch: int, rows: int, progress: float) -> list[Tensor]:
+    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         repetition = interpolate(self.input_repetition, progress)
         orders = slot_orders(batch, self.inputs, repetition, self.batch_repetition)
-        return [order for order in orders for _ in range(rows // self.inputs)]
+        return [orders[slot] for slot, _ in rows]
 
     def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
-        if not binding.training:
-            return super().total(losses, shares, binding, progress)
+        if not binding.training or binding.chosen is not None:
+            return binding.mean(losses)
         temperature = interpolate(self.temperature, progress)
         binding.temperature.fill_(temperature)
         drawn = relaxed_top_k(binding.logits, self.exits, temperature)

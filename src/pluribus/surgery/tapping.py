@@ -19,7 +19,7 @@ from pluribus.network.output import Output, select_output
 from pluribus.network.rehearsal import accepting, rehearsal, seeded
 from pluribus.network.rerun import is_run_again
 from pluribus.network.returned import first_tensor, with_first
-from pluribus.network.taps import Taps, check_inputs
+from pluribus.network.taps import Exit, Taps, check_inputs
 from pluribus.surgery.heads import Head, apart, keep_rows
 from pluribus.surgery.slots import Entry, Joined, Reached, Summed, merge_first, widen_first, widen_last
 
@@ -176,7 +176,7 @@ class Tapped(nn.Module):
         return apart(prediction, self.taps.axis, self.taps.output)
 
     def keep(self, pairs: Sequence[Pair]) -> None:
-        """Leaves only these pairs, in this order, and no parameter that none of them needs."""
+        """Leaves only these pairs, in this order, and no tensor that none of them needs."""
         deepest = max(depth for _, depth in self._known(pairs))
         for depth in range(self.depths):
             slots = tuple(i for i in self.slots[depth] if (i, depth) in pairs)
@@ -189,13 +189,17 @@ class Tapped(nn.Module):
                 self.heads[depth] = nn.Identity()
             self.slots[depth] = slots
         if deepest < self.depths - 1:
-            needs = self.taps.exits[deepest].needs
-            needed = {id(p) for name, p in self.network.named_parameters() if name in needs}
-            for name, parameter in list(self.network.named_parameters(remove_duplicate=False)):
-                if id(parameter) not in needed:
-                    path, _, own_name = name.rpartition(".")
-                    setattr(self.network.get_submodule(path), own_name, None)
+            self._drop_behind(self.taps.exits[deepest])
         self.pairs = tuple(pairs)
+
+    def _drop_behind(self, exit: Exit) -> None:
+        """Takes parameters out that a value does not need, and the buffers of layers that have no other."""
+        needed = {id(p) for name, p in self.network.named_parameters() if name in exit.needs}
+        for layer in self.network.modules():
+            held = {name: p for name, p in layer._parameters.items() if p is not None}
+            lost = [name for name, parameter in held.items() if id(parameter) not in needed]
+            for name in [*lost, *(layer._buffers if lost and len(lost) == len(held) else ())]:
+                setattr(layer, name, None)
 
     def merge(self) -> None:
         """Makes the first layers read one sample, for inference, where it is the same in every slot."""
