@@ -10,7 +10,7 @@ import pluribus as pl
 from pluribus import evaluation
 from pluribus.data import diabetes, digits, two_moons
 from pluribus.evaluation import evaluate, latency_ratio
-from pluribus.methods import DeepEnsembles, MCDropout, Single
+from pluribus.methods import SAE, DeepEnsembles, MCDropout, Single
 
 
 def test_classification_has_all_sections():
@@ -44,6 +44,17 @@ def test_regression_is_measured_in_the_units_of_the_data(likelihood):
     assert one.metrics["rmse"] == pytest.approx((mean - truth).square().mean().sqrt().item(), rel=1e-5)
     assert one.metrics["rmse"] > 20  # disease progression is counted in tens and hundreds
     assert ("conformal_width" in one.posthoc) == (likelihood == "gaussian")
+
+
+def test_what_is_kept_is_counted_as_saved_and_what_runs_as_frozen():
+    network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    task = two_moons(train=50)
+    ensemble = pl.convert(network, SAE(inputs=2, exits=1, where="1"), example=task.test.x[:2])
+    one, x = evaluate(ensemble, task, shifted=False).cost, task.test.x[:1]
+    kept, frozen = pl.cost(ensemble, x), pl.cost(ensemble.freeze(), x)
+    assert (one["parameters"], one["weight_bytes"]) == (kept.parameters, kept.weight_bytes)
+    assert one["multiply_adds"] == frozen.multiply_adds < kept.multiply_adds
+    assert frozen.parameters < kept.parameters
 
 
 def test_records_name_the_ensemble():

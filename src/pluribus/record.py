@@ -31,7 +31,8 @@ class Record:
         shifted: By `kind/severity`, some metrics on shifted test data.
         ood: By set, how well it is told from the test data.
         posthoc: After corrections fitted on validation data.
-        cost: Parameters, multiply-adds of one sample, bytes, and time relative to the single network.
+        cost: Parameters and bytes of the ensemble as it is saved; multiply-adds of one sample, bytes of
+            activations, and time relative to the single network, of the frozen one.
         versions: Of what computed it.
         seconds: How long training and measuring took.
         history: How training went: by column of its log, a number for each epoch.
