@@ -234,6 +234,27 @@ def test_the_deepest_exit_learns_where_it_ends_what_runs_again():
     assert_close(found[1], found[0])
 
 
+class Written(nn.Module):
+    """Every layer's output is written into by what follows."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        return self.last(self.second(self.first(x).neg_()).neg_())
+
+
+def test_layers_that_write_into_the_value_of_an_exit_do_not_change_what_it_says():
+    model = made(Network(Written(), torch.zeros(2, 4)), 1, where=("first", "second")).eval()
+    x, layers = torch.randn(5, 4), model.network
+    first = layers.first(x)
+    expected = torch.cat([model.heads[0](first), model.heads[1](layers.second(-first))], 1)
+    for learns in (False, True):
+        with torch.set_grad_enabled(learns):
+            assert_close(model(x)[:, :2], expected)
+
+
 def test_an_exit_that_is_not_reached_is_named():
     with pytest.raises(InputError, match=r"the network did not run blocks\.1"):
         nested("skips")(torch.randn(5, 4))

@@ -211,6 +211,9 @@ class Tapped(nn.Module):
 class _Outputs:
     """The outputs of one run.
 
+    Layers behind an exit may write into its value. So heads run as soon as it comes; where they learn they
+    run at the end, outside of what is checkpointed, and of a copy.
+
     Args:
         tapped: What runs.
         wanted: By depth, the positions of its outputs that are asked for.
@@ -222,12 +225,15 @@ class _Outputs:
         self.values: dict[int, Tensor] = {}
         self.deepest = max(wanted)
         self.learns = torch.is_grad_enabled()
+        self.at_once = watch is not None or not self.learns
 
     def reach(self, depth: int, value: Tensor) -> Tensor:
         """Keeps the value of an exit; stops the run behind the deepest, or where no sample goes on."""
         if depth not in self.wanted:
             return value
-        self.values[depth] = value
+        self.values[depth] = value.clone() if torch.is_grad_enabled() and not self.at_once else value
+        if self.at_once:
+            self.values[depth] = self._predict(depth)
         going = self._show(depth, self.watch) if self.watch else None
         ends = depth == self.deepest or (going is not None and not going.any())
         if ends and self.learns == torch.is_grad_enabled():  # else the gradient is attached behind it
@@ -255,14 +261,13 @@ class _Outputs:
         if self.watch:
             self._show(self.deepest, self.watch)
 
-    def outputs(self, depth: int) -> Tensor:
-        """What a depth predicts for all of its slots."""
-        own = depth == self.tapped.depths - 1
-        made: Tensor = self.values[depth] if own else self.tapped.heads[depth](self.values[depth])
+    def _predict(self, depth: int) -> Tensor:
+        """What the head of an exit makes of its value, for all of its slots."""
+        made: Tensor = self.tapped.heads[depth](self.values[depth])
         return made
 
     def _show(self, depth: int, watch: Watch) -> Tensor | None:
-        self.values[depth] = self.outputs(depth)[:, self.wanted[depth]]
+        self.values[depth] = self.values[depth][:, self.wanted[depth]]
         return watch(depth, self.values[depth])
 
     def collect(self, pairs: Sequence[Pair]) -> Tensor:
@@ -270,7 +275,9 @@ class _Outputs:
         if self.watch:
             last = self.values.get(self.deepest)
             return torch.empty(0) if last is None else last
-        outputs = {depth: self.outputs(depth) for depth in sorted(self.wanted)}
+        own, outputs = self.tapped.depths - 1, dict(self.values)
+        for depth in () if self.at_once else sorted(self.wanted.keys() - {own}):
+            outputs[depth] = self._predict(depth)
         return torch.stack([outputs[j][:, self.tapped.slots[j].index(i)] for i, j in pairs], dim=1)
 
 
