@@ -179,7 +179,7 @@ def test_a_shrunk_ensemble_holds_what_its_rows_need_and_goes_on_training(method,
     held = first + layers * block + len(depths - {output}) * head + len(rows) * row
     assert pl.cost(small, x).parameters == held
     small.train().loss(x, y).backward()
-    assert all(parameter.grad is not None for parameter in small.parameters())
+    assert all((p.grad is not None) == (p.numel() > 0) == p.requires_grad for p in small.parameters())
     small.eval().save(tmp_path / "small")
     loaded = pl.load(tmp_path / "small", blocks(3), example=x).eval()
     assert_close(loaded(x), small(x), rtol=0, atol=0)
@@ -200,7 +200,7 @@ def test_statistics_behind_the_deepest_exit_are_gone_in_a_shrunk_ensemble():
     middle = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(3)]
     network = nn.Sequential(nn.Linear(6, 8), *middle, nn.Linear(8, 2))
     small = pl.convert(network, EarlyExit(), example=torch.zeros(2, 6)).shrink([1])
-    names = [name for name in small.state_dict() if "running_mean" in name]
+    names = [name for name, value in small.state_dict().items() if "running_mean" in name and len(value)]
     left = ("network.1.1", "network.2.1", "heads.1.features.1")
     assert names == [f"binding.shared.{norm}.running_mean" for norm in left]
 
@@ -209,7 +209,36 @@ def test_a_frozen_layer_stays_frozen_in_a_shrunk_ensemble():
     ensemble = pl.convert(blocks(3), EarlyExit(), example=torch.zeros(2, 6))
     dict(ensemble.named_parameters())["binding.shared.network.0.weight"].requires_grad_(False)
     small = dict(ensemble.shrink([1]).named_parameters())
-    assert [name for name, p in small.items() if not p.requires_grad] == ["binding.shared.network.0.weight"]
+    frozen = [name for name, p in small.items() if p.numel() and not p.requires_grad]
+    assert frozen == ["binding.shared.network.0.weight"]
+
+
+class Typed(nn.Module):
+    """Asks its last layer for its precision before all others run; checkpoints its blocks in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = blocks(3)
+
+    def forward(self, x):
+        x = self.layers[0](x.to(self.layers[-1].weight.dtype))
+        if self.training:
+            return self.layers[4](torch.utils.checkpoint.checkpoint(self.layers[1:4], x, use_reentrant=True))
+        return self.layers[1:](x)
+
+
+def test_code_may_ask_layers_that_are_gone_for_their_precision():
+    ensemble, x = pl.convert(Typed(), EarlyExit(), example=torch.zeros(2, 6)).eval(), torch.randn(4, 6)
+    expected, small = ensemble(x)[[0]], ensemble.shrink([0])
+    for one in (small, small.freeze(), ensemble.shrink([0, 1]).shrink([0])):
+        assert_close(one(x), expected)
+    assert_close(ensemble.member(0)(x), expected[0])
+
+
+def test_a_run_that_cannot_end_where_layers_are_gone_is_refused():
+    small = pl.convert(Typed(), EarlyExit(), example=torch.zeros(2, 6)).shrink([0]).train()
+    with pytest.raises(InputError, match=r"must end at layers.1, .*it is inside .*use_reentrant=False"):
+        small(torch.randn(4, 6))
 
 
 def test_weights_of_half_precision_sum_to_one():

@@ -184,7 +184,7 @@ def _fold_tensors(binding: Binding, member: nn.Module, fold: Fold) -> None:
 def _convolutions(module: nn.Module) -> list[Tensor]:
     """Weights of the convolutions that there still are: exits that nobody uses take theirs along."""
     found = (layer.weight for layer in module.modules() if isinstance(layer, nn.Conv2d))
-    return [weight for weight in found if weight is not None]
+    return [weight for weight in found if weight.numel()]
 
 
 def _is_narrow(module: nn.Module) -> bool:

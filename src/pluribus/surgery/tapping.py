@@ -96,6 +96,7 @@ class Tapped(nn.Module):
         self.pairs: tuple[Pair, ...] = tuple((i, j) for i in range(inputs) for j in range(self.depths))
         self.slots = [tuple(range(inputs))] * self.depths
         self._entry, self._reading = Entry(inputs, len(taps.first)), Reading()
+        self._ends = ""
         for number, name in enumerate(taps.first if inputs > 1 else ()):
             layer = network.get_submodule(name)
             layer.register_forward_pre_hook(Joined(self._entry, number), with_kwargs=True)
@@ -193,13 +194,26 @@ class Tapped(nn.Module):
         self.pairs = tuple(pairs)
 
     def _drop_behind(self, exit: Exit) -> None:
-        """Takes parameters out that a value does not need, and the buffers of layers that have no other."""
+        """Empties parameters that a value does not need, and the buffers of layers that have no other; code
+        that asks for their dtype or device still finds it.
+        """
         needed = {id(p) for name, p in self.network.named_parameters() if name in exit.needs}
         for layer in self.network.modules():
             held = {name: p for name, p in layer._parameters.items() if p is not None}
-            lost = [name for name, parameter in held.items() if id(parameter) not in needed]
-            for name in [*lost, *(layer._buffers if lost and len(lost) == len(held) else ())]:
-                setattr(layer, name, None)
+            lost = {name: p for name, p in held.items() if id(p) not in needed}
+            for name, parameter in lost.items():
+                setattr(layer, name, nn.Parameter(_emptied(parameter), requires_grad=False))
+            for name, buffer in layer._buffers.items() if lost and len(lost) == len(held) else ():
+                setattr(layer, name, None if buffer is None else _emptied(buffer))
+        self._ends = exit.name
+
+    def check_goes_on(self) -> None:
+        """Refuses to run on behind an exit where nothing is left."""
+        if self._ends:
+            raise InputError(
+                f"a run must end at {self._ends}, the deepest exit that is left, however: it is inside of "
+                "what is checkpointed. Use use_reentrant=False."
+            )
 
     def merge(self) -> None:
         """Makes the first layers read one sample, for inference, where it is the same in every slot."""
@@ -238,6 +252,8 @@ class _Outputs:
         ends = depth == self.deepest or (going is not None and not going.any())
         if ends and self.learns == torch.is_grad_enabled():  # else the gradient is attached behind it
             raise Stop
+        if depth == self.deepest:
+            self.tapped.check_goes_on()
         return value if going is None else value[going]
 
     def check(self, prediction: Tensor) -> None:
@@ -341,6 +357,10 @@ def _last(module: nn.Module, taps: Taps) -> nn.Module:
             "Use inputs=1, or end the network with a layer of its own."
         )
     return layer
+
+
+def _emptied(tensor: Tensor) -> Tensor:
+    return tensor.new_empty(0, *tensor.shape[1:])
 
 
 def _near(came: Tensor, expected: Tensor) -> bool:
