@@ -118,6 +118,12 @@ class Exits(Binding):
         return self.kept
 
     def weights(self, draws: int | None = None) -> Tensor:
+        weights = self._weights()
+        if draws is None or draws >= len(weights):
+            return weights
+        return nn.functional.pad(share_among(weights, range(draws)), (0, len(weights) - draws))
+
+    def _weights(self) -> Tensor:
         if self.shares is not None:
             return share_among(precise(self.shares), range(self.members))
         kept = torch.tensor(self.kept, device=self.logits.device).T
