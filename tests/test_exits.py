@@ -194,6 +194,14 @@ def test_a_shrunk_ensemble_holds_what_its_rows_need_and_goes_on_training(method,
     assert loaded.shrunk_to == tuple(rows)
 
 
+def test_a_file_that_was_shrunk_to_rows_that_do_not_exist_is_refused(tmp_path):
+    small = pl.convert(blocks(3), SAE(), example=torch.zeros(2, 6)).shrink([3, 0])
+    small.shrunk_to = (9, 0)
+    small.save(tmp_path / "odd")
+    with pytest.raises(InputError, match=r"positions from 0 to 3, at least one, however: \[9, 0\]"):
+        pl.load(tmp_path / "odd", blocks(3), example=torch.zeros(2, 6))
+
+
 def test_a_shrunk_ensemble_learns_by_the_weights_of_its_rows():
     torch.manual_seed(0)
     ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=3), example=torch.zeros(2, 6))

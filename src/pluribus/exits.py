@@ -165,10 +165,9 @@ class Exits(Binding):
         return (losses * self.weights().to(losses)).sum()
 
     def recall(self, rows: Sequence[int], saved: Mapping[str, Tensor]) -> None:
-        kept = self.kept
-        for row, pair in zip(rows, saved.get("binding.chosen", ()), strict=False):
-            kept[row] = (int(pair[0]), int(pair[1]))
-        self.chosen = torch.tensor(kept, device=self.logits.device)
+        pairs = map(tuple, saved["binding.chosen"].tolist() if "binding.chosen" in saved else [])
+        kept = dict(enumerate(self.kept)) | dict(zip(rows, pairs, strict=False))
+        self.chosen = torch.tensor(list(kept.values()), device=self.logits.device)
 
     def prune(self, module: nn.Module, merge: bool) -> tuple[nn.Module, Binding]:
         assert isinstance(module, Tapped)

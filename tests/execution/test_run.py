@@ -211,7 +211,7 @@ def test_an_error_names_the_layer_and_what_it_got(members):
 def test_a_norm_that_cannot_learn_from_one_sample_is_named_with_a_remedy(method):
     network = nn.Sequential(*blocks(3), nn.BatchNorm1d(2))
     ensemble = pl.convert(network, method, example=torch.zeros(2, 6)).train()
-    with pytest.raises(InputError, match=r"5 \(BatchNorm1d\) failed, .* at least two samples .*drop_last"):
+    with pytest.raises(InputError, match=r"layer 5 \(BatchNorm1d\) failed.*at least two samples.*drop_last"):
         ensemble.loss(torch.zeros(1, 6), torch.zeros(1).long())
 
 

@@ -102,7 +102,8 @@ def predict_anytime(
             raise
         raise InputError(
             "a network must go on when samples have left, however: it kept something of the whole batch, as "
-            f"its size or a mask ({error}). Use chunk=1, where a sample goes on alone, or no exit_when."
+            f"its size or a mask ({error.__cause__ or error}). Use chunk=1, where a sample goes on alone, or "
+            "no exit_when."
         ) from error
     assert leaving.members is not None
     spent = torch.tensor([prices[depth] for depth in leaving.left_at.tolist()], device=weights.device)

@@ -373,7 +373,8 @@ def _why_looped(module: nn.Module) -> str:
 
 def _explain(module: nn.Module, inputs: Inputs, error: Exception) -> str:
     """An error from inside the network, with the layer in which it happened and what that layer got."""
-    names = {id(layer): name for name, layer in module.named_modules()}
+    own = module.network if isinstance(module, Tapped) else module  # names are the user's
+    names = {id(layer): name for root in (module, own) for name, layer in root.named_modules()}
     place, got = "the network", str(inputs)
     for frame in _frames(error.__traceback__):
         layer = frame.get("self")
