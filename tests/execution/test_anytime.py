@@ -156,6 +156,26 @@ def test_exits_of_several_precisions_are_told_apart_from_samples_that_left():
         assert ensemble.predict(X, exit_when=1.0).members.isfinite().all()
 
 
+class Again(nn.Module):
+    """Runs its last block as often as it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = blocks(3)
+
+    def forward(self, x, times=1):
+        x = self.layers[:3](x)
+        for _ in range(times):
+            x = self.layers[3](x)
+        return self.layers[4](x)
+
+
+def test_what_a_sample_spends_is_that_of_its_own_call():
+    ensemble = pl.convert(Again(), EarlyExit(exits=2), example=X[:2]).eval()
+    once, thrice = (ensemble.predict({"x": X, "times": times}, exit_when=1.0).spent for times in (1, 3))
+    assert (thrice - once).tolist() == [2 * 8 * 8] * len(X)
+
+
 def test_it_is_for_classes_and_exits():
     with pytest.raises(InputError, match=r"networks with exits, .*, however: there are no exits"):
         pl.convert(blocks(2), DeepEnsembles(2)).predict(X, exit_when=0.9)

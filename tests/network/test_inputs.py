@@ -104,7 +104,7 @@ def test_every_tensor_moves_to_another_device():
 
 
 def test_inputs_print_dtypes_and_shapes():
-    assert str(Inputs((x, 3), {"y": y})) == "(float32[7, 3], int, y=int64[7])"
+    assert str(Inputs((x, 3), {"y": y})) == "(float32[7, 3], 3, y=int64[7])"
 
 
 class Plain(nn.Module):

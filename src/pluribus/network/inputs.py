@@ -10,6 +10,9 @@ from torch import Tensor
 
 from pluribus.errors import InputError
 
+PLAIN = bool | int | float | str | None
+"""Values that may choose what code runs; they are told by themselves."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -121,7 +124,7 @@ class Inputs:
             if isinstance(value, Tensor):
                 place = "" if value.device.type == "cpu" else f" on {value.device}"
                 return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
-            return type(value).__name__
+            return repr(value) if isinstance(value, PLAIN) else type(value).__name__
 
         named = (f"{name}={show(value)}" for name, value in self.keywords.items())
         return f"({', '.join([*map(show, self.args), *named])})"
