@@ -17,6 +17,7 @@ from pluribus.conversion import Conversion
 from pluribus.errors import ConversionError, InputError
 from pluribus.execution.anytime import predict_anytime
 from pluribus.execution.explain import Explanation, explain
+from pluribus.execution.failure import blaming_inputs
 from pluribus.execution.freeze import freeze, prune
 from pluribus.execution.frozen import Frozen, Rows
 from pluribus.execution.losses import Criterion, Losses
@@ -173,14 +174,14 @@ class Ensemble(nn.Module):
         chosen = best_rows(self.ranking, budget)
         weights = self.weights if chosen is None else share_among(self.weights, chosen)
         with _evaluating(self), torch.no_grad():
-            rows, parts = self._rows(chosen), (self._runner, self.binding, self.likelihood)
-            predictions = [
-                self.likelihood.prediction(self._runner(self.binding, rows, inputs, memory), weights)
-                if exit_when is None
-                else predict_anytime(*parts, rows, weights, inputs, exit_when)
-                for batch in self._batches(x)
-                for inputs in batch.chunks(chunk)
-            ]
+            rows, parts, predictions = self._rows(chosen), (self._runner, self.binding, self.likelihood), []
+            for inputs in (part for batch in self._batches(x) for part in batch.chunks(chunk)):
+                with blaming_inputs(inputs):
+                    predictions.append(
+                        self.likelihood.prediction(self._runner(self.binding, rows, inputs, memory), weights)
+                        if exit_when is None
+                        else predict_anytime(*parts, rows, weights, inputs, exit_when)
+                    )
         if not predictions:
             raise InputError("a loader must give at least one batch, however: it gave none.")
         return type(predictions[0]).concatenate(predictions)

@@ -63,8 +63,8 @@ def class_indices(target: Tensor, outputs: Tensor) -> Tensor:
     wanted, classes = outputs[0, :, 0].shape, outputs.shape[2]
     if target.shape == outputs.shape[1:] and target.shape != wanted and classes > 1:
         raise InputError(
-            f"class indices must have shape {tuple(wanted)}, however: shape {tuple(target.shape)}, as one-hot "
-            "targets have. Use target.argmax(1), or target.float() for probabilities."
+            f"class indices must have shape {tuple(wanted)}, however: shape {tuple(target.shape)}, as "
+            "one-hot targets have. Use target.argmax(1), or target.float() for probabilities."
         )
     target = align(target.long(), wanted)
     dense = target.ndim > 1

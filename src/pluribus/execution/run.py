@@ -3,7 +3,6 @@
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from pluribus.binding import Binding, Skeleton, Surrounding, blank, materialise
 from pluribus.errors import InputError, PluribusError
 from pluribus.execution.chain import read_chain, run_chain
+from pluribus.execution.failure import explain_failure
 from pluribus.execution.member import Member, Select
 from pluribus.execution.planner import Planned, Planner
 from pluribus.members import fork, join
@@ -36,9 +36,6 @@ CAUGHT = (
     AssertionError,
 )
 """What a network raises for inputs that do not fit, or under vmap."""
-
-NO_VARIANCE = "Expected more than 1 value per channel when training"
-"""What BatchNorm says of a training batch of one vector."""
 
 STACKED_LAYERS = (nn.Linear, nn.LayerNorm, nn.Identity)
 STACKED_ROWS = 8
@@ -316,7 +313,7 @@ class Runner:
         except (PluribusError, torch.OutOfMemoryError):
             raise
         except CAUGHT as error:
-            raise InputError(_explain(module, inputs, error)) from error
+            raise InputError(explain_failure(module, inputs, error)) from error
         if watched:
             self._writes_inputs.setdefault(self._mode, given.versions() != before)
         return self._picked(returned, inputs)
@@ -369,29 +366,3 @@ def _why_looped(module: nn.Module) -> str:
         if own and not isinstance(layer, STACKED_LAYERS):
             return f"{name or 'the network itself'} is a {type(layer).__name__}"
     return ""
-
-
-def _explain(module: nn.Module, inputs: Inputs, error: Exception) -> str:
-    """An error from inside the network, with the layer in which it happened and what that layer got."""
-    own = module.network if isinstance(module, Tapped) else module  # names are the user's
-    names = {id(layer): name for root in (module, own) for name, layer in root.named_modules()}
-    place, got = "the network", str(inputs)
-    for frame in _frames(error.__traceback__):
-        layer = frame.get("self")
-        if isinstance(layer, nn.Module) and names.get(id(layer)):
-            tensors = [value for key, value in frame.items() if key != "self" and isinstance(value, Tensor)]
-            place = f"layer {names[id(layer)]} ({type(layer).__name__})"
-            got = str(Inputs(tuple(tensors[:1]), {}))
-    reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
-    remedy = (
-        "check shapes, number of channels, dtype and device (images must be floating point: x.float() / 255)"
-    )
-    if reason.startswith(NO_VARIANCE):
-        remedy = "train on at least two samples at a time: leave out a last batch of one (drop_last=True)"
-    return f"{place} failed, on {got}: {reason}. The network was called with {inputs}; {remedy}."
-
-
-def _frames(traceback: TracebackType | None) -> Any:
-    while traceback is not None:
-        yield traceback.tb_frame.f_locals
-        traceback = traceback.tb_next

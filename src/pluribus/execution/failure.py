@@ -1,0 +1,75 @@
+"""What failed inside of the user's network, on what, and what to do about it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.errors import InputError
+from pluribus.network.inputs import Inputs
+from pluribus.surgery.tapping import Tapped
+
+NO_VARIANCE = "Expected more than 1 value per channel when training"
+"""What BatchNorm says of a training batch of one vector."""
+SHOWN = 3
+
+
+def explain_failure(module: nn.Module, inputs: Inputs, error: Exception) -> str:
+    """An error from inside the network, with the layer in which it happened and what that layer got."""
+    own = module.network if isinstance(module, Tapped) else module  # names are the user's
+    names = {id(layer): name for root in (module, own) for name, layer in root.named_modules()}
+    place, got = "the network", str(inputs)
+    for frame in _frames(error.__traceback__):
+        layer = frame.get("self")
+        if isinstance(layer, nn.Module) and names.get(id(layer)):
+            tensors = [value for key, value in frame.items() if key != "self" and isinstance(value, Tensor)]
+            place = f"layer {names[id(layer)]} ({type(layer).__name__})"
+            got = str(Inputs(tuple(tensors[:1]), {}))
+    reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
+    called = f"The network was called with {inputs}; {_remedy(module, inputs, reason)}."
+    return f"{place} failed, on {got}: {reason}. {called}"
+
+
+def _remedy(module: nn.Module, inputs: Inputs, reason: str) -> str:
+    weight = next((one for one in module.parameters() if one.is_floating_point()), torch.empty(0))
+    if reason.startswith(NO_VARIANCE):
+        return "train on at least two samples at a time: leave out a last batch of one (drop_last=True)"
+    if any(tensor.device != weight.device for tensor in inputs.tensors()):
+        return f"move inputs to {weight.device}, where the network is"
+    others = {tensor.dtype for tensor in inputs.tensors()} - {weight.dtype}
+    if "type" in reason and any(dtype.is_floating_point for dtype in others):
+        return f"give inputs the precision of the network: x.to({weight.dtype})"
+    if "type" in reason and others:
+        return "images must be floating point: x.float() / 255"
+    return "check shapes and the number of channels; axis 0 is the batch, and a single sample is x[None]"
+
+
+@contextmanager
+def blaming_inputs(inputs: Inputs) -> Iterator[None]:
+    """Where outputs are refused because they are not finite, says so of the inputs if they are not."""
+    try:
+        yield
+    except InputError as error:
+        batch = inputs.batch
+        lost = {
+            sample
+            for tensor in inputs.tensors()
+            if tensor.is_floating_point() and tensor.ndim and len(tensor) == batch
+            for sample in (~tensor.isfinite()).reshape(batch, -1).any(1).nonzero().flatten().tolist()
+        }
+        if not lost or "must be finite" not in str(error):
+            raise
+        some = ", ".join(map(str, sorted(lost)[:SHOWN])) + ", …" * (len(lost) > SHOWN)
+        raise InputError(
+            f"inputs must be finite, however: {len(lost)} of {batch} samples hold NaN or infinity "
+            f"({some}, from 0). Leave them out, or fill in what is missing."
+        ) from error
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[dict[str, Any]]:
+    while traceback is not None:
+        yield traceback.tb_frame.f_locals
+        traceback = traceback.tb_next
