@@ -11,7 +11,7 @@ from tests.report.records import classes, only_group
 
 
 def test_limits_are_relative_or_plain_numbers():
-    assert parse_budget("multiply_adds<=1.5x, parameters <= 2M,latency<3×") == (
+    assert parse_budget("multiply_adds<=1.5x, parameters <= 2M,latency<=3×") == (
         Limit("multiply_adds", 1.5, True),
         Limit("parameters", 2e6, False),
         Limit("latency", 3.0, True),
@@ -27,6 +27,8 @@ def test_limits_are_relative_or_plain_numbers():
         ("multiply_ads<=2x", "however: 'multiply_ads'.*multiply_adds"),
         ("parameters>=2", "is written multiply_adds<=1.5x"),
         ("parameters<=1.2.3", "holds numbers, however: '1.2.3'"),
+        ("multiply_adds<1x", r"written <=, however: 'multiply_adds<1x'. Write multiply_adds<=1x\."),
+        ("parameters < 2M", r"Write parameters<=2M\."),
         ("latency<=2", "over that of the single network"),
     ],
 )

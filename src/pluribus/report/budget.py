@@ -55,15 +55,20 @@ def parse_budget(text: str) -> tuple[Limit, ...]:
 
 
 def _limit(text: str) -> Limit:
-    parts = re.fullmatch(r"(\w+)\s*<=?\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([kMG]?)\s*([x×]?)", text)
+    parts = re.fullmatch(r"(\w+)\s*(<=?)\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([kMG]?)\s*([x×]?)", text)
     if not parts:
         raise SettingError(
             f"a budget is written multiply_adds<=1.5x,parameters<=2M, however: {text!r}. "
             "x stands for times the single network; k, M and G for thousands, millions and billions."
         )
-    name, number, unit, times = parts.groups()
+    name, sign, number, unit, times = parts.groups()
     if name not in COSTS:
         raise SettingError(f"a budget limits {', '.join(COSTS)}, however: {name!r}." + nearest(name, COSTS))
+    if sign == "<":
+        raise SettingError(
+            f"a budget says what a cost may be at most, which is written <=, however: {text!r}. "
+            f"Write {name}<={number}{unit}{times}."
+        )
     if name == "latency" and not times:
         raise SettingError(
             f"time is known over that of the single network, however: {text!r}. Write latency<={number}x."
