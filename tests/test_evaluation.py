@@ -65,19 +65,48 @@ def test_records_name_the_ensemble():
     assert one.key == evaluate(ensemble, task).key
 
 
-def test_the_ratio_of_times_is_the_median_of_ratios_measured_in_turn(monkeypatch):
-    now, calls = [0.0], []
+@pytest.fixture
+def clock(monkeypatch):
+    """The time, in seconds, in a list that a run may add to."""
+    now = [0.0]
     monkeypatch.setattr(evaluation.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_the_ratio_of_times_is_the_median_of_ratios_measured_in_turn(clock):
+    calls = []
 
     def takes(name, *seconds):
         several = itertools.cycle(seconds)
 
         def run(x):
             calls.append(name)
-            now[0] += next(several)
+            clock[0] += next(several)
 
         return run
 
     ratio = latency_ratio(takes("slow", 3.0), takes("fast", 1.0, 1.0, 100.0), torch.zeros(1))
     assert ratio == pytest.approx(3.0)  # the disturbed ones do not count
-    assert calls == ["slow", "fast"] * (len(calls) // 2)
+    rounds = ["slow", "fast", "fast", "slow"] * (evaluation.TIMINGS // 2)
+    assert calls == ["slow", "fast", *rounds]
+
+
+def test_what_runs_second_is_not_thought_faster(clock):
+    """Every other run takes a tenth longer, whichever of two alike it is."""
+    longer = itertools.cycle([1.1, 1.0])
+
+    def either():
+        def run(x):
+            clock[0] += next(longer)
+
+        return run
+
+    assert latency_ratio(either(), either(), torch.zeros(1)) == pytest.approx(1, abs=0.005)
+
+
+def test_the_single_network_takes_once_the_time_of_itself():
+    task = two_moons(train=20, test=20)
+    single = pl.convert(nn.Linear(2, 2), Single())
+    costs = evaluate(single, task, single=single, shifted=False).cost
+    ratios = {name: value for name, value in costs.items() if name.endswith("_ratio")}
+    assert ratios == {"parameters_ratio": 1, "multiply_adds_ratio": 1, "latency_ratio": 1}
