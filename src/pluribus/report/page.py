@@ -4,10 +4,13 @@ import html
 import json
 import math
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from plotly.graph_objects import Figure
 from plotly.io import write_images
@@ -96,25 +99,42 @@ def write_page(
     return folder / FILE
 
 
+def check_figures() -> None:
+    """Refuses figures as files where nothing can draw them: to be asked before anything is written."""
+    if find_spec("kaleido") is None:
+        raise SettingError(
+            "figures are saved by kaleido, however: it is not installed. "
+            "Install pluribus with the extra figures."
+        )
+    from choreographer.browsers.chromium import Chromium
+
+    if not Chromium.find_browser(skip_local=False):
+        raise SettingError(
+            "figures are saved by kaleido in a Chromium or Chrome, however: neither was found. Install one."
+        )
+
+
 def write_figures(folder: Path, groups: Sequence[Group]) -> list[Path]:
-    """Every figure as it is first shown, as PNG and SVG; needs kaleido and a Chromium."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written, drawn = [], []
+    """Every figure as it is first shown, as PNG and SVG, or none; needs kaleido and a Chromium."""
+    check_figures()
+    names, drawn = [], []
     for number, group in enumerate(groups):
         stem = f"{number}-" if len(groups) > 1 else ""
         for panel in make_panels(group):
             first = Figure(panel.first).update_layout(template="plotly_white", legend={"orientation": "h"})
             for ending in ("png", "svg"):
                 drawn.append(first)
-                written.append(folder / f"{stem}{panel.name}.{ending}")
-    try:
-        write_images(fig=drawn, file=written, width=800, height=500, scale=2)
-    except Exception as error:  # kaleido has many errors, for one that is missing among them
-        raise SettingError(
-            f"figures are drawn by kaleido in a Chromium or Chrome, however: {error} "
-            "Install pluribus with the extra figures and a browser, or look at the page."
-        ) from error
-    return written
+                names.append(f"{stem}{panel.name}.{ending}")
+    with TemporaryDirectory() as made:
+        try:
+            write_images(fig=drawn, file=[Path(made, one) for one in names], width=800, height=500, scale=2)
+        except Exception as error:  # kaleido and the browser have many
+            raise SettingError(
+                f"figures are saved by kaleido in a Chromium or Chrome, however: {error!r}. "
+                "The page shows the same figures."
+            ) from error
+        shutil.copytree(made, folder, dirs_exist_ok=True)
+    return [folder / one for one in names]
 
 
 def _section(
