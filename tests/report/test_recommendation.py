@@ -133,7 +133,14 @@ def test_what_has_no_number_is_no_rival():
 
 def test_a_metric_without_a_test_of_chance_says_so():
     found = recommend(three(), metric="ood_auroc")
-    assert "is not known: chance is not tested for OOD AUROC" in said(found)
+    assert "is not known: chance is not tested for OOD AUROC, so compare standard errors." in said(found)
+
+
+def test_standard_errors_are_not_pointed_to_where_there_are_none():
+    group = only_group(classes(skill=1.0), classes("mc_dropout", skill=4.0))
+    found = recommend(group, metric="ood_auroc")
+    assert "chance is not tested for OOD AUROC, so run several seeds." in said(found)
+    assert "standard errors" not in said(found)
 
 
 def test_small_numbers_are_told_with_their_figures():

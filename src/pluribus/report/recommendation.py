@@ -174,7 +174,7 @@ def _as_good(given: Recommendation, judge: Column) -> list[str]:
         [rival for rival in given.alike if rival.verdict == verdict]
         for verdict in ("not known", "may be chance", "better on shared seeds")
     )
-    said = [f"Whether it beats {_named(unknown)} is not known: {_reason(judge)}."] if unknown else []
+    said = [f"Whether it beats {_named(unknown)} is not known: {_reason(unknown, judge)}."] if unknown else []
     if ahead:
         said.append(f"On the seeds that both have, {_named(ahead)} did better: give all the same seeds.")
     saving = [f"{rival.entry.label} ({rival.cheaper})" for rival in known if rival.cheaper]
@@ -188,11 +188,13 @@ def _named(rivals: Sequence[Rival]) -> str:
     return _listed([rival.entry.label for rival in rivals])
 
 
-def _reason(judge: Column) -> str:
-    """Why a difference is not known to be more than chance."""
+def _reason(rivals: Sequence[Rival], judge: Column) -> str:
+    """Why differences are not known to be more than chance, and what to do about it."""
     if judge.name in FORMS:
         return UNPAIRED
-    return f"chance is not tested for {judge.title}, so compare standard errors"
+    known = any(math.isfinite(rival.cell.error) for rival in rivals)
+    advice = "compare standard errors" if known else "run several seeds"
+    return f"chance is not tested for {judge.title}, so {advice}"
 
 
 def _paid(given: Recommendation, choice: Entry) -> list[str]:
