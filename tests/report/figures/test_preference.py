@@ -8,6 +8,7 @@ from pluribus.report.figures.preference import (
     preference_panel,
     read_courses,
     read_together,
+    whole_step,
 )
 from tests.report.records import classes, only_group, sae
 
@@ -64,6 +65,20 @@ def test_the_drawing_has_a_line_for_each_depth_and_input():
     assert dashes == ["solid", "solid", "dash", "dash"]
     assert drawn.data[0].y == (0.5, 0.5)
     assert drawn.data[1].x == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(("epochs", "ticks"), [(1, [1]), (4, [1, 2, 3, 4]), (12, [2, 4, 6, 8, 10, 12])])
+def test_ticks_stand_at_whole_epochs(epochs, ticks):
+    (entry,) = only_group(sae(1, 1, epochs=epochs)).entries
+    axis = draw_courses(read_courses(entry)).layout.xaxis
+    assert axis.tick0 == 0
+    assert [n * axis.dtick for n in range(99) if axis.range[0] <= n * axis.dtick <= axis.range[1]] == ticks
+
+
+def test_steps_are_whole_and_ten_at_most():
+    for last in (1, 7, 11, 49, 51, 999, 12345):
+        assert isinstance(whole_step(last), int)
+        assert 1 <= last / whole_step(last) <= 10
 
 
 def test_configurations_together_have_bands_that_need_no_name():

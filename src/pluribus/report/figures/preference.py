@@ -4,10 +4,12 @@ Figure 4 of Ferianc, Fan & Rodrigues, "SAE: Single architecture ensemble neural 
 history of a run holds it as `preference_{input}_{depth}`, both counted from 1.
 """
 
+import itertools
 import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -92,8 +94,19 @@ def draw_courses(courses: tuple[Course, ...]) -> go.Figure:
         line={"color": NEUTRAL, "dash": "dot", "width": 1},
         hoverinfo="skip",
     )
-    axes = {"xaxis": {"range": [0.9, epochs + 0.1], "tickformat": "d"}, "yaxis": {"rangemode": "tozero"}}
+    ticks = {"range": [0.9, epochs + 0.1], "tick0": 0, "dtick": whole_step(epochs)}
+    axes: dict[str, dict[str, Any]] = {"xaxis": ticks, "yaxis": {"rangemode": "tozero"}}
     return figure([even, *traces], "Epoch", "Preference", axes=axes)
+
+
+def whole_step(last: int, most: int = 10) -> int:
+    """The least of 1, 2, 5, 10, 20, … that leads to `last` in at most `most` steps: no tick between epochs.
+
+    >>> [whole_step(last) for last in (4, 10, 12, 30, 200)]
+    [1, 1, 2, 5, 20]
+    """
+    steps = (digit * int(10**power) for power in itertools.count() for digit in (1, 2, 5))
+    return next(step for step in steps if last <= most * step)
 
 
 def preference_panel(group: Group) -> Panel | None:
