@@ -29,5 +29,8 @@ def test_the_drawing_has_a_line_for_each():
     drawn = draw_selections(found)
     assert [trace.name for trace in drawn.data] == ["single", "mc_dropout"]
     assert drawn.data[0].x == COVERAGES
+    axis = drawn.layout.xaxis
+    assert (COVERAGES[-1] - axis.tick0) / axis.dtick == pytest.approx(5)  # a tick where the curves end
+    assert axis.range[0] <= COVERAGES[0] < COVERAGES[-1] < axis.range[1]
     assert selective_panel(group).figures[()].data[0].y == drawn.data[0].y
     assert selective_panel(only_group(classes(outcomes=None))) is None

@@ -1,6 +1,7 @@
 """Selective prediction: how wrong the answers are if the unsure ones are handed to somebody else."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,6 +12,8 @@ from pluribus.report.figures.drawing import Panel, figure, look, rounded
 from pluribus.report.groups import Entry, Group
 
 COVERAGES = tuple(round(0.05 * step, 2) for step in range(1, 21))
+TICKS = {"range": [0, 1.02], "tick0": 0, "dtick": 0.2, "tickformat": ".0%"}
+"""Up to 100 %, where the curves end, with room for its label."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def draw_selections(selections: tuple[Selection, ...]) -> go.Figure:
         for one in selections
     ]
     error = "RMSE of these" if selections[0].of_numbers else "Error rate of these"
-    axes = {"xaxis": {"tickformat": ".0%"}, "yaxis": {"rangemode": "tozero"}}
+    axes: dict[str, dict[str, Any]] = {"xaxis": TICKS, "yaxis": {"rangemode": "tozero"}}
     if not selections[0].of_numbers:
         axes["yaxis"]["tickformat"] = ".1%"
     return figure(traces, "Share of samples answered, the surest first", error, axes=axes)
