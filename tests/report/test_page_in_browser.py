@@ -78,6 +78,7 @@ def test_every_figure_is_drawn_and_nothing_sticks_out(opened, width, scheme):
         "#group-0 .plot .main-svg", "els => els.map(e => e.getBoundingClientRect().right)"
     )
     assert max(widths) <= width
+    assert page.locator("#group-0 [data-more]").count() == (2 if width < 600 else 0)  # tables that are cut
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
 
 
@@ -135,6 +136,24 @@ def test_arrow_keys_show_the_configuration_under_a_point(opened):
     )
     page.keyboard.press("Tab")
     page.wait_for_selector("#pareto-0 .hoverlayer .hovertext", state="detached")
+
+
+@pytest.mark.slow
+def test_a_table_that_is_cut_has_a_shadow_until_its_end_is_reached(opened):
+    def tables(page):
+        """Of those in sight: whether they are wider than their card, and whether a shadow says so."""
+        script = """els => els.filter(e => e.checkVisibility() && e.children.length).map(
+            e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundImage != 'none'])"""
+        return page.eval_on_selector_all("#group-0 .scroll", script)
+
+    assert tables(opened(1280)) == [[False, False]] * 2
+    page = opened(390)
+    assert tables(page) == [[True, True]] * 2
+    page.eval_on_selector_all("#group-0 .scroll", "els => els.forEach(e => { e.scrollLeft = 9999 })")
+    page.wait_for_function("!document.querySelector('#group-0 [data-more]')")
+    assert tables(page) == [[True, False]] * 2
+    page.set_viewport_size({"width": 300, "height": 900})
+    page.wait_for_function("document.querySelectorAll('#group-0 [data-more]').length == 2")
 
 
 @pytest.mark.slow

@@ -91,6 +91,7 @@
       row.forEach((value) => { line.insertCell().textContent = value; });
     });
     details.querySelector(".scroll").replaceChildren(table);
+    hint(table.parentElement);
   }
 
   // ---- the table
@@ -109,6 +110,16 @@
     });
     table.tBodies[0].append(...rows);
   }
+
+  // A table wider than its card has a shadow at its right edge as long as more of it is hidden there.
+  function hint(scroll) {
+    scroll.toggleAttribute("data-more", scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft > 1);
+  }
+  const sizes = new ResizeObserver((changes) => changes.forEach(({ target }) => hint(target.closest(".scroll"))));
+  find(".scroll").forEach((scroll) => {
+    scroll.addEventListener("scroll", () => hint(scroll), { passive: true });
+    [scroll, ...scroll.children].forEach((part) => sizes.observe(part));
+  });
 
   // ---- what a term means
   const tip = document.getElementById("tip");
