@@ -212,3 +212,5 @@ def test_refusals_say_the_range():
 def test_the_nearest_word_is_a_hint_or_nothing():
     assert nearest("membres", ["members", "rate"]) == " Did you mean 'members'?"
     assert nearest("zzz", ["members", "rate"]) == ""
+    assert nearest("EMP", ["ecmp", "emp"]) == " Did you mean 'emp'?"
+    assert nearest("sae", ["SAE"]) == " Did you mean 'SAE'?"

@@ -19,9 +19,10 @@ def snake_case(name: str) -> str:
 
 
 def nearest(word: object, words: Iterable[str]) -> str:
-    """A hint such as ` Did you mean 'members'?`, or nothing where no word is near."""
-    found = difflib.get_close_matches(str(word), list(words), n=1)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    """A hint such as ` Did you mean 'members'?`, whatever the case, or nothing where no word is near."""
+    known = {str(one).lower(): one for one in words}
+    found = difflib.get_close_matches(str(word).lower(), list(known), n=1)
+    return f" Did you mean {known[found[0]]!r}?" if found else ""
 
 
 @dataclass(frozen=True)
