@@ -41,7 +41,7 @@ def test_there_may_be_nothing_to_read(tmp_path):
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     write(tmp_path)
-    with pytest.raises(pl.CheckpointError, match="training differs"):
+    with pytest.raises(pl.CheckpointError, match=r"training differs \(lr 0.1, now 0.2\)\. "):
         checkpoint.read(tmp_path, SETTINGS | {"training": {"lr": 0.2}})
 
 

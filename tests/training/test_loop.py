@@ -1,6 +1,7 @@
 """The training loop: it learns, it stops, it goes on to the same weights, on several processes too."""
 
 import csv
+import sys
 from dataclasses import replace
 
 import pytest
@@ -205,3 +206,22 @@ def test_members_may_go_through_the_samples_in_orders_of_their_own(task):
     assert_close(first, torch.cat([x for x, _ in together]), rtol=0, atol=0)
     assert not torch.equal(first, second)
     assert_close(second.sort(0).values, first.sort(0).values, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "fp16"}, "must be what Lightning Fabric offers on this machine, however: .*'fp16'"),
+        ({"accelerator": "gpux"}, "however: .*gpux"),
+    ],
+)
+def test_what_this_machine_does_not_offer_is_refused(options, message):
+    with pytest.raises(pl.SettingError, match=message):
+        loop.make_fabric(**{"accelerator": "cpu", **options})
+
+
+def test_tensorboard_that_is_not_installed_is_told_before_training(task, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(pl.SettingError, match="needs the package tensorboard, however: it is not installed"):
+        train(ensemble(), task, QUICK, out=tmp_path, tensorboard=True, show=False)
+    assert not list(tmp_path.iterdir())

@@ -64,12 +64,25 @@ def read(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
         ) from error
     came = state["progress"]["settings"]
     if came != settings:
-        odd = sorted(name for name in settings.keys() | came.keys() if settings.get(name) != came.get(name))
+        odd = [
+            f"{name} differs{_changed(came.get(name), settings.get(name))}" for name in _odd(came, settings)
+        ]
         raise CheckpointError(
-            f"{path} must come from the same run, however: {', '.join(odd)} differs. "
+            f"{path} must come from the same run, however: {', '.join(odd)}. "
             "Choose another folder, or delete it to start anew."
         )
     return state
+
+
+def _odd(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in came.keys() | now.keys() if came.get(name) != now.get(name))
+
+
+def _changed(came: Any, now: Any) -> str:
+    """What is new among some settings, as ` (epochs 100, now 120)`; nothing where they are no dicts."""
+    if not isinstance(came, dict) or not isinstance(now, dict):
+        return ""
+    return f" ({'; '.join(f'{name} {came.get(name)}, now {now.get(name)}' for name in _odd(came, now))})"
 
 
 def restore_random(state: Mapping[str, Any]) -> None:

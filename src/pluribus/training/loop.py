@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
-from pluribus.errors import PluribusError
+from pluribus.errors import PluribusError, SettingError
 from pluribus.metrics import METRICS
 from pluribus.network.rehearsal import derived_seed
 from pluribus.training import checkpoint
@@ -57,7 +57,7 @@ def train(
         One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
     """
     training, fabric = training or Training(), fabric or make_fabric()
-    folder = None if out is None else Path(out)
+    folder = _folder(out, tensorboard)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = fabric.setup(ensemble, optimizer)
     model.mark_forward_method("loss")
@@ -96,9 +96,28 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
         raise PluribusError(
             "training needs lightning-fabric: install pluribus with the extra train."
         ) from error
-    fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
+    except Exception as error:  # each thing that this machine lacks raises something else
+        raise SettingError(
+            "accelerator, devices and precision must be what Lightning Fabric offers on this machine, "
+            f"however: {str(error).rstrip('.!')}."
+        ) from error
     fabric.launch()
     return fabric
+
+
+def _folder(out: str | Path | None, tensorboard: bool) -> Path | None:
+    """Where checkpoint and logs go; that logs cannot be written is told before training."""
+    if tensorboard:
+        try:
+            import torch.utils.tensorboard  # noqa: F401
+        except ImportError as error:
+            raise SettingError(
+                "tensorboard=True needs the package tensorboard, however: it is not installed. "
+                "Run `pip install tensorboard`."
+            ) from error
+    return None if out is None else Path(out)
 
 
 def _batches(
