@@ -39,6 +39,7 @@ def test_rows_are_in_one_part_only(tmp_path):
 def test_classes_are_named_in_order(tmp_path):
     path = write(tmp_path, [HEADER, *GOOD])
     task = csv_file(path, "smokes", "categorical")
+    assert task.feature_names == ("age", "weight", "price")
     assert (task.class_names, task.classes, task.likelihood) == (("no", "yes"), 2, Categorical())
     assert task.input_shape == (3,)
     age = task.scaling.invert(task.test.x)[:, 0].round()
@@ -110,7 +111,7 @@ def test_a_row_without_a_class_is_refused(tmp_path):
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(
-        InputError, match=r"none.csv must be a whole file of its kind, however: .*No such file"
+        InputError, match=r"none.csv must be a whole file of its kind, however: there is none"
     ):
         csv_file(tmp_path / "none.csv", "b")
     (tmp_path / "bytes.csv").write_bytes(b"a,b\n\xff\xfe,1\n")

@@ -60,6 +60,12 @@ def test_bytes_are_shares_of_255():
     assert_close(unit(torch.tensor([0, 51, 255]).byte()), torch.tensor([0.0, 0.2, 1.0]))
 
 
+def test_whole_numbers_are_scaled_as_numbers():
+    scaling = Scaling(torch.tensor([0.5]).double(), torch.tensor([0.25]).double())
+    for dtype in (torch.int64, torch.int32, torch.bool):
+        assert_close(scaling.apply(torch.tensor([[0], [1]]).to(dtype)), torch.tensor([[-2.0], [2.0]]))
+
+
 def test_sets_are_scaled_when_asked_for():
     sets = Rescaled({"a": torch.tensor([[0, 255]]).byte()}, Scaling(torch.tensor(0.5), torch.tensor(0.5)))
     assert list(sets) == ["a"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pluribus.data.targets import number_words, targets
+from pluribus.data.targets import classes_in, number_words, targets
 from pluribus.likelihood import Categorical, Gaussian
 
 
@@ -28,3 +28,14 @@ def test_every_kind_of_number_is_a_class(dtype):
 def test_other_targets_are_columns_of_float64():
     found = targets("y", np.array([3, 4], np.float32), Gaussian())
     assert_close(found, torch.tensor([[3.0], [4.0]], dtype=torch.float64), rtol=0, atol=0)
+
+
+def test_numbers_that_may_be_classes_are_whole_from_0_without_gaps():
+    def column(*values):
+        return torch.tensor(values)[:, None]
+
+    assert classes_in(column(1.0, 0.0, 1.00001)) == 2
+    assert classes_in(column(2.0, 0.0, 1.0)) == 3
+    for values in ([0.0, 1.0, 0.5], [0.0, 2.0], [1.0, 2.0], [0.0, 0.0], [*map(float, range(11))]):
+        assert classes_in(column(*values)) == 0
+    assert classes_in(torch.tensor([[0.0, 1.0], [1.0, 0.0]])) == 0

@@ -176,3 +176,18 @@ def test_dense_targets_may_leave_out_positions():
 
 def test_a_likelihood_can_be_exchanged():
     assert replace(task(measured), likelihood=Point()).outputs == 2
+
+
+def test_a_table_calls_classes_by_their_names():
+    named = task(class_names=("cat", "dog", "emu"))
+    logits = torch.tensor([[[3.0, 0.0, 0.0], [0.0, 0.0, 3.0]]])
+    columns = named.table(Categorical().prediction(logits))
+    assert columns["labels"] == ["cat", "emu"]
+    assert [name for name in columns if name.startswith("p")] == ["p_cat", "p_dog", "p_emu"]
+    assert columns["p_emu"][1] == columns["p_cat"][0] > 0.9
+    assert task().table(Categorical().prediction(logits))["labels"] == [0, 2]
+
+
+def test_names_of_features_are_one_for_each():
+    with pytest.raises(SettingError, match=r"feature_names must be one for each number of an input \[4\]"):
+        task(feature_names=("a", "b"))

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -49,9 +50,10 @@ def csv_file(
     else:
         names, y = (), numbers(header, rows, [target])
     classes = len(names) if names else None
-    return assemble(
+    task = assemble(
         path.stem, (Split(x, y), None, None), sizes, likelihood=likelihood, classes=classes, class_names=names
     )
+    return replace(task, feature_names=tuple(chosen))
 
 
 def read_rows(path: Path, delimiter: str) -> tuple[list[str], Rows]:

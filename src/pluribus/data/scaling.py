@@ -9,8 +9,10 @@ from torch import Tensor
 
 
 def unit(values: Tensor) -> Tensor:
-    """Bytes as shares of 255, in [0, 1]; other numbers as they are."""
-    return values.float().div_(255) if values.dtype == torch.uint8 else values
+    """Bytes as shares of 255, in [0, 1]; other numbers as they are, whole ones in float64."""
+    if values.dtype == torch.uint8:
+        return values.float().div_(255)
+    return values if values.is_floating_point() else values.double()
 
 
 @dataclass(frozen=True, eq=False)

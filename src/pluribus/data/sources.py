@@ -78,7 +78,8 @@ def reading(path: Path) -> Iterator[None]:
     except PluribusError:
         raise
     except (OSError, EOFError, KeyError, TypeError, ValueError, zlib.error, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = said if path.exists() else "there is none"
         raise InputError(
             f"{path} must be a whole file of its kind, however: {reason}. Get or write it again."
         ) from error

@@ -12,6 +12,8 @@ from pluribus.errors import InputError
 from pluribus.likelihood import MISSING, Categorical, Likelihood, check_finite
 
 Array = np.ndarray[Any, Any]
+MOST_CLASSES = 10
+"""How many distinct whole numbers still look like classes."""
 
 
 def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
@@ -43,6 +45,16 @@ def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
             "Use the likelihood gaussian for numbers to predict."
         )
     return torch.from_numpy(whole)
+
+
+def classes_in(values: Tensor) -> int:
+    """How many classes the numbers to predict may stand for, `[count, 1]`: K where they are the whole numbers
+    0 to K − 1, up to ten of them; else 0.
+    """
+    found = sorted(set(values.round().flatten().tolist()))
+    alone, exact = values.shape[1:] == (1,), torch.allclose(values, values.round(), rtol=0, atol=1e-4)
+    fits = alone and exact and 2 <= len(found) <= MOST_CLASSES and found == list(range(len(found)))
+    return len(found) if fits else 0
 
 
 def number_words(words: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -71,6 +72,7 @@ class Task:
         missing: Sets that `ood` lacks, by name, and what to do about it.
         scaling: What `prepare` does to raw inputs.
         target_scaling: What was done to the targets.
+        feature_names: Of the columns of an input in order, or none.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Task:
     missing: Mapping[str, str] = field(default_factory=dict)
     scaling: Scaling = UNSCALED
     target_scaling: Scaling = UNSCALED
+    feature_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.train) or not len(self.test):
@@ -96,6 +99,12 @@ class Task:
         for part, split in parts.items():
             check_inputs(f"{part} inputs", split.x, self.input_shape)
             check_targets(part, split.y, self.likelihood, self.classes)
+        if self.feature_names and self.input_shape != (len(self.feature_names),):
+            raise refuse(
+                "feature_names",
+                f"one for each number of an input {list(self.input_shape)}",
+                self.feature_names,
+            )
         if self.classes is not None:
             check_all_present(self.train.y, self.classes, self.class_names)
 
@@ -142,6 +151,17 @@ class Task:
             variances = prediction.variances * self.target_std.to(prediction.variances).square()
             prediction = replace(prediction, variances=variances)
         return replace(prediction, means=self.target_scaling.invert(prediction.means))
+
+    def table(self, prediction: Prediction) -> dict[str, list[Any]]:
+        """Columns of a prediction in the units of the data; classes that have names are called by them:
+        `labels` holds names, and `p0`, `p1` become `p_<name>`.
+        """
+        columns = self.in_units(prediction).table()
+        if not self.class_names:
+            return columns
+        columns["labels"] = [self.class_names[label] for label in columns["labels"]]
+        called = {f"p{i}": f"p_{name}" for i, name in enumerate(self.class_names)}
+        return {called.get(name, name): values for name, values in columns.items()}
 
 
 def check_inputs(name: str, x: Tensor, shape: tuple[int, ...]) -> None:

@@ -1,0 +1,116 @@
+"""Inputs of a file to predict for: read, and held against the inputs that a task was trained on.
+
+Raw inputs are what the task's source gives before scaling: features in their own units, images as bytes
+or in [0, 1] with channels first.
+"""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pluribus.data.csv_file import check_columns, numbers, read_rows
+from pluribus.data.scaling import unit
+from pluribus.data.task import Task, check_inputs
+from pluribus.errors import InputError
+from pluribus.settings import nearest
+
+KEY = "x"
+"""The array of an `.npz` file that holds inputs."""
+
+
+def read_inputs(path: Path, task: Task) -> Tensor:
+    """Raw inputs of a `.npy`, `.npz` or `.csv` file, `[count, ...]`, of the shape that the task has."""
+    if not path.is_file():
+        raise InputError(f"{path} must be a file of inputs, however: there is none.")
+    readers = {".csv": _read_csv, ".npy": _read_array, ".npz": _read_array}
+    if path.suffix not in readers:
+        raise InputError(f"inputs are read from {', '.join(readers)}, however: {path}. Write one of these.")
+    raw = readers[path.suffix](path, task)
+    check_inputs(f"inputs of {path}", raw, task.input_shape)
+    return raw
+
+
+def far_outside(raw: Tensor, task: Task) -> str:
+    """What to tell of inputs that lie beyond the training inputs by more than their range; else nothing."""
+    x, known = task.prepare(raw), task.train.x
+    over = tuple(axis for axis in range(x.ndim) if axis != 1)  # features and channels lie on axis 1
+    low, high = known.amin(over, keepdim=True), known.amax(over, keepdim=True)
+    odd = (x > 2 * high - low) | (x < 2 * low - high)
+    if not odd.any():
+        return ""
+    count, column = int(odd.flatten(1).any(1).sum()), int(odd.nonzero()[0, 1])
+    unnamed = f"{'channel' if x.ndim == 4 else 'feature'} {column}"
+    name = repr(task.feature_names[column]) if task.feature_names else unnamed
+    here, there = (_range(part[:, column]) for part in (unit(raw), task.scaling.invert(known)))
+    return (
+        f"inputs must be raw, as they were before scaling, however: {count} of {len(x)} lie far outside of "
+        f"the training inputs: {name} ranges from {here}, in training from {there}."
+    )
+
+
+def _range(values: Tensor) -> str:
+    return f"{values.min():.4g} to {values.max():.4g}"
+
+
+def _read_csv(path: Path, task: Task) -> Tensor:
+    """The features by their names, or all columns in order where the task has no names of features."""
+    header, rows = read_rows(path, ",")
+    names = list(task.feature_names)
+    wanted = f"the {len(names)} features {', '.join(names)}" if names else "the features"
+    if all(map(_is_number, header)):
+        raise InputError(
+            f"the first line of {path} must name {wanted}, however: it holds numbers. Put the names above it."
+        )
+    for name in names:
+        if name not in header:
+            raise InputError(
+                f"{path} must have {wanted}, however: its columns are {', '.join(header)}, without {name!r}."
+                + nearest(name, header)
+            )
+    check_columns(path, header, names, ",")
+    return numbers(header, rows, names or header)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_array(path: Path, task: Task) -> Tensor:
+    names = [KEY]
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file)
+            if isinstance(loaded, np.lib.npyio.NpzFile):
+                names = list(loaded)
+            values = loaded if isinstance(loaded, np.ndarray) else loaded[KEY] if KEY in names else None
+    except (ValueError, TypeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} must be a whole {path.suffix} file of numbers, however: it is cut short, of another "
+            "kind, or holds objects. Write it again with NumPy."
+        ) from error
+    if values is None:
+        raise InputError(
+            f"{path} must hold the inputs as {KEY}, however: it holds {', '.join(names) or 'nothing'}. "
+            f"Write it with numpy.savez(path, {KEY}=...)."
+        )
+    if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
+        raise InputError(
+            f"{path} must hold numbers [count, ...], however: {values.dtype} of shape {list(values.shape)}."
+        )
+    return torch.from_numpy(values.astype(_precision(values.dtype), copy=False))
+
+
+def _precision(dtype: np.dtype[Any]) -> type[np.generic]:
+    """What torch computes with: bytes as they are, else floats that lose nothing."""
+    if dtype == np.uint8:
+        return np.uint8
+    return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64

@@ -1,0 +1,145 @@
+"""Raw inputs: columns by name, shapes, whole numbers, files that are refused, inputs far from training."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pluribus.data import Scaling, Split, Task
+from pluribus.data.raw_inputs import far_outside, read_inputs
+from pluribus.errors import InputError
+from pluribus.likelihood import Point
+
+ROWS = torch.tensor([[1.0, 20.0, 0.3], [2.0, 30.0, 0.1], [3.0, 10.0, 0.2]]).double()
+
+
+def task(raw=ROWS, names=("a", "b", "c")):
+    scaling = (Scaling.of_channels if raw.ndim == 4 else Scaling.of_columns)(raw)
+    split = Split(scaling.apply(raw), torch.arange(3.0)[:, None])
+    return Task("t", split, split, split, likelihood=Point(), scaling=scaling, feature_names=names)
+
+
+def images():
+    return torch.linspace(0, 1, 48).reshape(3, 1, 4, 4)
+
+
+def table(folder, *lines):
+    path = folder / "x.csv"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def array(folder, values):
+    np.save(folder / "x.npy", values)
+    return folder / "x.npy"
+
+
+def test_columns_are_found_by_name_and_others_left_out(tmp_path):
+    path = table(tmp_path, "c,target,b,a", "0.3,7,20,1", "0.1,8,30,2")
+    assert_close(read_inputs(path, task()), ROWS[:2])
+
+
+def test_columns_without_known_names_are_taken_in_order(tmp_path):
+    path = table(tmp_path, "z,y,x", "1,20,0.3")
+    assert_close(read_inputs(path, task(names=())), ROWS[:1])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ["1,20,0.3", "2,30,0.1"],
+            "first line of .* must name the 3 features a, b, c, however: it",
+        ),
+        (
+            ["a,b,d", "1,2,3"],
+            "the 3 features a, b, c, however: its columns are a, b, d, without 'c'",
+        ),
+        (["A,b,c", "1,2,3"], "without 'a'. Did you mean 'A'"),
+        (["a,b,c"], "must hold a header and rows, however: it holds no rows"),
+        ([], "must hold a header and rows, however: it holds no rows"),
+        (["a,b,c", "1,,3"], "column 'b' must hold numbers, however: '' in line 2"),
+        (["a,b,c,a", "1,2,3,4"], "must name each column once, however: a twice"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(lines, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        read_inputs(table(tmp_path, *lines), task())
+
+
+def test_too_many_columns_without_names_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"must have the shape \[3\] of the training inputs, however: \[4\]"):
+        read_inputs(table(tmp_path, "a,b,c,d", "1,2,3,4"), task(names=()))
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint16", "float16", ">f8", "bool"])
+def test_whole_and_other_numbers_are_numbers(kind, tmp_path):
+    values = np.array([[1, 0, 1], [0, 0, 1]]).astype(kind)
+    raw = read_inputs(array(tmp_path, values), task())
+    assert_close(task().prepare(raw), task().prepare(torch.from_numpy(values.astype("float64"))))
+
+
+def test_bytes_are_shares_of_255(tmp_path):
+    values = np.full((2, 1, 4, 4), 51, np.uint8)
+    found = task(images(), ()).prepare(read_inputs(array(tmp_path, values), task(images(), ())))
+    assert_close(found, task(images(), ()).prepare(torch.full((2, 1, 4, 4), 0.2)))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            np.zeros((2, 1, 5, 5)),
+            r"must have the shape \[1, 4, 4\] .*, however: \[1, 5, 5\]",
+        ),
+        (np.full((2, 1, 4, 4), np.nan), "NaN"),
+        (np.array([["a", "b"]]), r"must hold numbers \[count, ...\], however: <U1 of shape \[1, 2\]"),
+        (np.array([[None, 1]]), "holds objects. Write it again with NumPy"),
+        (np.zeros((0, 1, 4, 4)), r"however: float64 of shape \[0, 1, 4, 4\]"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(values, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        read_inputs(array(tmp_path, values), task(images(), ()))
+
+
+def test_archives_hold_x_or_are_refused_with_the_names_there(tmp_path):
+    np.savez(tmp_path / "good.npz", x=ROWS.numpy())
+    assert_close(read_inputs(tmp_path / "good.npz", task()), ROWS, rtol=0, atol=0)
+    np.savez(tmp_path / "other.npz", y=ROWS.numpy(), z=1)
+    with pytest.raises(InputError, match="must hold the inputs as x, however: it holds y, z"):
+        read_inputs(tmp_path / "other.npz", task())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.txt", b"1 2 3", "inputs are read from .csv, .npy, .npz, however: .*x.txt"),
+        ("x.npy", b"no array", "must be a whole .npy file of numbers, however: it is cut short"),
+        ("x.npy", b"", "must be a whole .npy file"),
+        ("x.npz", b"PK\x03\x04 half", "must be a whole .npz file"),
+    ],
+)
+def test_foreign_and_broken_files_are_refused_without_advice_on_pickle(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as refused:
+        read_inputs(tmp_path / name, task())
+    assert "pickle" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match="must be a file of inputs, however: there is none"):
+        read_inputs(tmp_path / "x.npy", task())
+
+
+def test_inputs_far_from_those_of_training_are_told():
+    assert far_outside(ROWS, task()) == ""
+    assert far_outside(torch.tensor([[5.0, 49.0, 0.39]]), task()) == ""  # a range further is not far
+    told = far_outside(torch.tensor([[1.0, 20.0, 0.3], [1.0, 51.0, 0.3]]), task())
+    assert (
+        "1 of 2 lie far outside of the training inputs: 'b' ranges from 20 to 51, in training from 10 to 30."
+        in told
+    )
+    told = far_outside(16 * images(), task(images(), ()))
+    assert "3 of 3" in told
+    assert "channel 0 ranges from 0 to 16, in training from 0 to 1." in told
