@@ -23,7 +23,7 @@ ORDER = [
     {"training", "evaluation"},
     {"comparison"},
     {"report"},
-    {"cli"},
+    {"cli", "named"},
 ]
 """Parts of the library; each may import from its own line and from those above it."""
 

@@ -1,7 +1,6 @@
 """The command line: what it prints, what it writes, what it refuses."""
 
 import csv
-import math
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from typer.testing import CliRunner
 
 import pluribus as pl
 from pluribus import cli, record
-from pluribus.methods import SAE, DeepEnsembles, Masksembles, MCDropout, Single
 from tests.report.records import classes, numbers
 
 QUICK = ["--task", "two_moons", "--option", "train=60", "--epochs", "2"]
@@ -21,36 +19,6 @@ def invoke(*arguments: object):
         raise result.exception
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def test_methods_are_read_with_their_settings():
-    assert cli.parse_methods("single,deep_ensembles(members=5, start=copy), mc_dropout") == [
-        Single(),
-        DeepEnsembles(members=5, start="copy"),
-        MCDropout(),
-    ]
-    assert cli.parse_methods("masksembles(scale=inf)") == [Masksembles(scale=math.inf)]
-    assert cli.parse_methods("sae(alpha=(0, 0.1), where=['1', '2'], inputs=3), single") == [
-        SAE(inputs=3, alpha=(0, 0.1), where=("1", "2")),
-        Single(),
-    ]
-    assert {method.kind() for method in cli.parse_methods("all")} == set(pl.Method.known())
-    assert max(getattr(method, "draws", 0) for method in cli.parse_methods("all")) == 16
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("masksembels_typo,single", "methods are .*, however: 'masksembels_typo'"),
-        ("deep_ensemble", "Did you mean 'deep_ensembles'"),
-        ("deep_ensembles(member=5)", "Did you mean 'members'"),
-        ("deep_ensembles(members=0)", "members must be a whole number, at least 1"),
-        ("deep_ensembles(members)", "written name=value"),
-    ],
-)
-def test_wrong_methods_are_refused_with_the_nearest(text, message):
-    with pytest.raises(pl.SettingError, match=message):
-        cli.parse_methods(text)
 
 
 def test_compare_prints_a_table_and_keeps_records(tmp_path):
@@ -179,7 +147,7 @@ def test_a_users_own_module_and_task_are_compared(tmp_path, monkeypatch):
         (["--task", "digit"], "Did you mean 'digits'"),
         (["--model", "resnet19"], "Did you mean 'resnet1"),
         (["--model", "nowhere.to.be:found"], "nowhere.to.be:found must name a function"),
-        (["--task", "math:pi"], "must name a function, however: it is a float"),
+        (["--task", "math:pi"], "must name a function, however: it is of type float"),
         (["--option", "trian=3"], "Did you mean 'train'"),
     ],
 )

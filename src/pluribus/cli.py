@@ -1,20 +1,14 @@
 """The command line: compare, report, train, evaluate, predict, methods."""
 
-import ast
 import csv
-import importlib
-import inspect
 import json
-import math
+import os
 import sys
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
-
-import numpy as np
-import torch
-from torch import Tensor, nn
 
 try:
     import typer
@@ -26,7 +20,9 @@ from pluribus import record
 from pluribus.backbones import BACKBONES
 from pluribus.comparison import compare as run_comparison
 from pluribus.convert import convert
-from pluribus.data import load_task
+from pluribus.data import TASKS
+from pluribus.data.raw_inputs import far_outside, read_inputs
+from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import InputError, PluribusError, SettingError
@@ -34,31 +30,35 @@ from pluribus.evaluation import evaluate as run_evaluation
 from pluribus.loading import load
 from pluribus.method import Method
 from pluribus.methods.single import Single
+from pluribus.named import MOST_DRAWS, Build, default_model, parse_methods, parse_option, resolve_task
 from pluribus.network.rehearsal import seeded
-from pluribus.report.budget import parse_budget
+from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
 from pluribus.report.page import write_figures, write_page
-from pluribus.report.recommendation import check_metric
+from pluribus.report.recommendation import check_metric, qualities, recommend
 from pluribus.report.tables import make_table, print_table
-from pluribus.settings import INFINITE, nearest
 from pluribus.training import Training
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
+from pluribus.version import VERSION
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
-MOST_DRAWS = 16
-"""Draws of any method where all are compared."""
+stderr = Console(stderr=True)
 
 Methods = Annotated[
     str,
     typer.Option(
-        help="Names, with settings if need be: single,deep_ensembles(members=5); all have 16 draws at most."
+        help="Names, with settings if need be: single,deep_ensembles(members=5); or all of them, then with "
+        f"{MOST_DRAWS} draws at most."
     ),
 ]
-TaskName = Annotated[str, typer.Option(help="A task by name, or package.module:function that makes one.")]
+TaskName = Annotated[
+    str, typer.Option(help=f"{', '.join(TASKS)}, or package.module:function that makes a task.")
+]
 Model = Annotated[
-    str | None, typer.Option(help="A backbone by name, or package.module:function that builds the network.")
+    str | None,
+    typer.Option(help=f"{', '.join(BACKBONES)}, or package.module:function that builds the network."),
 ]
 DataDir = Annotated[
     Path | None, typer.Option(help="Where data sets lie; by default what PLURIBUS_DATA names.")
@@ -67,7 +67,9 @@ Options = Annotated[list[str] | None, typer.Option("--option", help="An option o
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training set.")]
 Batch = Annotated[int, typer.Option(min=1, help="Samples in a training step.")]
 Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
-Out = Annotated[Path | None, typer.Option(help="Where to write; by default ./pluribus_runs/<command>.")]
+Out = Annotated[
+    Path | None, typer.Option(help="The folder to write to; by default ./pluribus_runs/<command>.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Of initial weights and training.")]
 BudgetText = Annotated[
     str, typer.Option("--budget", help="What it may cost: multiply_adds<=1.5x,parameters<=2M")
@@ -76,6 +78,23 @@ Judge = Annotated[str | None, typer.Option("--metric", help="What to judge by: n
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 
 RUN_FILE = "run.json"
+
+
+def print_version(asked: bool) -> None:
+    """Prints the version and ends, where asked to."""
+    if asked:
+        console.print(f"pluribus {VERSION}", highlight=False)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Prints the version.")
+]
+
+
+@app.callback()
+def start(version: Version = False) -> None:
+    """Turns networks into ensembles, measures them, and says which to take."""
 
 
 @app.command()
@@ -101,24 +120,23 @@ def compare(
     limits = parse_budget(budget)
     check_metric(metric)
     name = model or default_model(data)
-    folder = out or Path("pluribus_runs/compare")
-    training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep)
-    records = run_comparison(
-        Build(name, data),
-        data,
-        chosen,
-        seeds=seeds,
-        training=training,
-        out=folder,
-        network=name,
-        workers=workers,
-        shifted=shifted,
-    )
-    print_groups(group_records(records))
-    keys = {one.key for one in records}
-    measured = [one for one in record.read([folder], outcomes=True) if one.key in keys]
-    page = write_page(folder, group_records(measured), limits, metric)
-    console.print(f"records: {folder / record.FILE}\nreport:  {page}", highlight=False)
+    training, build = Training(epochs=epochs, batch=batch, lr=rate, keep=keep), Build(name, data)
+    folder = writable(out or Path("pluribus_runs/compare"))
+    hint(task, data, option)
+    options = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
+    with resumable():
+        records = run_comparison(build, data, chosen, out=folder, network=name, **options)  # type: ignore[arg-type]
+    measured = {one.key: one for one in record.read([folder], outcomes=True)}
+    groups = group_records([measured[one.key] for one in records])
+    print_groups(groups, limits, metric)
+    console.print(f"records: {folder / record.FILE}", highlight=False)
+    failed = [one for one in records if one.error]
+    if len(failed) < len(records):
+        console.print(f"report:  {write_page(folder, groups, limits, metric)}", highlight=False)
+    if failed:
+        of = f"{len(failed)} of {counted(len(records), 'run')}"
+        say(f"error: {of} failed, the first with {failed[0].error}", "red")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -127,14 +145,16 @@ def report(
     budget: BudgetText = "",
     metric: Judge = None,
     figures: Annotated[bool, typer.Option("--figures", help="Save PNG and SVG files too.")] = False,
-    out: Out = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
+    ] = None,
 ) -> None:
     """Makes one page of all records of some runs, and says what to take within a budget."""
     limits = parse_budget(budget)
     groups = group_records(record.read(runs, outcomes=True))
-    folder = out or (runs[0] if runs[0].is_dir() else runs[0].parent)
+    folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
     page = write_page(folder, groups, limits, metric)
-    print_groups(groups)
+    print_groups(groups, limits, metric)
     console.print(f"report:  {page}", highlight=False)
     if figures:
         for path in write_figures(folder / "figures", groups):
@@ -162,24 +182,31 @@ def train(
 ) -> None:
     """Trains one ensemble. The same line run again goes on where it stopped."""
     (chosen,), data = parse_methods(method), resolve_task(task, data_dir, option)
-    name, folder = model or default_model(data), out or Path("pluribus_runs/train")
+    name = model or default_model(data)
     training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
     with seeded(seed):
         network = Build(name, data)()
     ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
-    fabric = make_fabric(accelerator, devices, precision)
-    history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
+    fabric, folder = (
+        make_fabric(accelerator, devices, precision),
+        writable(out or Path("pluribus_runs/train")),
+    )
+    hint(task, data, option)
+    with resumable():
+        history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
     line = {"task": task, "options": option or [], "model": name, "training": training.to_dict()}
     (folder / RUN_FILE).write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")
-    console.print(f"{len(history)} epochs; the ensemble is in {folder / 'ensemble'}", highlight=False)
+    console.print(
+        f"{counted(len(history), 'epoch')}; the ensemble is in {folder / 'ensemble'}", highlight=False
+    )
 
 
 @app.command()
 def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
     """Measures a trained ensemble on its task."""
     ensemble, data = load_run(run, data_dir)
-    line, folder = read_run(run), out or Path("pluribus_runs/evaluate")
+    line, folder = read_run(run), writable(out or Path("pluribus_runs/evaluate"))
     network = Build(line["model"], data)()
     single = convert(network, Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
     named = {"network": line["model"], "training": line.get("training")}
@@ -198,21 +225,30 @@ def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
 def predict(
     run: Run,
     inputs: Annotated[
-        Path, typer.Argument(help="Raw inputs: a .npy or .npz file (x), or a CSV of features.")
+        Path,
+        typer.Argument(
+            help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to 1, "
+            "channels first): a .npy or .npz file (x), or a CSV file whose first line names the features."
+        ),
     ],
     data_dir: DataDir = None,
-    out: Out = None,
+    out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
+        "pluribus_runs/predict/predictions.csv"
+    ),
 ) -> None:
     """Writes predictions with their uncertainty as CSV, one row for each input."""
     ensemble, data = load_run(run, data_dir)
-    prediction = data.in_units(ensemble.predict(data.prepare(read_inputs(inputs)), chunk=512))
-    table, path = prediction.table(), out or Path("pluribus_runs/predict/predictions.csv")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    raw, folder = read_inputs(inputs, data), writable(out.parent)
+    if out.is_dir():
+        raise SettingError(f"--out must be a file to write, however: {folder / out.name} is a folder.")
+    if far := far_outside(raw, data):
+        say(f"warning: {far}")
+    table = data.table(ensemble.predict(data.prepare(raw), chunk=512))
+    with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table)
         writer.writerows(zip(*table.values(), strict=True))
-    console.print(f"{len(prediction)} predictions in {path}", highlight=False)
+    console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
 
 
 @app.command()
@@ -224,123 +260,57 @@ def methods() -> None:
         console.print(f"    {(method.__doc__ or '').splitlines()[0]}", highlight=False, markup=False)
 
 
-def print_groups(groups: list[Group]) -> None:
-    """A table for each network and task."""
+def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
+    """A table for each network and task, and below it what to take."""
     for group in groups:
         print_table(make_table(group), group.title)
+        found = recommend(group, limits, metric if metric in qualities(group) else None)
+        console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
 
 
-def parse_methods(text: str) -> list[Method]:
-    """`single, deep_ensembles(members=5)` as values; unknown names get the nearest one."""
-    known = Method.known()
-    if text.strip() == "all":
-        ordered = sorted(known.values(), key=lambda m: (m.kind() != "single", m.kind()))
-        return [_with_few_draws(method()) for method in ordered]
-    found: list[Method] = []
-    for call in split_outside_brackets(text):
-        name, _, settings = (part.strip() for part in call.removesuffix(")").partition("("))
-        if name not in known:
-            raise SettingError(
-                f"methods are {', '.join(sorted(known))}, however: {name!r}." + nearest(name, known)
-            )
-        values = dict(parse_option(setting) for setting in split_outside_brackets(settings))
-        known[name].check_names(values)
-        found.append(known[name](**values))
-    return found
+def say(line: str, style: str = "yellow") -> None:
+    """A line on stderr, not in the way of what is read from stdout."""
+    stderr.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def _with_few_draws(method: Method) -> Method:
-    """A comparison of all methods is a first look, most of whose time many draws would take."""
-    draws = getattr(method, "draws", 0)
-    return replace(method, draws=MOST_DRAWS) if draws > MOST_DRAWS else method  # type: ignore[call-arg]
+def counted(count: int, word: str) -> str:
+    """`1 epoch`, `2 epochs`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def split_outside_brackets(text: str) -> list[str]:
-    """The parts between commas that are in no brackets, without those that are empty."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """`name=value`; values that are no Python literal are words, but for `inf`, which is a number."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise SettingError(f"settings are written name=value, however: {text!r}.")
-    if value.strip() == INFINITE:
-        return name.strip(), math.inf
+def writable(folder: Path) -> Path:
+    """The folder, made if need be."""
     try:
-        return name.strip(), ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError):
-        return name.strip(), value.strip()
-
-
-def resolve(reference: str) -> Callable[..., Any]:
-    """What `package.module:function` names; modules of the present folder are found too."""
-    module, _, name = reference.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
         raise SettingError(
-            f"{reference} must name a function as package.module:function, however: {error}."
+            f"--out must lie in a folder that is there or can be made, however: {folder}: {error.strerror}. "
+            "Choose another."
         ) from error
-    if not callable(found):
-        raise SettingError(f"{reference} must name a function, however: it is a {type(found).__name__}.")
-    return found  # type: ignore[no-any-return]
+    if not os.access(folder, os.W_OK):
+        raise SettingError(f"--out must be open to be written to, however: {folder} is not. Choose another.")
+    return folder
 
 
-def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) -> Task:
-    """The task that a user named."""
-    values = dict(map(parse_option, options or []))
-    if ":" in name:
-        task = resolve(name)(**values)
-        if not isinstance(task, Task):
-            raise SettingError(f"{name} must make a Task, however: it made a {type(task).__name__}.")
-        return task
-    if name == "digits":
-        values = {"train": 300, **values}  # few enough for methods to be told apart
-    return load_task(name, data_dir, **values)
+def hint(name: str, task: Task, options: list[str] | None) -> None:
+    """Tells of a CSV file whose numbers to predict look like classes."""
+    given = dict(map(parse_option, options or []))
+    classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
+    if classes and "likelihood" not in given:
+        say(
+            f"hint: {given['target']} is predicted as a number, however: it holds 0 to {classes - 1} alone. "
+            "If these are classes, add --option likelihood=categorical"
+        )
 
 
-def default_model(task: Task) -> str:
-    """A small network that takes the task's inputs."""
-    return "cnn" if len(task.input_shape) == 3 else "mlp"
-
-
-class Build:
-    """Builds the network that a user named for a task; can be sent to other processes."""
-
-    def __init__(self, name: str, task: Task) -> None:
-        self.name, shape = name, task.input_shape
-        self.known = {
-            "task": task,
-            "classes": task.outputs,
-            "outputs": task.outputs,
-            "in_channels": shape[0],
-            "image_size": shape[-1],
-            "inputs": math.prod(shape),
-        }
-        self()  # a network that cannot be built is an error before any training
-
-    def __call__(self) -> nn.Module:
-        if ":" not in self.name and self.name not in BACKBONES:
-            raise SettingError(
-                f"models are {', '.join(BACKBONES)} or package.module:function, however: {self.name!r}."
-                + nearest(self.name, BACKBONES)
-            )
-        function = BACKBONES[self.name] if self.name in BACKBONES else resolve(self.name)
-        parameters = inspect.signature(function).parameters
-        module = function(**{name: value for name, value in self.known.items() if name in parameters})
-        if not isinstance(module, nn.Module):
-            raise SettingError(f"{self.name} must build a torch.nn.Module, however: {type(module).__name__}.")
-        return module
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Ends in one line where a user stops what can go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("stopped: run the same line again to go on")
+        raise typer.Exit(130) from None
 
 
 def read_run(run: Path) -> dict[str, Any]:
@@ -354,24 +324,13 @@ def read_run(run: Path) -> dict[str, Any]:
 def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
     """The ensemble that `pluribus train` wrote, and its task."""
     line = read_run(run)
-    task = resolve_task(line["task"], data_dir, line["options"])
+    try:
+        task = resolve_task(line["task"], data_dir, line["options"])
+    except InputError as error:
+        needed = ", ".join((line["task"], *line["options"]))
+        raise InputError(f"{run} needs the data that it was trained on ({needed}): {error}") from error
     ensemble = load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
     return ensemble.eval(), task
-
-
-def read_inputs(path: Path) -> Tensor:
-    """Raw inputs of a file, `[count, ...]`."""
-    if not path.is_file():
-        raise InputError(f"{path} must be a file of inputs, however: there is none.")
-    try:
-        if path.suffix == ".csv":
-            return torch.from_numpy(np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.float32, ndmin=2))
-        loaded = np.load(path)
-        return torch.from_numpy(loaded["x"] if path.suffix == ".npz" else loaded)
-    except (ValueError, KeyError, OSError) as error:
-        raise InputError(
-            f"{path} must hold numbers (.npy, .npz with x, or .csv), however: {error}."
-        ) from error
 
 
 def main() -> None:
@@ -379,7 +338,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except PluribusError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
+        say(f"error: {error}", "red")
         sys.exit(2)
 
 

@@ -1,0 +1,143 @@
+"""What a user named on a command line: methods with their settings, tasks, networks."""
+
+import ast
+import importlib
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pluribus.backbones import BACKBONES
+from pluribus.data import load_task
+from pluribus.data.task import Task
+from pluribus.errors import SettingError
+from pluribus.method import Method
+from pluribus.settings import INFINITE, nearest
+
+MOST_DRAWS = 16
+"""Draws of any method where all are compared."""
+
+
+def parse_methods(text: str) -> list[Method]:
+    """`single, deep_ensembles(members=5)` as values; unknown names get the nearest one."""
+    known = Method.known()
+    if text.strip() == "all":
+        ordered = sorted(known.values(), key=lambda m: (m.kind() != "single", m.kind()))
+        return [_with_few_draws(method()) for method in ordered]
+    found: list[Method] = []
+    for call in split_outside_brackets(text):
+        name, _, settings = (part.strip() for part in call.removesuffix(")").partition("("))
+        if name not in known:
+            raise SettingError(
+                f"methods are {', '.join(sorted(known))}, however: {name!r}." + nearest(name, known)
+            )
+        values = dict(parse_option(setting) for setting in split_outside_brackets(settings))
+        known[name].check_names(values)
+        found.append(known[name](**values))
+    return found
+
+
+def _with_few_draws(method: Method) -> Method:
+    """A comparison of all methods is a first look, most of whose time many draws would take."""
+    draws = getattr(method, "draws", 0)
+    return replace(method, draws=MOST_DRAWS) if draws > MOST_DRAWS else method  # type: ignore[call-arg]
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """The parts between commas that are in no brackets, without those that are empty."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """`name=value`; values that are no Python literal are words, but for `inf`, which is a number."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise SettingError(f"settings are written name=value, however: {text!r}.")
+    if value.strip() == INFINITE:
+        return name.strip(), math.inf
+    try:
+        return name.strip(), ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError):
+        return name.strip(), value.strip()
+
+
+def resolve(reference: str) -> Callable[..., Any]:
+    """What `package.module:function` names; modules of the present folder are found too."""
+    module, _, name = reference.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SettingError(
+            f"{reference} must name a function as package.module:function, however: {error}."
+        ) from error
+    if not callable(found):
+        raise SettingError(
+            f"{reference} must name a function, however: it is of type {type(found).__name__}."
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) -> Task:
+    """The task that a user named."""
+    values = dict(map(parse_option, options or []))
+    if ":" in name:
+        task = resolve(name)(**values)
+        if not isinstance(task, Task):
+            raise SettingError(
+                f"{name} must make a Task, however: what it makes is of type {type(task).__name__}."
+            )
+        return task
+    if name == "digits":
+        values = {"train": 300, **values}  # few enough for methods to be told apart
+    return load_task(name, data_dir, **values)
+
+
+def default_model(task: Task) -> str:
+    """A small network that takes the task's inputs."""
+    return "cnn" if len(task.input_shape) == 3 else "mlp"
+
+
+class Build:
+    """Builds the network that a user named for a task; can be sent to other processes."""
+
+    def __init__(self, name: str, task: Task) -> None:
+        self.name, shape = name, task.input_shape
+        self.known = {
+            "task": task,
+            "classes": task.outputs,
+            "outputs": task.outputs,
+            "in_channels": shape[0],
+            "image_size": shape[-1],
+            "inputs": math.prod(shape),
+        }
+        self()  # a network that cannot be built is an error before any training
+
+    def __call__(self) -> nn.Module:
+        if ":" not in self.name and self.name not in BACKBONES:
+            raise SettingError(
+                f"models are {', '.join(BACKBONES)} or package.module:function, however: {self.name!r}."
+                + nearest(self.name, BACKBONES)
+            )
+        function = BACKBONES[self.name] if self.name in BACKBONES else resolve(self.name)
+        parameters = inspect.signature(function).parameters
+        module = function(**{name: value for name, value in self.known.items() if name in parameters})
+        if not isinstance(module, nn.Module):
+            kind = type(module).__name__
+            raise SettingError(
+                f"{self.name} must build a torch.nn.Module, however: what it builds is of type {kind}."
+            )
+        return module
