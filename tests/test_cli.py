@@ -1,13 +1,17 @@
 """The command line: what it prints, what it writes, what it refuses."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import pluribus as pl
 from pluribus import cli, record
+from pluribus.backbones import BACKBONES
+from pluribus.data import TASKS, csv_file
 from tests.report.records import classes, numbers
 
 QUICK = ["--task", "two_moons", "--option", "train=60", "--epochs", "2"]
@@ -47,6 +51,8 @@ def test_report_merges_runs_within_a_budget(tmp_path):
     printed = invoke("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "c")
     assert "digits · cnn" in printed
     assert "houses · mlp" in printed
+    assert "Take deep_ensembles" in printed
+    assert "it has the lowest NLL" in " ".join(printed.split())
     assert "Take deep_<wbr>ensembles" in (tmp_path / "c" / "report.html").read_text()
     invoke("report", tmp_path / "a", tmp_path / "b", "--budget", "parameters<=2x")
     assert "Take single" in (tmp_path / "a" / "report.html").read_text()
@@ -72,29 +78,135 @@ def test_the_report_of_a_file_lies_beside_it(tmp_path):
     assert (tmp_path / "report.html").is_file()
 
 
-def test_a_trained_run_is_measured_and_predicts(tmp_path):
-    invoke(
-        "train",
-        *QUICK,
-        "--method",
-        "deep_ensembles(members=2)",
-        "--out",
-        tmp_path / "run",
-        "--accelerator",
-        "cpu",
-    )
-    printed = invoke("evaluate", tmp_path / "run", "--out", tmp_path / "measured")
-    assert "accuracy" in printed
-    (found,) = record.read([tmp_path / "measured"])
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a trained ensemble that tells the pets of table.csv, beside it, by a, b, c and d."""
+    folder = tmp_path_factory.mktemp("cli")
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    rows = [[*row, "dog" if row.sum() > 0 else "cat"] for row in x]
+    write(folder / "table.csv", [[*"abcd", "pet"], *rows])
+    table = [f"path={folder / 'table.csv'}", "target=pet", "likelihood=categorical"]
+    options = [part for one in table for part in ("--option", one)]
+    method = ["--method", "deep_ensembles(members=2)", "--accelerator", "cpu", "--epochs", 1]
+    printed = invoke("train", "--task", "csv", *options, *method, "--out", folder / "run")
+    assert "1 epoch; the ensemble is in" in printed
+    return folder / "run"
+
+
+def write(path, rows):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_trained_run_is_measured(run, tmp_path):
+    assert "accuracy" in invoke("evaluate", run, "--out", tmp_path)
+    (found,) = record.read([tmp_path])
     assert found.metrics["nll"] > 0
-    assert (found.network, found.training["epochs"]) == ("mlp", 2)
+    assert (found.network, found.training["epochs"]) == ("mlp", 1)
     assert found.cost["parameters_ratio"] == 2
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32))
-    invoke("predict", tmp_path / "run", tmp_path / "x.npy", "--out", tmp_path / "predictions.csv")
-    with (tmp_path / "predictions.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 7
-    assert float(rows[0]["p0"]) + float(rows[0]["p1"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_predictions_follow_the_names_of_columns_and_tell_those_of_classes(run, tmp_path):
+    header, *rows = csv.reader((run.parent / "table.csv").read_text().splitlines())
+    write(tmp_path / "turned.csv", [header[3::-1], *(row[3::-1] for row in rows)])
+    printed = invoke("predict", run, run.parent / "table.csv", "--out", tmp_path / "1.csv")
+    invoke("predict", run, tmp_path / "turned.csv", "--out", tmp_path / "2.csv")
+    assert "60 predictions in" in printed
+    found = read(tmp_path / "1.csv")
+    assert found == read(tmp_path / "2.csv")
+    for row in found:
+        assert float(row["p_cat"]) + float(row["p_dog"]) == pytest.approx(1, abs=1e-5)
+        assert row["labels"] == ("cat" if float(row["p_cat"]) > 0.5 else "dog")
+
+
+def test_inputs_far_from_those_of_training_are_told_on_stderr(run, tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[100, 0, 0, 0]]))
+    arguments = ["predict", run, tmp_path / "x.npy", "--out", tmp_path / "far.csv"]
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    assert "warning: inputs must be raw" in result.stderr
+    assert "'a' ranges from 100 to 100" in result.stderr
+    assert "1 prediction in" in result.stdout
+
+
+def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_path):
+    write(tmp_path / "x.csv", [[1, 2, 3, 4], [5, 6, 7, 8]])
+    with pytest.raises(pl.InputError, match="must name the 4 features a, b, c, d, however: it holds numbers"):
+        invoke("predict", run, tmp_path / "x.csv")
+    with pytest.raises(pl.SettingError, match=r"--out must be a file to write, however: .* is a folder"):
+        invoke("predict", run, run.parent / "table.csv", "--out", tmp_path)
+
+
+def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
+    line = (run / cli.RUN_FILE).read_text().replace("table.csv", "gone.csv")
+    (tmp_path / cli.RUN_FILE).write_text(line)
+    with pytest.raises(pl.InputError, match=r"needs the data that it was trained on \(csv, path=.*gone.csv"):
+        invoke("predict", tmp_path, "x.npy")
+
+
+def test_whole_numbers_that_may_be_classes_are_told_once(run, tmp_path, capsys):
+    write(tmp_path / "t.csv", [["a", "y"], *([i, i % 2] for i in range(30))])
+    options = [f"path={tmp_path / 't.csv'}", "target=y"]
+    cli.hint("csv", csv_file(tmp_path / "t.csv", "y"), options)
+    assert "add --option likelihood=categorical" in capsys.readouterr().err
+    cli.hint("csv", csv_file(tmp_path / "t.csv", "y"), [*options, "likelihood=gaussian"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("failed", [1, 2])
+def test_compare_ends_with_an_error_where_runs_failed(failed, tmp_path, monkeypatch):
+    runs = [classes(), classes("deep_ensembles")]
+    runs = [replace(one, error="RuntimeError: no" if i < failed else "") for i, one in enumerate(runs)]
+
+    def compared(*_, out, **__):
+        for one in runs:
+            record.append(out, one)
+        return runs
+
+    monkeypatch.setattr(cli, "run_comparison", compared)
+    result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"error: {failed} of 2 runs failed, the first with RuntimeError: no" in result.stderr
+    assert (tmp_path / "report.html").exists() is (failed < 2)
+
+
+def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run_comparison", stopped)
+    result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
+    assert result.exit_code == 130
+    assert "stopped: run the same line again to go on" in result.stderr
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_training(tmp_path):
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(pl.SettingError, match=r"--out must lie in a folder .* Choose another"):
+            invoke("compare", *QUICK, "--out", place)
+
+
+def test_the_version_is_printed():
+    assert invoke("--version") == f"pluribus {pl.__version__}\n"
+
+
+def help_of(command, name):
+    (found,) = (one for one in get_command(cli.app).commands[command].params if one.name == name)
+    return found.help
+
+
+def test_help_names_tasks_and_networks_and_says_what_is_read_and_written():
+    assert help_of("train", "task").startswith(", ".join(TASKS))
+    assert help_of("train", "model").startswith(", ".join(BACKBONES))
+    assert "or all of them, then with 16 draws at most" in help_of("compare", "methods")
+    assert "by default that of the first records" in help_of("report", "out")
+    assert "before scaling" in help_of("predict", "inputs")
+    assert "CSV file" in help_of("predict", "out")
 
 
 def test_methods_lists_every_method_with_its_settings():
