@@ -187,10 +187,8 @@ def train(
     with seeded(seed):
         network = Build(name, data)()
     ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
-    fabric, folder = (
-        make_fabric(accelerator, devices, precision),
-        writable(out or Path("pluribus_runs/train")),
-    )
+    fabric = make_fabric(accelerator, devices, precision)
+    folder = writable(out or Path("pluribus_runs/train"))
     hint(task, data, option)
     with resumable():
         history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
@@ -238,9 +236,10 @@ def predict(
 ) -> None:
     """Writes predictions with their uncertainty as CSV, one row for each input."""
     ensemble, data = load_run(run, data_dir)
-    raw, folder = read_inputs(inputs, data), writable(out.parent)
+    raw = read_inputs(inputs, data)
+    writable(out.parent)
     if out.is_dir():
-        raise SettingError(f"--out must be a file to write, however: {folder / out.name} is a folder.")
+        raise SettingError(f"--out must be a file to write, however: {out} is a folder. Name a file in it.")
     if far := far_outside(raw, data):
         say(f"warning: {far}")
     table = data.table(ensemble.predict(data.prepare(raw), chunk=512))
