@@ -39,6 +39,11 @@ def test_columns_are_found_by_name_and_others_left_out(tmp_path):
     assert_close(read_inputs(path, task()), ROWS[:2])
 
 
+def test_columns_may_have_numbers_for_names(tmp_path):
+    path = table(tmp_path, "2,0,1", "0.3,1,20")
+    assert_close(read_inputs(path, task(names=("0", "1", "2"))), ROWS[:1])
+
+
 def test_columns_without_known_names_are_taken_in_order(tmp_path):
     path = table(tmp_path, "z,y,x", "1,20,0.3")
     assert_close(read_inputs(path, task(names=())), ROWS[:1])

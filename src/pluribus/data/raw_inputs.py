@@ -62,7 +62,7 @@ def _read_csv(path: Path, task: Task) -> Tensor:
     header, rows = read_rows(path, ",")
     names = list(task.feature_names)
     wanted = f"the {len(names)} features {', '.join(names)}" if names else "the features"
-    if all(map(_is_number, header)):
+    if all(map(_is_number, header)) and not (names and set(names) <= set(header)):
         raise InputError(
             f"the first line of {path} must name {wanted}, however: it holds numbers. Put the names above it."
         )
