@@ -34,7 +34,7 @@ from pluribus.named import MOST_DRAWS, Build, default_model, parse_methods, pars
 from pluribus.network.rehearsal import seeded
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
-from pluribus.report.page import write_figures, write_page
+from pluribus.report.page import check_figures, write_figures, write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
 from pluribus.report.tables import make_table, print_table
 from pluribus.training import Training
@@ -151,6 +151,8 @@ def report(
 ) -> None:
     """Makes one page of all records of some runs, and says what to take within a budget."""
     limits = parse_budget(budget)
+    if figures:
+        check_figures()
     groups = group_records(record.read(runs, outcomes=True))
     folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
     page = write_page(folder, groups, limits, metric)

@@ -226,7 +226,7 @@ def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
     for key, kind in DOCUMENT.items():
         if type(settings.get(key)) is not kind:
             raise CheckpointError(
-                f"{Path(path) / SETTINGS} must have {key}, a {kind.__name__}, "
+                f"{Path(path) / SETTINGS} must have {key} of type {kind.__name__}, "
                 f"however: {settings.get(key)!r}. Save the ensemble again."
             )
     keys = {"name", "settings", "reason", "picked", "overridden"}

@@ -86,9 +86,9 @@ class Settings:
                 )
 
 
-def refuse(name: str, expected: str, value: object) -> SettingError:
-    """The error for an impossible value."""
-    return SettingError(f"{name} must be {expected}, however: {name}={value!r}.")
+def refuse(name: str, expected: str, value: object, words: Iterable[str] = ()) -> SettingError:
+    """The error for an impossible value; `words` are those that it may have been meant to be."""
+    return SettingError(f"{name} must be {expected}, however: {name}={value!r}.{nearest(value, words)}")
 
 
 def whole(name: str, value: object, least: int = 1) -> None:

@@ -156,6 +156,8 @@ def test_a_metric_that_no_group_has_is_refused_before_anything_is_run():
     check_metric("rmse")
     with raises(SettingError, match=r"metric must be one of accuracy, nll.*however: metric='elo'"):
         check_metric("elo")
+    with raises(SettingError, match=r"Did you mean 'accuracy'\?"):
+        check_metric("Accurcy")
 
 
 def test_confidence_above_and_below_the_share_of_right_answers_is_told():

@@ -59,7 +59,8 @@ def make_page(groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: s
         metric: What to judge by where a group has it.
     """
     if metric is not None and groups and not any(metric in qualities(group) for group in groups):
-        raise refuse("metric", f"one of {', '.join(qualities(groups[0]))}", metric)
+        names = qualities(groups[0])
+        raise refuse("metric", f"one of {', '.join(names)}", metric, names)
     panels: dict[str, Panel] = {}
     sections = [_section(number, group, limits, metric, panels) for number, group in enumerate(groups)]
     assets = files("pluribus.report") / "assets"

@@ -233,7 +233,7 @@ def check_metric(metric: str | None) -> None:
     """Refuses what no group can be judged by, before anything is run."""
     names = qualities(Group("", "", "", ()), measured=False)
     if metric is not None and metric not in names:
-        raise refuse("metric", f"one of {', '.join(names)}", metric)
+        raise refuse("metric", f"one of {', '.join(names)}", metric, names)
 
 
 def _judge(group: Group, metric: str | None) -> Column | None:
