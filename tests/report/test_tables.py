@@ -63,6 +63,17 @@ def test_failed_runs_are_named_and_leave_the_rest_alone(capsys):
     assert "±0.050" in printed
 
 
+@pytest.mark.parametrize("width", [20, 80, 119, 200])
+def test_every_method_is_printed_on_any_terminal(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    means = [0.101 + 0.01 * place for place in range(15)]
+    print_table(make_table([one(f"method_{place}", 0, mean) for place, mean in enumerate(means)]), "a title")
+    printed = capsys.readouterr().out
+    assert [f"{mean:.3f}" for mean in means if f"{mean:.3f}" not in printed] == []
+    assert max(map(len, printed.splitlines())) <= width
+    assert printed.count("a title") == 1
+
+
 def test_a_cell_without_a_number_is_a_dash():
     assert Cell(math.nan, math.nan).show(3) == "–"
 
