@@ -29,6 +29,8 @@ from pluribus.report.recommendation import Recommendation, Rival, qualities, rec
 from pluribus.report.tables import Cell, Column, Table, make_table
 from pluribus.settings import refuse
 
+BELOW = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
+"""The legend of a figure as a file: below the title of its axis."""
 FILE = "report.html"
 
 GLOSSARY = {
@@ -122,7 +124,7 @@ def write_figures(folder: Path, groups: Sequence[Group]) -> list[Path]:
     for number, group in enumerate(groups):
         stem = f"{number}-" if len(groups) > 1 else ""
         for panel in make_panels(group):
-            first = Figure(panel.first).update_layout(template="plotly_white", legend={"orientation": "h"})
+            first = Figure(panel.first).update_layout(template="plotly_white", margin={"t": 40}, legend=BELOW)
             for ending in ("png", "svg"):
                 drawn.append(first)
                 names.append(f"{stem}{panel.name}.{ending}")
