@@ -141,7 +141,8 @@ class Patching(Method, ABC):
         patterns = self._patterns
         named = isinstance(patterns, tuple) and all(isinstance(pattern, str) for pattern in patterns)
         if not patterns or not named:
-            raise refuse("where", f"of {', '.join(WORDS)} and name patterns, at least one", self.where)
+            kinds = f"of {', '.join(WORDS)} and name patterns, at least one"
+            raise refuse("where", f"{kinds} (predicates go to include= of convert)", self.where)
         one_of("start", self.start, ("copy", "fresh"))
         one_of("objective", self.objective, ("decay", "kl"))
         for name in ("divide", "per_sample", "freeze_shared"):
