@@ -99,7 +99,7 @@ def build(problem: Problem, method: pl.Method, seed: int, draws: int | None = No
 
 def measure(setting: tuple[int, int, float], seed: int) -> dict[str, float]:
     """Divergences on the test points of one problem."""
-    problem = draw_problem(*setting, seed)
+    problem = draw_problem(*setting, seed, relative=True)
     found: dict[str, float] = {}
     for members in (5, 30):
         deep = build(problem, DeepEnsembles(members, prior_scale=1.0), seed)

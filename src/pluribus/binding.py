@@ -207,7 +207,7 @@ class Binding(nn.Module):
         return module
 
     def recall(self, rows: Sequence[int], saved: Mapping[str, Tensor]) -> None:
-        """Makes rows that are to be shrunk to those that they were when tensors were saved."""
+        """Sets which rows these were when they were saved, as saved tensors tell, before `shrink`."""
 
     def prune(self, module: nn.Module, merge: bool) -> "tuple[nn.Module, Binding]":
         """The network and its tensors without what no row of eval mode needs; may change `module`.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 try:
     import typer
@@ -123,9 +123,16 @@ def compare(
     training, build = Training(epochs=epochs, batch=batch, lr=rate, keep=keep), Build(name, data)
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
-    options = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
     with resumable():
-        records = run_comparison(build, data, chosen, out=folder, network=name, **options)  # type: ignore[arg-type]
+        records = run_comparison(
+            *(build, data, chosen),
+            seeds=seeds,
+            training=training,
+            out=folder,
+            network=name,
+            workers=workers,
+            shifted=shifted,
+        )
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     groups = group_records([measured[one.key] for one in records])
     print_groups(groups, limits, metric)
@@ -134,8 +141,7 @@ def compare(
     if len(failed) < len(records):
         console.print(f"report:  {write_page(folder, groups, limits, metric)}", highlight=False)
     if failed:
-        of = f"{len(failed)} of {counted(len(records), 'run')}"
-        say(f"error: {of} failed, the first with {failed[0].error}", "red")
+        say(f"error: {len(failed)} of {counted(len(records), 'run')} failed", "red")
         raise typer.Exit(1)
 
 
@@ -209,8 +215,8 @@ def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
     line, folder = read_run(run), writable(out or Path("pluribus_runs/evaluate"))
     network = Build(line["model"], data)()
     single = convert(network, Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
-    named = {"network": line["model"], "training": line.get("training")}
-    measured = run_evaluation(ensemble, data, single=single, **named)
+    trained = Training.from_dict(line["training"]) if "training" in line else None
+    measured = run_evaluation(ensemble, data, single=single, network=line["model"], training=trained)
     record.append(folder, measured)
     for section in (measured.metrics, measured.posthoc, measured.cost):
         for name, value in section.items():
@@ -227,8 +233,8 @@ def predict(
     inputs: Annotated[
         Path,
         typer.Argument(
-            help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to 1, "
-            "channels first): a .npy or .npz file (x), or a CSV file whose first line names the features."
+            help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to "
+            "1): a .npy or .npz file (x), or a CSV file whose first line names the features."
         ),
     ],
     data_dir: DataDir = None,
@@ -238,14 +244,13 @@ def predict(
 ) -> None:
     """Writes predictions with their uncertainty as CSV, one row for each input."""
     ensemble, data = load_run(run, data_dir)
-    raw = read_inputs(inputs, data)
+    given = dict(map(parse_option, read_run(run)["options"]))
+    raw = read_inputs(inputs, data, given.get("delimiter", ","))
     writable(out.parent)
-    if out.is_dir():
-        raise SettingError(f"--out must be a file to write, however: {out} is a folder. Name a file in it.")
     if far := far_outside(raw, data):
         say(f"warning: {far}")
     table = data.table(ensemble.predict(data.prepare(raw), chunk=512))
-    with out.open("w", newline="", encoding="utf-8") as file:
+    with writing(out) as file:
         writer = csv.writer(file)
         writer.writerow(table)
         writer.writerows(zip(*table.values(), strict=True))
@@ -291,6 +296,19 @@ def writable(folder: Path) -> Path:
     if not os.access(folder, os.W_OK):
         raise SettingError(f"--out must be open to be written to, however: {folder} is not. Choose another.")
     return folder
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """A CSV file to write."""
+    try:
+        file = path.open("w", newline="", encoding="utf-8")
+    except OSError as error:
+        raise SettingError(
+            f"--out must be a file that can be written, however: {path}: {error.strerror}. Choose another."
+        ) from error
+    with file:
+        yield file
 
 
 def hint(name: str, task: Task, options: list[str] | None) -> None:

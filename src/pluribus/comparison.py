@@ -92,7 +92,8 @@ def compare(
     """
     whole("seeds", seeds)
     whole("workers", workers)
-    wrong = [method for method in methods if not isinstance(method, Method)]
+    given = [methods] if isinstance(methods, Method) else methods
+    wrong = [method for method in given if not isinstance(method, Method)]
     if wrong or not methods:
         came = repr(wrong[0]) if wrong else "there is none"
         raise SettingError(f"methods must be Methods such as Single(), at least one, however: {came}.")
@@ -144,8 +145,8 @@ def _measure(job: Job) -> Record:
     ensemble.save(job.folder / "ensemble")
     seconds = {"training": time.perf_counter() - start}
     single = convert(network, Single(), **options).to(ensemble.device)  # type: ignore[arg-type]
-    named = {"network": job.network, "training": job.training.to_dict()}
-    measured = evaluate(ensemble, job.task, single=single, shifted=job.shifted, **named)  # type: ignore[arg-type]
+    how = {"shifted": job.shifted, "network": job.network, "training": job.training}
+    measured = evaluate(ensemble, job.task, single=single, **how)  # type: ignore[arg-type]
     return replace(
         measured,
         seconds=seconds | measured.seconds,

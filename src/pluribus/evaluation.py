@@ -3,9 +3,8 @@
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from pluribus.outcomes import make_gallery, read_outcomes, strangeness
 from pluribus.posthoc import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
 from pluribus.record import Record, key_of
+from pluribus.training.settings import Training
 from pluribus.version import VERSION
 
 CHUNK = 512
@@ -35,7 +35,7 @@ def evaluate(
     single: Ensemble | None = None,
     shifted: bool = True,
     network: str | None = None,
-    training: Mapping[str, Any] | None = None,
+    training: Training | None = None,
 ) -> Record:
     """Measures a trained ensemble.
 
@@ -45,7 +45,7 @@ def evaluate(
         single: The same network as an ensemble of one, for the ratios of costs.
         shifted: Whether to measure on shifted data, which takes longest.
         network: What the record calls the network; the name of its class.
-        training: The settings it was trained with, for the record: runs that differ in them are different.
+        training: How it was trained, for the record: runs that differ in it are different.
 
     Example:
         >>> from pluribus.data import two_moons
@@ -64,7 +64,7 @@ def evaluate(
         ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), strangeness(out)
     gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network, ensemble.seed)
-    trained = dict(training or {})
+    trained = {} if training is None else training.to_dict()
     return Record(
         key_of(*settings, trained, shifted),
         *settings,

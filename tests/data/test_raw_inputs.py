@@ -58,9 +58,9 @@ def test_columns_without_known_names_are_taken_in_order(tmp_path):
         ),
         (
             ["a,b,d", "1,2,3"],
-            "the 3 features a, b, c, however: its columns are a, b, d, without 'c'",
+            "has the columns a, b, d, however: 'c' was asked for",
         ),
-        (["A,b,c", "1,2,3"], "without 'a'. Did you mean 'A'"),
+        (["A,b,c", "1,2,3"], "however: 'a' was asked for. Did you mean 'A'"),
         (["a,b,c"], "must hold a header and rows, however: it holds no rows"),
         ([], "must hold a header and rows, however: it holds no rows"),
         (["a,b,c", "1,,3"], "column 'b' must hold numbers, however: '' in line 2"),
@@ -148,3 +148,26 @@ def test_inputs_far_from_those_of_training_are_told():
     told = far_outside(16 * images(), task(images(), ()))
     assert "3 of 3" in told
     assert "channel 0 ranges from 0 to 16, in training from 0 to 1." in told
+
+
+def test_bytes_of_features_are_numbers_and_no_shares_of_255(tmp_path):
+    values = np.array([[1, 9, 3]], dtype=np.uint8)
+    assert_close(read_inputs(array(tmp_path, values), task()), torch.tensor([[1.0, 9.0, 3.0]]).double())
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_channels_may_be_first_last_or_none(tmp_path, place):
+    of_images = task(images(), ())
+    channels, *sides = of_images.input_shape
+    grey = np.arange(2 * int(np.prod(sides)), dtype=np.uint8).reshape(2, *sides)
+    stacked = np.stack([grey] * channels, place)
+    assert read_inputs(array(tmp_path, stacked), of_images).shape == (2, *of_images.input_shape)
+    if channels == 1:
+        assert read_inputs(array(tmp_path, grey), of_images).shape == (2, 1, *sides)
+
+
+def test_the_delimiter_of_the_file_may_be_another(tmp_path):
+    path = table(tmp_path, "a;b;c", "1;2;3")
+    assert_close(read_inputs(path, task(), ";"), torch.tensor([[1.0, 2.0, 3.0]]).double())
+    with pytest.raises(InputError, match="Is ',' the delimiter of the file"):
+        read_inputs(path, task())

@@ -23,11 +23,13 @@ def test_the_kernel_halves_with_every_hidden_layer_where_inputs_are_equal():
     assert_close(wide_kernel(x, x), torch.tensor([[26 / 2 / 4]], dtype=torch.float64))
 
 
-def test_the_posterior_is_that_of_joint_gaussians():
-    problem = draw_problem(2, 5, noise=0.3, seed=0, points=7)
+@pytest.mark.parametrize("relative", [False, True])
+def test_the_posterior_is_that_of_joint_gaussians(relative):
+    problem = draw_problem(2, 5, noise=0.3, seed=0, points=7, relative=relative)
     x, (points, posterior) = problem.x.double(), problem.test
     prior = wide_kernel(x, x)
-    observed = prior + 0.3**2 * prior.diag().mean() * torch.eye(10, dtype=torch.float64)
+    share = prior.diag().mean() if relative else 1
+    observed = prior + 0.3**2 * share * torch.eye(10, dtype=torch.float64)
     there, inverse = points.double(), torch.linalg.inv(observed)
     cross = wide_kernel(x, there)
     mean = cross.T @ inverse @ problem.y.double()

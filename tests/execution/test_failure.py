@@ -6,7 +6,9 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.errors import InputError
+from pluribus.execution.failure import blaming_inputs
 from pluribus.methods import DeepEnsembles, EarlyExit, Single
+from pluribus.network.inputs import Inputs
 from tests.cases import blocks
 
 IMAGE = torch.randn(4, 3, 6, 6)
@@ -29,6 +31,35 @@ def test_the_remedy_is_for_what_is_wrong(x, remedy):
         InputError, match=rf"layer \d \(.*\) failed, on .*The network was called with .*; .*{remedy}"
     ):
         pl.convert(cnn(), DeepEnsembles(members=2)).eval()(x)
+
+
+class Tokens(nn.Sequential):
+    def forward(self, ids):
+        if ids.ndim > 2:
+            raise ValueError("boom")
+        return super().forward(ids).mean(1)
+
+
+@pytest.mark.parametrize(
+    ("ids", "remedy"),
+    [
+        (torch.zeros(2, 3), r"indices must be whole numbers: x\.long\(\)"),
+        (torch.full((2, 3), 9), "check that it takes these"),
+        (torch.zeros(2, 3, 1, dtype=torch.long), "check that it takes these"),
+    ],
+    ids=["floats", "too great", "its own"],
+)
+def test_networks_of_tokens_are_not_told_to_divide(ids, remedy):
+    with pytest.raises(InputError, match=remedy):
+        pl.convert(Tokens(nn.Embedding(5, 4), nn.Linear(4, 2)), Single()).eval()(ids)
+
+
+def test_other_errors_are_not_the_fault_of_the_inputs():
+    with (
+        pytest.raises(InputError, match="the real reason"),
+        blaming_inputs(Inputs.of(torch.zeros(2, device="meta"))),
+    ):
+        raise InputError("the real reason")
 
 
 def test_layers_of_a_network_with_exits_have_the_user_s_names():

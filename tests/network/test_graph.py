@@ -209,6 +209,22 @@ def test_a_network_that_cannot_be_read_is_refused_with_the_line_and_the_reason(t
     assert capfd.readouterr().err == ""  # torch would show its graph
 
 
+class NeedsTargets(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x, y=None):
+        if self.training and y is None:
+            raise ValueError("targets are needed")
+        return self.layer(x)
+
+
+def test_a_network_that_needs_more_in_training_cannot_be_read_there():
+    with pytest.raises(UnreadableError, match="targets are needed"):
+        read_graph(NeedsTargets(), Inputs.of(torch.ones(4, 6)), training=True)
+
+
 def test_an_example_that_the_network_does_not_take_is_refused_as_such():
     with pytest.raises(InputError, match=r"example must be .* on \(float32\[4, 6\]\) it raised ValueError"):
         read_graph(Fussy(), Inputs.of(torch.zeros(4, 6)), training=False)

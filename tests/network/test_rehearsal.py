@@ -1,6 +1,9 @@
 """Rehearsals: the network runs, and afterwards nothing has happened."""
 
+import logging
+import sys
 import warnings
+from io import StringIO
 
 import pytest
 import torch
@@ -9,7 +12,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.methods import MCDropout
-from pluribus.network.rehearsal import rehearsal, seeded
+from pluribus.network.rehearsal import rehearsal, seeded, silence
 from tests.cases import CASES, case_named, each, run
 
 
@@ -123,3 +126,17 @@ def test_seeded_random_numbers_follow_from_the_seed_and_are_restored():
     assert_close(draws[0], draws[1], rtol=0, atol=0)
     assert not torch.equal(draws[0], draws[2])
     assert_close(torch.get_rng_state(), before)
+
+
+def test_silence_keeps_graphs_and_logs_of_torch_from_the_user(capsys):
+    heard, logger = StringIO(), logging.getLogger("torch.some.part")
+    handler = logging.StreamHandler(heard)
+    logger.addHandler(handler)
+    try:
+        with silence():
+            logger.error("a traceback")
+            print("a graph", file=sys.stderr)
+        logger.error("afterwards")
+    finally:
+        logger.removeHandler(handler)
+    assert (heard.getvalue(), capsys.readouterr().err) == ("afterwards\n", "")

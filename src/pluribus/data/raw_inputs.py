@@ -1,7 +1,7 @@
 """Inputs of a file to predict for: read, and held against the inputs that a task was trained on.
 
-Raw inputs are what the task's source gives before scaling: features in their own units, images as bytes
-or in [0, 1] with channels first.
+Raw inputs are what the task's source gives before scaling: features in their own units; images as bytes
+or in [0, 1], with channels first, last or, of grey ones, none.
 """
 
 import zipfile
@@ -14,23 +14,29 @@ import torch
 from torch import Tensor
 
 from pluribus.data.csv_file import check_columns, numbers, read_rows
+from pluribus.data.image_files import channels_first
 from pluribus.data.scaling import unit
 from pluribus.data.task import Task, check_inputs
 from pluribus.errors import InputError
-from pluribus.settings import nearest
 
+SUFFIXES = (".csv", ".npy", ".npz")
 KEY = "x"
 """The array of an `.npz` file that holds inputs."""
 
 
-def read_inputs(path: Path, task: Task) -> Tensor:
-    """Raw inputs of a `.npy`, `.npz` or `.csv` file, `[count, ...]`, of the shape that the task has."""
+def read_inputs(path: Path, task: Task, delimiter: str = ",") -> Tensor:
+    """Raw inputs of a `.npy`, `.npz` or `.csv` file, `[count, ...]`, of the shape that the task has.
+
+    Args:
+        path: The file.
+        task: What the inputs are for.
+        delimiter: Between the columns of a CSV file.
+    """
     if not path.is_file():
         raise InputError(f"{path} must be a file of inputs, however: there is none.")
-    readers = {".csv": _read_csv, ".npy": _read_array, ".npz": _read_array}
-    if path.suffix not in readers:
-        raise InputError(f"inputs are read from {', '.join(readers)}, however: {path}. Write one of these.")
-    raw = readers[path.suffix](path, task)
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"inputs are read from {', '.join(SUFFIXES)}, however: {path}. Write one of these.")
+    raw = _read_csv(path, task, delimiter) if path.suffix == ".csv" else _read_array(path, task)
     check_inputs(f"inputs of {path}", raw, task.input_shape)
     return raw
 
@@ -57,22 +63,16 @@ def _range(values: Tensor) -> str:
     return f"{values.min():.4g} to {values.max():.4g}"
 
 
-def _read_csv(path: Path, task: Task) -> Tensor:
+def _read_csv(path: Path, task: Task, delimiter: str) -> Tensor:
     """The features by their names, or all columns in order where the task has no names of features."""
-    header, rows = read_rows(path, ",")
+    header, rows = read_rows(path, delimiter)
     names = list(task.feature_names)
     wanted = f"the {len(names)} features {', '.join(names)}" if names else "the features"
     if all(map(_is_number, header)) and not (names and set(names) <= set(header)):
         raise InputError(
             f"the first line of {path} must name {wanted}, however: it holds numbers. Put the names above it."
         )
-    for name in names:
-        if name not in header:
-            raise InputError(
-                f"{path} must have {wanted}, however: its columns are {', '.join(header)}, without {name!r}."
-                + nearest(name, header)
-            )
-    check_columns(path, header, names, ",")
+    check_columns(path, header, names, delimiter)
     return numbers(header, rows, names or header)
 
 
@@ -106,11 +106,15 @@ def _read_array(path: Path, task: Task) -> Tensor:
         raise InputError(
             f"{path} must hold numbers [count, ...], however: {values.dtype} of shape {list(values.shape)}."
         )
-    return torch.from_numpy(values.astype(_precision(values.dtype), copy=False))
+    images = len(task.input_shape) == 3
+    values = values.astype(_precision(values.dtype, images), copy=False)
+    if images and values.shape[1:] != task.input_shape:
+        return channels_first(values)
+    return torch.from_numpy(values)
 
 
-def _precision(dtype: np.dtype[Any]) -> type[np.generic]:
-    """What torch computes with: bytes as they are, else floats that lose nothing."""
-    if dtype == np.uint8:
+def _precision(dtype: np.dtype[Any], images: bool) -> type[np.generic]:
+    """What torch computes with: bytes of images as they are, else floats that lose nothing."""
+    if images and dtype == np.uint8:
         return np.uint8
     return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64

@@ -157,7 +157,7 @@ class Task:
         `labels` holds names, and `p0`, `p1` become `p_<name>`.
         """
         columns = self.in_units(prediction).table()
-        if not self.class_names:
+        if len(set(self.class_names)) != self.classes:
             return columns
         columns["labels"] = [self.class_names[label] for label in columns["labels"]]
         called = {f"p{i}": f"p_{name}" for i, name in enumerate(self.class_names)}

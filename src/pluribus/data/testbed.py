@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from pluribus.settings import positive, whole
+from pluribus.settings import flag, positive, whole
 
 HIDDEN = 2
 """Hidden layers of the network."""
@@ -54,7 +54,9 @@ def wide_kernel(a: Tensor, b: Tensor) -> Tensor:
     return cross
 
 
-def draw_problem(inputs: int, ratio: int, noise: float, seed: int, points: int = 1000) -> Problem:
+def draw_problem(
+    inputs: int, ratio: int, noise: float, seed: int, points: int = 1000, *, relative: bool = False
+) -> Problem:
     """A function, seen with Gaussian noise.
 
     Args:
@@ -63,10 +65,14 @@ def draw_problem(inputs: int, ratio: int, noise: float, seed: int, points: int =
         noise: Standard deviation of the targets' noise, above 0.
         seed: Of everything that is drawn.
         points: How many are for validation, and how many for testing.
+        relative: Whether the posterior takes the variance of the noise as a share of the mean variance of the
+            function, as the authors' code does, in place of what it is.
     """
     for name, value in (("inputs", inputs), ("ratio", ratio), ("points", points)):
         whole(name, value)
+    whole("seed", seed, least=0)
     positive("noise", noise)
+    flag("relative", relative)
     generator = Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -75,8 +81,8 @@ def draw_problem(inputs: int, ratio: int, noise: float, seed: int, points: int =
     x, validation, test = (normal(count, inputs) for count in (inputs * ratio, points, points))
     covariance, one = wide_kernel(x, x), torch.eye(len(x), dtype=torch.float64)
     y = torch.linalg.cholesky(covariance + JITTER * one) @ normal(len(x)) + noise * normal(len(x))
-    # Relative to the kernel, as in the authors' code.
-    factor = torch.linalg.cholesky(covariance + noise**2 * covariance.diag().mean() * one)
+    share = covariance.diag().mean() if relative else 1.0
+    factor = torch.linalg.cholesky(covariance + noise**2 * share * one)
     held = [(there.float(), _posterior(x, y, factor, there)) for there in (validation, test)]
     return Problem(x.float(), y.float(), noise, *held)
 

@@ -52,7 +52,7 @@ class Explanation:
         together: How many rows run at a time.
         draws: How many draws the rows stand for; equal ones are one row.
         shared: Layers with weights that run once for all rows.
-        common: The share of a row's multiply-adds that is computed once for all rows, in [0, 1].
+        common: The share of a row's multiply-adds that is the same for all rows, in [0, 1].
         forks: Layers where rows part, in the order of the data flow.
         layer_calls: Runs of operators that read parameters.
         multiply_adds: By the conventions of `cost`.
@@ -124,7 +124,8 @@ def explain(
     if binding.prior is not None:
         prior = explain(runner.prior_runner, binding.prior, rows, inputs, memory)
     if planned is None:
-        return Explanation(len(rows), runner.planner.reason, prior=prior)
+        draws = binding.count_draws(rows)
+        return Explanation(len(rows), runner.planner.reason, draws=draws, prior=prior)
     plan, count, calls = planned.plan, len(rows), planned.plan.program.calls
     work = {node: weight.multiply_adds for node, weight in planned.weights.items()}
     names = {node: _name(node, planned) for node in plan.program.steps}
@@ -138,7 +139,7 @@ def explain(
         planned.size,
         binding.count_draws(rows),
         tuple(once) if count > 1 else (),
-        first / max(sum(work.values()), 1),
+        first / max(sum(work.values()), 1) if count > 1 else 0.0,
         _forks(plan, names),
         Saving(sum(map(plan.count, calls)), count * len(calls)),
         Saving(sum(plan.count(node) * work[node] for node in work), count * sum(work.values())),
@@ -157,7 +158,7 @@ def _explain_at_once(runner: Runner, binding: Binding, rows: Sequence[Any], inpu
         return int(inputs.batch * meter.multiply_adds)
 
     saving = Saving(work(rows), sum(work([row]) for row in rows))
-    return Explanation(len(rows), together=len(rows), multiply_adds=saving)
+    return Explanation(len(rows), together=len(rows), draws=len(rows), multiply_adds=saving)
 
 
 def _name(node: Node, planned: Planned) -> str:

@@ -1,11 +1,11 @@
 """What failed inside of the user's network, on what, and what to do about it."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
@@ -14,6 +14,10 @@ from pluribus.surgery.tapping import Tapped
 
 NO_VARIANCE = "Expected more than 1 value per channel when training"
 """What BatchNorm says of a training batch of one vector."""
+INDICES = "scalar types: Long, Int"
+"""What an embedding says of indices that are floats."""
+TYPES = re.compile(r"dtype|scalar type|Input type|same type")
+SHAPES = re.compile(r"shape|size|channel|dimension|[0-9]D", re.IGNORECASE)
 SHOWN = 3
 
 
@@ -34,17 +38,20 @@ def explain_failure(module: nn.Module, inputs: Inputs, error: Exception) -> str:
 
 
 def _remedy(module: nn.Module, inputs: Inputs, reason: str) -> str:
-    weight = next((one for one in module.parameters() if one.is_floating_point()), torch.empty(0))
+    weight = next((one for one in module.parameters() if one.is_floating_point()), None)
     if reason.startswith(NO_VARIANCE):
         return "train on at least two samples at a time: leave out a last batch of one (drop_last=True)"
-    if any(tensor.device != weight.device for tensor in inputs.tensors()):
+    if weight is not None and any(tensor.device != weight.device for tensor in inputs.tensors()):
         return f"move inputs to {weight.device}, where the network is"
-    others = {tensor.dtype for tensor in inputs.tensors()} - {weight.dtype}
-    if "type" in reason and any(dtype.is_floating_point for dtype in others):
+    if INDICES in reason:
+        return "indices must be whole numbers: x.long()"
+    if weight is not None and TYPES.search(reason):
+        if not any(tensor.is_floating_point() for tensor in inputs.tensors()):
+            return "images must be floating point: x.float() / 255"
         return f"give inputs the precision of the network: x.to({weight.dtype})"
-    if "type" in reason and others:
-        return "images must be floating point: x.float() / 255"
-    return "check shapes and the number of channels; axis 0 is the batch, and a single sample is x[None]"
+    if SHAPES.search(reason):
+        return "check shapes and the number of channels; axis 0 is the batch, and a single sample is x[None]"
+    return "check that it takes these"
 
 
 @contextmanager
@@ -53,6 +60,8 @@ def blaming_inputs(inputs: Inputs) -> Iterator[None]:
     try:
         yield
     except InputError as error:
+        if "must be finite" not in str(error):
+            raise
         batch = inputs.batch
         lost = {
             sample
@@ -60,7 +69,7 @@ def blaming_inputs(inputs: Inputs) -> Iterator[None]:
             if tensor.is_floating_point() and tensor.ndim and len(tensor) == batch
             for sample in (~tensor.isfinite()).reshape(batch, -1).any(1).nonzero().flatten().tolist()
         }
-        if not lost or "must be finite" not in str(error):
+        if not lost:
             raise
         some = ", ".join(map(str, sorted(lost)[:SHOWN])) + ", …" * (len(lost) > SHOWN)
         raise InputError(

@@ -15,6 +15,7 @@ from pluribus.execution.cost import Meter, storages
 from pluribus.execution.plan import ExecutionPlan
 from pluribus.network.inputs import Inputs
 from pluribus.network.program import Program
+from pluribus.network.rehearsal import silence
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ def _held(weights: Mapping[Node, Weight], node: Node) -> frozenset[Node]:
 @contextmanager
 def _pretending(tensors: Mapping[str, Tensor], inputs: Inputs) -> Iterator[tuple[dict[str, Tensor], Inputs]]:
     """A context where these tensors and inputs have shapes and no values."""
-    with torch.inference_mode(False), torch.no_grad():  # in that mode fake tensors cannot be taken apart
+    # In inference mode fake tensors cannot be taken apart.
+    with torch.inference_mode(False), torch.no_grad(), silence():
         tensors, inputs = {name: one.detach() for name, one in tensors.items()}, inputs.each(Tensor.detach)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             row: dict[str, Tensor] = {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}

@@ -181,9 +181,11 @@ class Crossings:
 
     def segments(self) -> list[tuple[tuple[int, ...], list[Passed]]]:
         """Of every layer that is no norm, its resolution and the values passed before the next one."""
-        starts = [self.flow[node] for node in self.calls]
+        if not self.calls:
+            return []
+        ends = [self.flow[node] for node in self.calls[1:]] + [len(self.program.steps)]
         found = []
-        for node, end in zip(self.calls, [*starts[1:], len(self.program.steps)], strict=bool(starts)):
+        for node, end in zip(self.calls, ends, strict=True):
             start, value = self.flow[node], node.meta.get("val")
             shape = shape_of(value[0] if isinstance(value, tuple | list) else value)
             size = resolution(shape, feature_axis(shape, self.axes[node]))

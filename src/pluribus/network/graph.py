@@ -4,9 +4,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterator
-from contextlib import redirect_stderr
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
 from pluribus.network.inputs import Inputs
-from pluribus.network.rehearsal import accepting, rehearsal
+from pluribus.network.rehearsal import accepting, rehearsal, silence
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -88,14 +86,14 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
         {name: dynamic(value) for name, value in example.keywords.items()},
     )
     try:
-        # Where it fails, torch writes the whole graph to stderr.
-        with rehearsal(module, training), redirect_stderr(StringIO()):
+        with rehearsal(module, training), silence():
             program = torch.export.export(
                 _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:
-        with accepting(example), rehearsal(module, training), torch.no_grad():
-            module(*example.args, **example.keywords)
+        if not training:  # in training a network may need more than its inputs
+            with accepting(example), rehearsal(module, training), torch.no_grad():
+                module(*example.args, **example.keywords)
         reason = str(error).strip().splitlines()
         raise UnreadableError(
             f"the data flow of {type(module).__name__} cannot be read by torch.export in "

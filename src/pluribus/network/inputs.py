@@ -11,7 +11,7 @@ from torch import Tensor
 from pluribus.errors import InputError
 
 PLAIN = bool | int | float | str | None
-"""Values that may choose what code runs; they are told by themselves."""
+"""Inputs that are shown as they are."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Running the user's network once to learn something, without leaving a trace."""
 
+import logging
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from typing import Any
 
 import torch
@@ -40,6 +42,18 @@ def accepting(inputs: Inputs) -> Iterator[None]:
             f"example must be an input of the network, however: on {inputs} it raised "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keeps what torch writes of its own failures, graphs and logs, from the user."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager

@@ -136,7 +136,9 @@ def write_figures(folder: Path, groups: Sequence[Group]) -> list[Path]:
                 f"figures are saved by kaleido in a Chromium or Chrome, however: {error!r}. "
                 "The page shows the same figures."
             ) from error
-        shutil.copytree(made, folder, dirs_exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in names:
+            shutil.copy(Path(made, one), folder)
     return [folder / one for one in names]
 
 

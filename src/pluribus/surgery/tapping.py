@@ -177,7 +177,7 @@ class Tapped(nn.Module):
         return apart(prediction, self.taps.axis, self.taps.output)
 
     def keep(self, pairs: Sequence[Pair]) -> None:
-        """Leaves only these pairs, in this order, and no tensor that none of them needs."""
+        """Leaves only these pairs, in this order, and no parameter that none of them needs."""
         deepest = max(depth for _, depth in self._known(pairs))
         for depth in range(self.depths):
             slots = tuple(i for i in self.slots[depth] if (i, depth) in pairs)
@@ -239,14 +239,14 @@ class _Outputs:
         self.values: dict[int, Tensor] = {}
         self.deepest = max(wanted)
         self.learns = torch.is_grad_enabled()
-        self.at_once = watch is not None or not self.learns
+        self.early = watch is not None or not self.learns
 
     def reach(self, depth: int, value: Tensor) -> Tensor:
         """Keeps the value of an exit; stops the run behind the deepest, or where no sample goes on."""
         if depth not in self.wanted:
             return value
-        self.values[depth] = value.clone() if torch.is_grad_enabled() and not self.at_once else value
-        if self.at_once:
+        self.values[depth] = value.clone() if torch.is_grad_enabled() and not self.early else value
+        if self.early:
             self.values[depth] = self._predict(depth)
         going = self._show(depth, self.watch) if self.watch else None
         ends = depth == self.deepest or (going is not None and not going.any())
@@ -292,7 +292,7 @@ class _Outputs:
             last = self.values.get(self.deepest)
             return torch.empty(0) if last is None else last
         own, outputs = self.tapped.depths - 1, dict(self.values)
-        for depth in () if self.at_once else sorted(self.wanted.keys() - {own}):
+        for depth in () if self.early else sorted(self.wanted.keys() - {own}):
             outputs[depth] = self._predict(depth)
         return torch.stack([outputs[j][:, self.tapped.slots[j].index(i)] for i, j in pairs], dim=1)
 
