@@ -123,16 +123,9 @@ def compare(
     training, build = Training(epochs=epochs, batch=batch, lr=rate, keep=keep), Build(name, data)
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
+    how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
     with resumable():
-        records = run_comparison(
-            *(build, data, chosen),
-            seeds=seeds,
-            training=training,
-            out=folder,
-            network=name,
-            workers=workers,
-            shifted=shifted,
-        )
+        records = run_comparison(build, data, chosen, out=folder, network=name, **how)
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     groups = group_records([measured[one.key] for one in records])
     print_groups(groups, limits, metric)

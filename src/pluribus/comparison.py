@@ -92,11 +92,11 @@ def compare(
     """
     whole("seeds", seeds)
     whole("workers", workers)
-    given = [methods] if isinstance(methods, Method) else methods
-    wrong = [method for method in given if not isinstance(method, Method)]
+    alone = isinstance(methods, Method)
+    wrong = [methods] if alone else [method for method in methods if not isinstance(method, Method)]
     if wrong or not methods:
         came = repr(wrong[0]) if wrong else "there is none"
-        raise SettingError(f"methods must be Methods such as Single(), at least one, however: {came}.")
+        raise SettingError(f"methods must be a list of Methods such as [Single()], however: {came}.")
     if isinstance(build, nn.Module) or not callable(build):
         raise SettingError(
             "build must be a function that makes the network anew for each run, however: "
@@ -139,14 +139,15 @@ def _measure(job: Job) -> Record:
     start = time.perf_counter()
     with seeded(job.seed):
         network = job.build()
-    options = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2], "seed": job.seed}
-    ensemble = convert(network, job.method, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2]}
+    options["seed"] = job.seed
+    ensemble = convert(network, job.method, **options)
     rows = train(ensemble, job.task, job.training, out=job.folder, show=False)
     ensemble.save(job.folder / "ensemble")
     seconds = {"training": time.perf_counter() - start}
-    single = convert(network, Single(), **options).to(ensemble.device)  # type: ignore[arg-type]
-    how = {"shifted": job.shifted, "network": job.network, "training": job.training}
-    measured = evaluate(ensemble, job.task, single=single, **how)  # type: ignore[arg-type]
+    single = convert(network, Single(), **options).to(ensemble.device)
+    how: dict[str, Any] = {"shifted": job.shifted, "network": job.network, "training": job.training}
+    measured = evaluate(ensemble, job.task, single=single, **how)
     return replace(
         measured,
         seconds=seconds | measured.seconds,

@@ -220,6 +220,11 @@ def test_what_this_machine_does_not_offer_is_refused(options, message):
         loop.make_fabric(**{"accelerator": "cpu", **options})
 
 
+def test_tensorboard_without_a_folder_is_refused(task):
+    with pytest.raises(pl.SettingError, match="needs a folder for its logs"):
+        train(ensemble(), task, QUICK, tensorboard=True, show=False)
+
+
 def test_tensorboard_that_is_not_installed_is_told_before_training(task, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(pl.SettingError, match="needs the package tensorboard, however: it is not installed"):

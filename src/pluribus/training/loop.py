@@ -57,9 +57,7 @@ def train(
         One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
     """
     training, fabric = training or Training(), fabric or make_fabric()
-    folder = None if out is None else Path(out)
-    if tensorboard:
-        _check_tensorboard(folder)
+    folder = _log_folder(out, tensorboard)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = fabric.setup(ensemble, optimizer)
     model.mark_forward_method("loss")
@@ -109,17 +107,19 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
     return fabric
 
 
-def _check_tensorboard(folder: Path | None) -> None:
-    """Tells before training that logs cannot be written."""
-    if folder is None:
+def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
+    """Where logs go, if anywhere; that they cannot be written is told before training."""
+    if tensorboard and out is None:
         raise SettingError("tensorboard=True needs a folder for its logs, however: out=None. Give out=.")
-    try:
-        import torch.utils.tensorboard  # noqa: F401
-    except ImportError as error:
-        raise SettingError(
-            "tensorboard=True needs the package tensorboard, however: it is not installed. "
-            "Run `pip install tensorboard`."
-        ) from error
+    if tensorboard:
+        try:
+            import torch.utils.tensorboard  # noqa: F401
+        except ImportError as error:
+            raise SettingError(
+                "tensorboard=True needs the package tensorboard, however: it is not installed. "
+                "Run `pip install tensorboard`."
+            ) from error
+    return None if out is None else Path(out)
 
 
 def _batches(
