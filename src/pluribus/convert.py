@@ -66,6 +66,7 @@ def convert(
     if not isinstance(overrides, Mapping | None):
         raise SettingError(f"overrides must be a dict by name pattern, however: {overrides!r}.")
     network = Network(model, example, output, seed)
+    method = method.named(find_sites(network.module))
     choices = choose(network, method, include, exclude, overrides or {})
     return assemble(network, method, family, choices, seed)
 

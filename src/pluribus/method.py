@@ -65,6 +65,10 @@ class Method(Settings, ABC):
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         """The members' tensors and the record of the conversion; may edit `network`, a copy."""
 
+    def named(self, sites: Sequence[Site]) -> Self:
+        """The method with the names of layers in place of what selects them, so that it goes to files."""
+        return self
+
     def left(self, site: Site) -> str:
         """Why a layer has nothing that this method converts; empty where it has."""
         if not self.trains:

@@ -367,6 +367,44 @@ def test_patches_are_named_by_words_and_patterns(where, sites):
     assert {row.names[0] for row in ensemble.conversion.converted} == set(sites)
 
 
+@pytest.mark.parametrize(
+    ("where", "named", "sites"),
+    [
+        (nn.Linear, ("0", "3"), ("0", "3")),
+        (lambda name, layer: name == "0", ("0",), ("0",)),
+        (("norm", lambda name, layer: name < "2"), ("norm", "0", "1"), ("0", "1")),
+        ([nn.BatchNorm1d, "output"], ("1", "output"), ("1", "3")),
+    ],
+)
+def test_patches_are_picked_by_types_and_predicates_and_named_by_the_ensemble(where, named, sites, tmp_path):
+    ensemble = pl.convert(network(), EMP(2, where)).eval()
+    assert (ensemble.sites, ensemble.method) == (sites, EMP(2, named))
+    ensemble.save(tmp_path / "run")
+    loaded = pl.load(tmp_path / "run", network()).eval()
+    assert_close(loaded(X), ensemble(X), rtol=0, atol=0)
+
+
+def test_a_predicate_names_its_layers_whatever_they_are_called():
+    """A layer may be called as one of the words, or have the signs of patterns in its name."""
+    model = nn.Sequential()
+    for name in ("norm", "norm[0]", "output", "last"):
+        model.add_module(name, nn.LayerNorm(6) if name.startswith("norm") else nn.Linear(6, 6))
+    for name in ("norm", "norm[0]", "output"):
+        ensemble = pl.convert(model, EMP(2, lambda layer, _, name=name: layer == name))
+        assert pl.convert(model, ensemble.method).sites == ensemble.sites == (name,)
+    root = pl.convert(nn.Linear(6, 3), EMP(2, nn.Linear))
+    assert (root.method.where, root.sites) == (("",), ("",))
+
+
+def test_what_selects_layers_is_named_before_it_goes_to_a_file():
+    with pytest.raises(
+        SettingError, match=r"name patterns where a file is written, as convert\(...\).method"
+    ):
+        EMP(where=(nn.Linear, "norm")).to_dict()
+    with pytest.raises(ConversionError, match="where must pick at least one layer, however: Conv2d"):
+        pl.convert(network(), EMP(where=nn.Conv2d))
+
+
 def test_include_picks_patches_by_type_or_predicate_in_place_of_where():
     assert pl.convert(network(), EMP(2), include=nn.Linear).sites == ("0", "3")
     assert pl.convert(network(), EMP(2), include=lambda name, layer: name == "0").sites == ("0",)
@@ -482,8 +520,13 @@ def test_draws_of_emp_share_their_prefixes():
     ("settings", "message"),
     [
         ({"options": 0}, "options must be a whole number, at least 1"),
-        ({"where": ()}, "where must be of norm, input, output and name patterns, at least one"),
-        ({"where": (nn.Linear,)}, "where must be of norm"),
+        (
+            {"where": ()},
+            "where must be of norm, input, output, name patterns, layer types and predicates, at",
+        ),
+        ({"where": (int,)}, "where must be of norm"),
+        ({"where": nn.Linear(2, 2)}, "where must be of norm"),
+        ({"where": ("norm", ("output",))}, "where must be of norm"),
         ({"perturbation": -0.1}, "perturbation must be a number, at least 0"),
         ({"start": "cold"}, "start must be one of 'copy', 'fresh'"),
         ({"objective": "l2"}, "objective must be one of 'decay', 'kl'"),

@@ -33,8 +33,9 @@ layers; the running mean of Algorithm 1 divides by s + 1 where it means s.
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from glob import escape
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Generator, Tensor
@@ -50,13 +51,13 @@ from pluribus.network import Network
 from pluribus.network.rehearsal import derived_seed
 from pluribus.per_sample import PerSample, why_apart
 from pluribus.settings import flag, number, one_of, refuse, whole
-from pluribus.surgery import Site, is_norm, select
+from pluribus.surgery import Selector, Site, is_norm, select
 from pluribus.surgery.ends import find_ends
-from pluribus.surgery.select import there_are
+from pluribus.surgery.select import is_selector, there_are
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")
-"""What `where` may name besides patterns."""
+"""What `where` may say besides what selects layers."""
 PERTURBED = 1 << 21
 """Offset that keeps the seed of perturbations apart from those of fresh weights."""
 
@@ -112,7 +113,7 @@ class Patching(Method, ABC):
     """What EMP and ECMP have in common: all but what takes one option as a whole."""
 
     options: int = 5
-    where: str | tuple[str, ...] = ("norm", "output")
+    where: Selector = ("norm", "output")
     draws: int = 100
     perturbation: float = 0.01
     start: str = "copy"
@@ -138,11 +139,9 @@ class Patching(Method, ABC):
             whole(name, getattr(self, name))
         for name in ("perturbation", "noise", "decay", "weight_precision", "bias_precision"):
             number(name, getattr(self, name), least=0)
-        patterns = self._patterns
-        named = isinstance(patterns, tuple) and all(isinstance(pattern, str) for pattern in patterns)
-        if not patterns or not named:
-            kinds = f"of {', '.join(WORDS)} and name patterns, at least one"
-            raise refuse("where", f"{kinds} (predicates go to include= of convert)", self.where)
+        if not self._selectors or not all(map(is_selector, self._selectors)):
+            kinds = f"{', '.join(WORDS)}, name patterns, layer types and predicates"
+            raise refuse("where", f"of {kinds}, at least one", self.where)
         one_of("start", self.start, ("copy", "fresh"))
         one_of("objective", self.objective, ("decay", "kl"))
         for name in ("divide", "per_sample", "freeze_shared"):
@@ -181,9 +180,27 @@ class Patching(Method, ABC):
         """How probable each option is."""
         return uniform(self.options) if self.probabilities is None else self.probabilities
 
+    def named(self, sites: Sequence[Site]) -> Self:
+        where = [
+            name
+            for one in self._selectors
+            for name in ([one] if isinstance(one, str) else map(_exactly, select(sites, one, "where")))
+        ]
+        return self if self._is_named else replace(self, where=tuple(dict.fromkeys(where)))
+
+    def to_dict(self) -> dict[str, Any]:
+        if not self._is_named:
+            kinds = f"{', '.join(WORDS)} or name patterns where a file is written"
+            raise refuse("where", f"{kinds}, as convert(...).method has it", self.where)
+        return super().to_dict()
+
     @property
-    def _patterns(self) -> tuple[str, ...]:
-        return (self.where,) if isinstance(self.where, str) else self.where
+    def _selectors(self) -> tuple[Any, ...]:
+        return self.where if isinstance(self.where, tuple) else (self.where,)
+
+    @property
+    def _is_named(self) -> bool:
+        return all(isinstance(one, str) for one in self._selectors)
 
     def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return split_batch(batch, len(rows)) if self.divide else None
@@ -206,7 +223,7 @@ class Patching(Method, ABC):
         sites = [choice.site for choice in choices]
         where = set(sites)
         if not any(choice.picked for choice in choices):
-            where = {site for pattern in self._patterns for site in _named(pattern, network, sites)}
+            where = {site for one in self._selectors for site in _named(one, network, sites)}
         chosen = [c for c in choices if c.method and c.site in where and c.site.trained]
         if not chosen:
             raise ConversionError(
@@ -237,8 +254,9 @@ class EMP(Patching):
     Args:
         options: How many options a patched layer has, at least 1; may differ from layer to layer.
         where: The layers that are patched, unless `include` picks them: `norm` (every normalisation),
-            `input` and `output` (the first and the last other layer with parameters), name patterns, or
-            several of these.
+            `input` and `output` (the first and the last other layer with parameters), name patterns, layer
+            types and predicates of name and layer as for `include`, or several of these. `ensemble.method`
+            has the names of what types and predicates pick, so that it goes to files.
         draws: How many draws in prediction, at least 1.
         perturbation: How far options start from one another: noise as a share of each tensor's standard
             deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. May differ from
@@ -287,6 +305,11 @@ def _are_probabilities(given: Any, options: int) -> bool:
     """Whether these are so many numbers above 0 that sum to one."""
     numbers = isinstance(given, tuple) and all(isinstance(one, int | float) and one > 0 for one in given)
     return numbers and len(given) == options and abs(sum(given) - 1) <= ROUNDING
+
+
+def _exactly(site: Site) -> str:
+    """A pattern that this layer's name alone matches, and that is none of the words."""
+    return f"[{site.name[0]}]{site.name[1:]}" if site.name in WORDS else escape(site.name)
 
 
 def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:

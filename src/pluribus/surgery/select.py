@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import nn
 
@@ -32,6 +33,13 @@ def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]
     return [site for site in sites if site in chosen]
 
 
+def is_selector(value: object) -> bool:
+    """Whether this selects layers: a pattern, a layer type or a predicate, and not several of these."""
+    if isinstance(value, type):
+        return issubclass(value, nn.Module)
+    return isinstance(value, str) or (callable(value) and not isinstance(value, nn.Module))
+
+
 def there_are(sites: Sequence[Site]) -> str:
     """A sentence that names the layers there are, for errors."""
     kinds = sorted({site.kind for site in sites})
@@ -40,16 +48,16 @@ def there_are(sites: Sequence[Site]) -> str:
     return f"The network has layers of type {', '.join(kinds) or 'none'}, named {shown or 'nothing'}."
 
 
-def _matches(site: Site, selector: Selector, option: str) -> bool:
+def _matches(site: Site, selector: Any, option: str) -> bool:
+    if not is_selector(selector):
+        raise ConversionError(
+            f"{option} must be layer types, name patterns or predicates, however: {_show(selector)}."
+        )
+    if isinstance(selector, type):
+        return isinstance(site.module, selector)
     if isinstance(selector, str):
         return any(fnmatchcase(name, selector) for name in site.names)
-    if isinstance(selector, type) and issubclass(selector, nn.Module):
-        return isinstance(site.module, selector)
-    if callable(selector) and not isinstance(selector, type | nn.Module):
-        return any(selector(name, site.module) for name in site.names)
-    raise ConversionError(
-        f"{option} must be layer types, name patterns or predicates, however: {_show(selector)}."
-    )
+    return any(selector(name, site.module) for name in site.names)
 
 
 def _show(selector: object) -> str:
