@@ -6,7 +6,7 @@ A CNN of three convolutions with BatchNorm at batch 32, as wide as the middle of
 multiply-adds are most of the time of a pass. With norms patched from the first layer on there is little to
 share; with the output alone patched, everything before it runs once. Where the last norm is patched too, what
 is left for each draw is that norm, a ReLU and a mean, which are no multiply-adds. A line is the ratio of both
-times, beside the ratio of multiply-adds that `explain` plans.
+times, beside the ratios of multiply-adds and of bytes that `explain` plans.
 """
 
 from functools import partial
@@ -46,12 +46,14 @@ def compare(where: str, kind: str, number: int) -> Line:
         times = rounds(
             {"alone": lambda: [net(x) for net in networks], "planned": lambda: ensemble(x)}, number
         )
-    speed, planned = line("alone", "planned", times), ensemble.explain(x).multiply_adds.ratio
+    speed, explained = line("alone", "planned", times), ensemble.explain(x)
+    planned = explained.multiply_adds.ratio
     return {
         "method": kind,
         "patched": where,
         "rows": len(networks),
         "planned by multiply-adds": round(planned, 2),
+        "planned by bytes": round(explained.written_bytes.ratio, 2),
         "share of the plan": round(speed["median"] / planned, 2),
         **speed,
     }

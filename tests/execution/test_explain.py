@@ -20,6 +20,8 @@ def test_numbers_are_those_of_a_run():
     measured = pl.cost(ensemble, x)
     assert found.multiply_adds == Saving(measured.multiply_adds, 6 * 10 * (6 * 7 + 7 * 5 + 5 * 3))
     assert found.multiply_adds.planned == 10 * (3 * 6 * 7 + 3 * 7 * 5 + 6 * 5 * 3)
+    written = [10 * 8 * (3 * 2 * 7 + 3 * 2 * 5 + 6 * 3), 6 * 10 * 8 * (2 * 7 + 2 * 5 + 3)]  # with activations
+    assert found.written_bytes == Saving(*written)
     assert found.peak_bytes.planned == measured.peak_activation_bytes
     assert found.layer_calls == Saving(3 + 3 + 6, 6 * 3)
     assert found.forks == (Fork("0", 3, 1), Fork("4", 6, 3))
@@ -30,7 +32,7 @@ def test_numbers_are_those_of_a_run():
 def test_the_table_is_aligned():
     lines = str(mixed(chain(6, 7, 3), x, [1, 4]).explain(x)).splitlines()
     assert lines[0] == "4 rows, 4 at a time"
-    assert len({len(line) for line in lines[1:5]}) == 1
+    assert len({len(line) for line in lines[1:6]}) == 1
     assert lines[2].split() == ["layer", "calls", "5", "8", "1.60"]
     assert lines[-2:] == ["once for all: 0 (67% of a row's multiply-adds)", "rows part at: 2 (1 → 4)"]
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from pluribus import family
 from pluribus.backbones import pyramidnet, resnet18
 from pluribus.binding import tensors
 from pluribus.errors import ConversionError, SettingError
-from pluribus.methods import ECMP, EMP
+from pluribus.methods import ECMP, EMP, DeepEnsembles
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
 from tests import zoo
 from tests.cases import case_named, seeded
@@ -32,35 +33,46 @@ def count(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+RESNET, PYRAMIDNET = (
+    partial(resnet18, classes=1000, stem="imagenet"),
+    partial(pyramidnet, 110, 270, classes=100),
+)
+
+
+def empty(build):
+    """A network whose weights nobody looks at."""
+    with torch.device("meta"):
+        model = build()
+    return model.to_empty(device="cpu").eval()
+
+
 @BOTH
-@pytest.mark.parametrize(("where", "parameters"), [(("norm", "output"), 13_779_912), ("norm", 11_727_912)])
-def test_resnet_18_has_the_parameters_of_table_3(method, where, parameters):
-    with torch.device("meta"):
-        model = resnet18(classes=1000, stem="imagenet")
-    model = model.to_empty(device="cpu")
-    assert count(model) == 11_689_512
-    ensemble = pl.convert(model, method(5, where, perturbation=0.0), example=torch.zeros(2, 3, 32, 32))
-    assert count(ensemble) == parameters
-    norms = sum(p.numel() for n, p in model.named_parameters() if "bn" in n or "downsample.1" in n) // 2
-    output = count(model.fc) * ("output" in where)
-    assert parameters - count(model) == patch_overhead(5, channels=norms, weights=output)
-
-
-def test_pyramidnet_110_has_the_parameters_of_table_3():
-    with torch.device("meta"):
-        model = pyramidnet(110, 270, classes=100)
+@pytest.mark.parametrize(
+    ("build", "where", "single", "patched", "overhead"),
+    [
+        (RESNET, ("norm", "output"), 11_689_512, 13_779_912, 0.179),
+        (RESNET, "norm", 11_689_512, 11_727_912, 0.00328),
+        (PYRAMIDNET, ("norm", "output"), 28_511_307, 28_825_299, 0.0110),
+    ],
+)
+def test_patched_networks_have_the_parameters_of_tables_1_and_3(
+    method, build, where, single, patched, overhead
+):
+    model, x = empty(build), torch.zeros(2, 3, 8, 8)
+    ensemble = pl.convert(model, method(5, where, perturbation=0.0, draws=1), example=x)
+    alone, all_options = pl.cost(model, x), pl.cost(ensemble, x)
+    assert (alone.parameters, all_options.parameters) == (single, patched)
+    assert all_options.ratio_to(alone)["parameters"] - 1 == pytest.approx(overhead, rel=0.005)
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
-    channels, output = sum(layer.num_features for layer in norms), count(model.fc)
-    assert (len(norms), 2 * channels, output) == (164, 49_798, 28_700)
-    assert count(model) == 28_511_307
-    assert count(model) + patch_overhead(5, channels, output) == 28_825_299
+    output = count(model.fc) * ("output" in where)
+    formula = patch_overhead(5, channels=sum(layer.num_features for layer in norms), weights=output)
+    assert patched - single == formula
 
 
-def test_a_small_pyramidnet_is_patched_as_the_formula_says():
-    model = pyramidnet(8, 12, classes=7)
-    ensemble = pl.convert(model, EMP(5), example=torch.zeros(2, 3, 8, 8))
-    channels = sum(m.num_features for m in model.modules() if isinstance(m, nn.BatchNorm2d))
-    assert count(ensemble) - count(model) == patch_overhead(5, channels, count(model.fc))
+@pytest.mark.parametrize(("build", "parameters"), [(RESNET, 58_447_560), (PYRAMIDNET, 142_556_535)])
+def test_explicit_ensembles_have_five_times_the_parameters(build, parameters):
+    ensemble = pl.convert(empty(build), DeepEnsembles(5, start="copy"), example=torch.zeros(2, 3, 8, 8))
+    assert count(ensemble) == parameters
 
 
 def test_the_mlp_of_table_3_is_a_closed_form():
@@ -69,7 +81,7 @@ def test_the_mlp_of_table_3_is_a_closed_form():
     single = depth * width**2 + (depth - 1) * width
     assert single == 1_009_900
     assert single + patch_overhead(5, channels=(depth - 1) * width, weights=width**2) == 1_129_100
-    assert [5 * one for one in (single, 11_689_512, 28_511_307)] == [5_049_500, 58_447_560, 142_556_535]
+    assert 5 * single == 5_049_500
 
 
 def test_emp_takes_one_option_for_weight_and_bias_together():

@@ -56,6 +56,9 @@ class Explanation:
         forks: Layers where rows part, in the order of the data flow.
         layer_calls: Runs of operators that read parameters.
         multiply_adds: By the conventions of `cost`.
+        written_bytes: Of all activations, each as often as it is computed. Norms, activations and pooling are
+            no multiply-adds, and take the time that their bytes take: where the two ratios differ, the
+            speed-up lies between them.
         peak_bytes: The most bytes of activations alive at once, predictions included; the network's
             own tensors and its inputs excluded.
         prior: The same of the prior networks; None where there are none.
@@ -72,6 +75,7 @@ class Explanation:
     forks: tuple[Fork, ...] = ()
     layer_calls: Saving | None = None
     multiply_adds: Saving | None = None
+    written_bytes: Saving | None = None
     peak_bytes: Saving | None = None
     prior: "Explanation | None" = None
 
@@ -83,6 +87,7 @@ class Explanation:
         numbers = [
             ("layer calls", self.layer_calls),
             ("multiply-adds", self.multiply_adds),
+            ("activations, bytes", self.written_bytes),
             ("peak activations, bytes", self.peak_bytes),
         ]
         if self.multiply_adds:
@@ -128,6 +133,7 @@ def explain(
         return Explanation(len(rows), runner.planner.reason, draws=draws, prior=prior)
     plan, count, calls = planned.plan, len(rows), planned.plan.program.calls
     work = {node: weight.multiply_adds for node, weight in planned.weights.items()}
+    written = {node: weight.bytes for node, weight in planned.weights.items()}
     names = {node: _name(node, planned) for node in plan.program.steps}
     alone = _peak_alone(planned, inputs)
     several = {names[node] for node in calls if plan.count(node) > 1}
@@ -142,7 +148,8 @@ def explain(
         first / max(sum(work.values()), 1) if count > 1 else 0.0,
         _forks(plan, names),
         Saving(sum(map(plan.count, calls)), count * len(calls)),
-        Saving(sum(plan.count(node) * work[node] for node in work), count * sum(work.values())),
+        _saving(plan, work, count),
+        _saving(plan, written, count),
         Saving(planned.peak(inputs) if plan.shares else alone, alone),
         prior,
     )
@@ -159,6 +166,11 @@ def _explain_at_once(runner: Runner, binding: Binding, rows: Sequence[Any], inpu
 
     saving = Saving(work(rows), sum(work([row]) for row in rows))
     return Explanation(len(rows), together=len(rows), draws=len(rows), multiply_adds=saving)
+
+
+def _saving(plan: ExecutionPlan, each: Mapping[Node, int], rows: int) -> Saving:
+    """Of numbers that every version of a step's value costs."""
+    return Saving(sum(plan.count(node) * one for node, one in each.items()), rows * sum(each.values()))
 
 
 def _name(node: Node, planned: Planned) -> str:
