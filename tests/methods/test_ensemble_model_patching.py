@@ -84,6 +84,18 @@ def test_the_mlp_of_table_3_is_a_closed_form():
     assert 5 * single == 5_049_500
 
 
+@BOTH
+def test_patched_ends_have_the_overhead_of_section_3_3(method):
+    """(K − 1) ((I_1 + 1) O_1 + (I_L + 1) O_L) of linear layers, (K − 1) k² I O of each convolution."""
+    linear = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.Linear(4, 3))
+    ensemble = pl.convert(linear, method(5, ("input", "output")))
+    assert count(ensemble) - count(linear) == 4 * ((6 + 1) * 5 + (4 + 1) * 3)
+    sizes = [(1, 4, 5), (4, 4, 3), (4, 2, 3)]  # channels in and out, side of the kernel
+    layers = nn.Sequential(*(nn.Conv2d(i, o, k, padding=k // 2, bias=False) for i, o, k in sizes))
+    ensemble = pl.convert(layers, method(5, ("input", "output")), example=torch.zeros(2, 1, 8, 8))
+    assert count(ensemble) - count(layers) == 4 * (25 * 1 * 4 + 9 * 4 * 2)
+
+
 def test_emp_takes_one_option_for_weight_and_bias_together():
     ensemble = pl.convert(network(), EMP(3, perturbation=0.5)).eval()
     own = tensors(ensemble.binding.own)
@@ -201,6 +213,24 @@ def test_the_divergence_is_equation_6():
     assert_close(method.penalty(ensemble.binding, 10, 200, 0.5), expected / 200)
     mixing = dict.fromkeys(own, (0.25, 0.75))
     assert_close(divergence(own | shared, mixing, 3.0, 5.0), expected)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0, 3.0, 30.0])
+def test_the_entropy_of_a_mixture_is_between_that_of_its_options_and_as_much_more_as_the_choice_has(apart):
+    """Eq. (7) prints it the other way round; with options far apart, as (6) takes it, it is the upper end."""
+    p, scales = torch.tensor([0.3, 0.7]).double(), torch.tensor([1.0, 0.5]).double()
+    options = torch.distributions.Normal(torch.tensor([0.0, apart]).double(), scales)
+    x = torch.linspace(-10, 10 + apart, 200_001, dtype=torch.float64)
+    density = (p * options.log_prob(x.unsqueeze(1)).exp()).sum(1)
+    entropy = -torch.trapezoid(torch.xlogy(density, density), x)
+    least, choice = (p * options.entropy()).sum(), -(p * p.log()).sum()
+    assert_close(
+        (p / 2 * scales.square().log()).sum() + (1 + math.log(2 * math.pi)) / 2, least
+    )  # D/2, not KD/2
+    assert least < entropy + 1e-9
+    assert entropy < least + choice + 1e-9
+    if apart == 30:
+        assert_close(entropy, least + choice)
 
 
 def test_the_prior_is_on_what_is_learnt_and_tied_weights_count_once():
