@@ -20,6 +20,7 @@ from pluribus.methods import ECMP, EMP, DeepEnsembles, DropConnect
 
 HIDDEN, BIAS, WEIGHT = 100, 20.0, 5.0
 X = torch.linspace(-20, 20, 8001).unsqueeze(1)
+COLOURS = ("#1f4e79", "#d1495b", "#edae49")
 PATCHES = {"where": ("input", "output"), "start": "fresh", "perturbation": 0.0}
 
 
@@ -72,12 +73,18 @@ def draw(drawn: Mapping[str, Tensor], path: Path) -> None:
     """Writes a page with three functions of each family."""
     from plotly.subplots import make_subplots
 
-    figure = make_subplots(1, len(drawn), subplot_titles=list(drawn), shared_yaxes=True)
+    figure = make_subplots(
+        1, len(drawn), subplot_titles=list(drawn), shared_yaxes=True, horizontal_spacing=0.04
+    )
     for column, values in enumerate(drawn.values(), 1):
-        for one in values:
-            figure.add_scatter(x=X[::8, 0].tolist(), y=one[::8].tolist(), mode="lines", row=1, col=column)
-    figure.update_layout(width=1100, height=340, showlegend=False)
-    figure.write_html(path, include_plotlyjs=True)
+        for one, colour in zip(values, COLOURS, strict=True):
+            line = {"x": X[::8, 0].tolist(), "y": one[::8].tolist(), "line": {"color": colour, "width": 1.5}}
+            figure.add_scatter(**line, mode="lines", row=1, col=column)
+    figure.update_xaxes(title_text="x", title_standoff=4)
+    figure.update_yaxes(title_text="f(x)", col=1)
+    margin = {"l": 60, "r": 10, "t": 40, "b": 40}
+    figure.update_layout(width=1100, height=320, showlegend=False, margin=margin, template="plotly_white")
+    figure.write_html(path, include_plotlyjs=True, config={"displayModeBar": False})
 
 
 if __name__ == "__main__":
