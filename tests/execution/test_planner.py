@@ -107,6 +107,16 @@ def test_other_sizes_are_read_anew_and_other_batches_are_not(plans):
     assert len(ensemble._runner.planner._readings) == 4
 
 
+def test_inputs_that_are_refused_are_not_read_and_do_not_count(plans):
+    ensemble = mixed(chain(6, 5, 3), x, [2, 3])
+    for width in (7, 8, 9, 10, 11):
+        for verb in (ensemble, ensemble.explain, ensemble.predict):
+            with pytest.raises(pl.InputError, match=r"layer 0 \(Linear\) failed, on .*check shapes"):
+                verb(torch.zeros(4, width, dtype=torch.float64))
+    assert ensemble._runner.planner._readings == {}
+    assert by_plan(plans, lambda: ensemble(x))[1]
+
+
 def test_a_batch_that_the_network_counts_is_looped_in_another_size(plans):
     model = zoo.CountedBatch().double()
     ensemble = mixed(model, x, [2])

@@ -124,7 +124,7 @@ def explain(
     """
     if binding.at_once:
         return _explain_at_once(runner, binding, rows, inputs)
-    planned = runner.planner(binding, rows, inputs, memory)
+    planned = runner.planned_rows(binding, rows, inputs, memory)
     prior = None
     if binding.prior is not None:
         prior = explain(runner.prior_runner, binding.prior, rows, inputs, memory)

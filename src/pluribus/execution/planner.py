@@ -90,6 +90,10 @@ class Planner:
         self._planned: dict[Any, Planned] = {}
         self._weights: dict[Any, dict[Node, Weight]] = {}
 
+    def has_read(self, binding: Binding, inputs: Inputs) -> bool:
+        """Whether the data flow was read, or given up, for inputs of this kind."""
+        return (id(binding), _kind(binding, inputs)) in self._readings
+
     def is_hopeless(self, binding: Binding, rows: Sequence[Any]) -> bool:
         """Whether rows differ in their first parameter and never agree: then reading is spared."""
         first = next((name for name, _ in self.module.named_parameters()), "")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pluribus.binding import Binding, Skeleton, Surrounding, blank, materialise
 from pluribus.errors import InputError, PluribusError
@@ -167,6 +168,15 @@ class Runner:
             self._planner = Planner(self.module, self.output)
         return self._planner
 
+    def planned_rows(
+        self, binding: Binding, rows: Sequence[Any], inputs: Inputs, memory: int | None = None
+    ) -> Planned | None:
+        """Rows ready to run by a plan; inputs that the network refuses are refused, and not read."""
+        if not self.planner.has_read(binding, inputs):
+            with _disable_current_modes(), torch.no_grad():  # as in reading, nothing of this is to be counted
+                self._call(materialise(self.module, next(iter(binding.bind(rows[:1])))).eval(), inputs)
+        return self.planner(binding, rows, inputs, memory)
+
     def why_alone(self, binding: Binding, planned: Planned, inputs: Inputs, memory: int | None = None) -> str:
         """Why rows that could run by a plan in eval mode do not; empty where they do."""
         if memory is not None:
@@ -190,7 +200,7 @@ class Runner:
             if not binding.planned and self.planner.is_hopeless(binding, rows):
                 return None
         try:
-            planned = self.planner(binding, rows, inputs, memory)
+            planned = self.planned_rows(binding, rows, inputs, memory)
         except PluribusError:
             raise
         except CAUGHT as error:  # inputs that do not fit, as those on another device: the loop says which
