@@ -93,7 +93,9 @@ def test_the_first_rows_alone_count_among_themselves():
     ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=3), example=torch.zeros(2, 6))
     ensemble.binding.logits.data = torch.tensor([[0.0, 1.0, 2.0]])
     assert_close(ensemble.nested_weights(2), torch.tensor([0.0, 1.0, -torch.inf]).softmax(0))
-    assert_close(ensemble.nested_weights(9), ensemble.weights)
+    assert_close(ensemble.nested_weights(3), ensemble.weights)
+    with pytest.raises(pl.SettingError, match="draws must be a whole number, at least 1 and at most 3"):
+        ensemble.nested_weights(4)
 
 
 def test_rows_of_training_are_all_pairs_and_those_of_eval_mode_the_kept_ones():

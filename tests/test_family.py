@@ -11,6 +11,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus import family
 from pluribus.binding import tensors
+from pluribus.errors import SettingError
 from pluribus.family import (
     DrawnBank,
     Mixture,
@@ -88,17 +89,29 @@ def test_zeros_leave_the_mean_what_it_is():
 
 def test_few_rows_are_all_kept_with_their_probabilities():
     rows, shares = keep_draws([(0.2, 0.8), (0.5, 0.25, 0.25)], 6, seeded(0))
-    assert sorted(rows) == all_rows([2, 3]) != rows
+    assert rows == all_rows([2, 3])
     assert shares[rows.index((1, 2))] == pytest.approx(0.8 * 0.25)
     assert sum(shares) == pytest.approx(1)
 
 
-def test_the_first_of_all_rows_is_a_draw():
-    """What one draw says is read from a run of all rows, whatever their probabilities."""
-    generator, first = seeded(0), torch.zeros(2, 2)
-    for _ in range(1000):
-        first[keep_draws([(0.2, 0.8), (0.5, 0.5)], 4, generator)[0][0]] += 1 / 1000
-    assert_close(first, torch.tensor([[0.1, 0.1], [0.4, 0.4]]), atol=0.05, rtol=0)
+def test_draws_from_all_rows_are_as_probable_as_these_and_nested():
+    """What S draws say is read from a run of all rows, whatever their probabilities."""
+    one = bank(DrawnBank, Mixture("layer", (0.5, 0.3, 0.2)), draws=9)
+    assert_close(one.weights(20_000).double(), one.weights().double(), atol=0.01, rtol=0)
+    counts = [one.weights(draws) * draws for draws in (1, 2, 7, 30)]
+    assert [round(count.sum().item()) for count in counts] == [1, 2, 7, 30]
+    assert_close(counts, [count.round() for count in counts])
+    for fewer, more in itertools.pairwise(counts):
+        assert (fewer <= more + 1e-6).all()
+
+
+def test_more_draws_than_are_kept_are_refused():
+    for one in (
+        bank(DrawnBank, Mixture("layer", uniform(3)), draws=8),
+        bank(MixtureBank, Mixture("element", uniform(3)), draws=8),
+    ):
+        with pytest.raises(SettingError, match="draws must be a whole number, at least 1 and at most 8"):
+            one.weights(9)
 
 
 def test_many_rows_are_drawn_independently():

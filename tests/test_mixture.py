@@ -47,6 +47,13 @@ def test_few_rows_are_all_kept():
     assert keep_rows([3, 3], 9, seeded(0)) == all_rows([3, 3])
 
 
+def test_a_bare_tuple_may_be_rows_or_options_and_is_refused():
+    assert bank().pick([(1, 2)]) == [(1, 2)]
+    assert bank().pick([1, 2]) == bank().pick((1, 2, 3))[:2]
+    with pytest.raises(InputError, match=r"Pass \[1, 2\] for the former, \[\(1, 2\)\] for the latter"):
+        bank().pick((1, 2))
+
+
 def test_a_row_has_the_tensors_of_its_options():
     one = bank()
     own = tensors(one.own)

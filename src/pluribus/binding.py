@@ -21,6 +21,7 @@ from pluribus.network import Network
 from pluribus.network.inputs import Inputs
 from pluribus.network.network import computed
 from pluribus.network.rehearsal import derived_seed
+from pluribus.settings import whole
 
 SEEDS = 1 << 40
 """How many seeds there are to draw from."""
@@ -106,8 +107,9 @@ class Binding(nn.Module):
 
     def weights(self, draws: int | None = None) -> Tensor:
         """How much each row of eval mode counts, `[members]`, or would with the first `draws` alone."""
-        counted = torch.arange(self.members) < (self.members if draws is None else draws)
-        return counted / counted.sum()
+        first = self.members if draws is None else draws
+        whole("draws", first, most=self.members)
+        return (torch.arange(self.members) < first) / first
 
     def count_draws(self, rows: Sequence[Any]) -> int:
         """How many draws some rows stand for: equal ones may be one row."""

@@ -273,9 +273,10 @@ class Ensemble(nn.Module):
         return self.binding.weights().to(self.device)
 
     def nested_weights(self, draws: int) -> Tensor:
-        """How much each row would count if only the first `draws` draws had been kept, `[members]`.
+        """How much each row would count with the first `draws` draws alone, `[members]`.
 
         `prediction.weighted(ensemble.nested_weights(20))` is what 20 draws say, without running them again.
+        Where all rows are kept with their probabilities, they are drawn from these, the same ones always.
         """
         whole("draws", draws)
         return self.binding.weights(draws).to(self.device)

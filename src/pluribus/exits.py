@@ -20,7 +20,7 @@ from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.network.taps import Exit, Taps, find_taps
 from pluribus.prediction import precise
-from pluribus.settings import refuse
+from pluribus.settings import refuse, whole
 from pluribus.surgery import Site
 from pluribus.surgery.tapping import Pair, Tapped, tap
 
@@ -119,8 +119,9 @@ class Exits(Binding):
 
     def weights(self, draws: int | None = None) -> Tensor:
         weights = self._weights()
-        if draws is None or draws >= len(weights):
+        if draws is None:
             return weights
+        whole("draws", draws, most=len(weights))
         return nn.functional.pad(share_among(weights, range(draws)), (0, len(weights) - draws))
 
     def _weights(self) -> Tensor:

@@ -36,6 +36,7 @@ from pluribus.mixture import OptionBank, Options, all_rows
 from pluribus.network import Network
 from pluribus.network.rehearsal import ALIKE, derived_seed
 from pluribus.per_sample import PerSample
+from pluribus.settings import whole
 
 ASSIGNMENTS = ("network", "layer", "unit", "element")
 """What takes one option as a whole: all tensors, those of a layer, an input of a layer, a single number."""
@@ -111,18 +112,14 @@ def keep_draws(
 ) -> tuple[list[Options], list[float]]:
     """Rows, and the share of each, which sum to one.
 
-    All rows, each with its probability, where there are at most `draws`, in the order in which independent
-    draws would meet them first; else so many independent draws with equal shares, of which some may be the
-    same row.
+    All rows, each with its probability, where there are at most `draws`; else so many independent draws
+    with equal shares, of which some may be the same row.
     """
     sizes = [len(one) for one in probabilities]
     if math.prod(sizes) > draws:
         return choose_rows(probabilities, draws, generator), [1 / draws] * draws
     rows = all_rows(sizes)
-    shares = [math.prod(p[k] for p, k in zip(probabilities, row, strict=True)) for row in rows]
-    chances = torch.tensor(shares, dtype=torch.float64, device="cpu")
-    order = torch.multinomial(chances, len(rows), generator=generator).tolist()
-    return [rows[place] for place in order], [shares[place] for place in order]
+    return rows, [math.prod(p[k] for p, k in zip(probabilities, row, strict=True)) for row in rows]
 
 
 def choose_rows(
@@ -232,11 +229,17 @@ class DrawnBank(Mixed, OptionBank):
 
     def weights(self, draws: int | None = None) -> Tensor:
         rows = self._kept_rows()
+        shares = self.shares.to(torch.promote_types(self.shares.dtype, torch.float32))
+        if draws is not None and math.prod(self.options) == len(rows):  # no draws but probabilities are kept
+            drawn = choose_rows([tuple(self.weights().tolist())], draws, torch.Generator().manual_seed(0))
+            counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=len(rows))
+            return counts.to(shares) / draws
+        if draws is not None:
+            whole("draws", draws, most=len(self.kept))
         places = {row: place for place, row in enumerate(rows)}
-        drawn = [places[tuple(row)] for row in self.kept[:draws].tolist()]
-        shares = self.shares[:draws].to(torch.promote_types(self.shares.dtype, torch.float32))
+        kept = [places[tuple(row)] for row in self.kept[:draws].tolist()]
         total = shares.new_zeros(len(rows))
-        total = total.index_add(0, torch.tensor(drawn, device=total.device), shares)
+        total = total.index_add(0, torch.tensor(kept, device=total.device), shares[:draws])
         return total / total.sum()
 
     def count_draws(self, rows: Sequence[Any]) -> int:

@@ -97,6 +97,11 @@ class OptionBank(Binding):
         return self.draw(self.train_draws) if self.training else self._kept_rows()
 
     def pick(self, members: Sequence[Any]) -> Sequence[Options]:
+        if isinstance(members, tuple) and len(members) == len(self.sites) > 1:
+            raise InputError(
+                f"members must be a list of rows, however: {members!r}, which may be rows or the options of one. "
+                f"Pass {list(members)} for the former, [{members!r}] for the latter."
+            )
         super().pick([member for member in members if type(member) is int])
         kept = self._kept_rows()
         return [kept[member] if type(member) is int else self._checked(member) for member in members]

@@ -91,10 +91,11 @@ def refuse(name: str, expected: str, value: object, words: Iterable[str] = ()) -
     return SettingError(f"{name} must be {expected}, however: {name}={value!r}.{nearest(value, words)}")
 
 
-def whole(name: str, value: object, least: int = 1) -> None:
-    """Checks for an integer of at least `least`."""
-    if type(value) is not int or value < least:
-        raise refuse(name, f"a whole number, at least {least}", value)
+def whole(name: str, value: object, least: int = 1, most: float = math.inf) -> None:
+    """Checks for an integer from `least` to `most`."""
+    if type(value) is not int or not least <= value <= most:
+        limits = f"at least {least}" + f" and at most {most}" * (most < math.inf)
+        raise refuse(name, f"a whole number, {limits}", value)
 
 
 def number(name: str, value: object, least: float = -math.inf, below: float = math.inf) -> None:

