@@ -222,6 +222,25 @@ def test_each_sample_takes_one_option_of_a_layer_or_one_for_every_element(noise)
     assert added.std(0).flatten().tolist() == pytest.approx([noise] * 20, rel=0.1)  # over samples
 
 
+def test_elements_of_all_tensors_are_assigned_independently():
+    """Eq. (5): also those of a weight and a bias of one layer, and those of two layers."""
+    one = bank(MixtureBank, Mixture("element", uniform(2)), draws=2000, options=2)
+    own = tensors(one.own)
+    taken = torch.stack(
+        [torch.cat([(row[name] == own[name][1]).flatten() for name in own]) for row in one.bind(one.rows())]
+    )
+    correlations = taken.double().T.corrcoef()
+    assert (correlations - torch.eye(len(correlations))).abs().max() < 0.12
+
+
+def test_elements_of_each_sample_may_be_zero():
+    torch.manual_seed(0)
+    drawn = draw_each({"weight": torch.ones(1, 50)}, Mixture("element", (1.0,), rate=0.25), 400)["weight"]
+    values = drawn.as_subclass(torch.Tensor)
+    assert_close(values.unique(), torch.tensor([0, 4 / 3]))
+    assert (values == 0).double().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
 def test_zero_is_an_option_of_each_sample_too():
     options = {"weight": torch.tensor([[3.0, 6.0], [9.0, 12.0]]), "bias": torch.tensor([3.0, 9.0])}
     torch.manual_seed(0)

@@ -25,6 +25,28 @@ class Scale(nn.Module):
         return x * (1 + self.weight) + self.bias * 2.0
 
 
+class Cast(Scale):
+    """Computes in the precision of its input, as norms of language models do."""
+
+    def forward(self, x):
+        return x * (1 + self.weight.to(x.dtype)).double() + self.bias.type_as(x)
+
+
+class ChannelsFirst(Scale):
+    """A norm of images that broadcasts its parameters itself."""
+
+    def forward(self, x):
+        return self.weight[:, None, None] * x + self.bias.view(-1, 1, 1)
+
+
+class Asking(Scale):
+    """A norm that asks its weight for a shape."""
+
+    def forward(self, x):
+        shaped = self.bias.reshape(self.weight.shape)
+        return nn.functional.layer_norm(x, self.weight.shape, self.weight, shaped, 1e-5)
+
+
 def normal(*shape, seed=0):
     return torch.randn(shape, dtype=torch.float64, generator=seeded(seed))
 
@@ -42,8 +64,14 @@ LAYERS = [
     (nn.Conv1d(6, 4, 3, stride=2), (6, 7)),
     (nn.Conv2d(6, 4, 3, padding="same", groups=2), (6, 5, 5)),
     (nn.Conv3d(6, 4, 2, dilation=2), (6, 3, 3, 3)),
+    (nn.ConvTranspose1d(6, 4, 3, padding=1), (6, 7)),
+    (nn.ConvTranspose2d(6, 4, 3, stride=2, output_padding=1, groups=2), (6, 5, 5)),
+    (nn.ConvTranspose3d(6, 4, 2, dilation=2), (6, 3, 3, 3)),
     (Scale(), (6,)),
     (Scale(), (3, 6)),
+    (Cast(), (3, 6)),
+    (ChannelsFirst(), (6, 3, 3)),
+    (Asking(), (3, 6)),
 ]
 
 

@@ -85,7 +85,8 @@ def choose(
     methods: dict[Site, Method | None] = dict.fromkeys(sites, method)
     overridden: set[Site] = set()
     for pattern, override in overrides.items():
-        changed = None if isinstance(override, Single) else method.changed(override, pattern)
+        given = override.named(sites) if isinstance(override, Method) else override
+        changed = None if isinstance(given, Single) else method.changed(given, pattern)
         matched = select(sites, pattern, f"overrides[{pattern!r}]")
         methods |= dict.fromkeys(matched, changed)
         overridden.update(matched)

@@ -99,7 +99,7 @@ class OptionBank(Binding):
     def pick(self, members: Sequence[Any]) -> Sequence[Options]:
         if isinstance(members, tuple) and len(members) == len(self.sites) > 1:
             raise InputError(
-                f"members must be a list of rows, however: {members!r}, which may be rows or the options of one. "
+                f"members must be a list of rows, however: {members!r}, which may be rows or options of one. "
                 f"Pass {list(members)} for the former, [{members!r}] for the latter."
             )
         super().pick([member for member in members if type(member) is int])

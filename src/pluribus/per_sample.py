@@ -23,7 +23,10 @@ from pluribus.network.rehearsal import rehearsal
 
 
 class PerSample(Tensor):
-    """A parameter `[...]` for each sample, `[batch, ...]`; samples are on the first axis of what it meets."""
+    """A parameter `[...]` for each sample, `[batch, ...]`; samples are on the first axis of what it meets.
+
+    Code that asks for its shape is told that of one sample.
+    """
 
     @classmethod
     def __torch_function__(
@@ -34,7 +37,8 @@ class PerSample(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if getattr(func, "__name__", "") == "__get__":  # its shape, its precision
-            return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+            found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+            return found[1:] if isinstance(found, torch.Size) else found
         if func not in RULES:
             name = getattr(func, "__name__", str(func))
             raise InputError(f"{name} takes one parameter for all samples, and here each has its own.")
@@ -121,6 +125,39 @@ def _convolution(
     return _affine(values.reshape(batch, -1, *values.shape[2:]), None, bias, True)
 
 
+def _transposed(
+    convolve: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    def shifted(input: Tensor, weight: Tensor, bias: None, *settings: Any) -> Tensor:
+        *_, dilation, groups = settings
+        return convolve(input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    return _convolution(shifted, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _reshaped(parameter: Tensor, *shape: Any) -> Tensor:
+    sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    return parameter.reshape(len(parameter), *sizes).as_subclass(PerSample)
+
+
+def _indexed(parameter: Tensor, index: Any) -> Tensor:
+    each = index if isinstance(index, tuple) else (index,)
+    return parameter[(slice(None), *each)].as_subclass(PerSample)
+
+
+def _same(function: Callable[..., Tensor], parameter: Tensor, *settings: Any, **named: Any) -> Tensor:
+    """What treats every number alike, samples or not."""
+    return function(parameter, *settings, **named).as_subclass(PerSample)
+
+
 def _elementwise(combine: Callable[[Any, Any], Tensor], left: Any, right: Any) -> Tensor:
     plain = [
         one for one in (left, right) if isinstance(one, Tensor) and one.ndim and type(one) is not PerSample
@@ -141,6 +178,12 @@ RULES: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.conv1d: partial(_convolution, F.conv1d),
     F.conv2d: partial(_convolution, F.conv2d),
     F.conv3d: partial(_convolution, F.conv3d),
+    F.conv_transpose1d: partial(_transposed, F.conv_transpose1d),
+    F.conv_transpose2d: partial(_transposed, F.conv_transpose2d),
+    F.conv_transpose3d: partial(_transposed, F.conv_transpose3d),
+    **{cast: partial(_same, cast) for cast in (Tensor.float, Tensor.double, Tensor.to, Tensor.type_as)},
+    **dict.fromkeys((Tensor.view, Tensor.reshape), _reshaped),
+    Tensor.__getitem__: _indexed,
     **dict.fromkeys((Tensor.mul, Tensor.__mul__, Tensor.__rmul__), partial(_elementwise, torch.mul)),
     **dict.fromkeys((Tensor.add, Tensor.__add__, Tensor.__radd__), partial(_elementwise, torch.add)),
 }

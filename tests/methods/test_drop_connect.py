@@ -43,8 +43,16 @@ def test_rates_may_differ_and_norms_and_parametrised_weights_are_left():
     assert ensemble.conversion["1"].reason == "no weights to drop"
     rows = list(ensemble.binding.bind(ensemble.binding.rows()))
     assert all((row["3.weight"] != 0).all() for row in rows)
-    normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), nn.Linear(4, 3))
-    assert pl.convert(normed, DropConnect()).conversion["0"].reason == "no weights to drop"
+    for norm in (nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm):
+        normed = nn.Sequential(norm(nn.Linear(6, 4)), nn.Linear(4, 3))
+        assert pl.convert(normed, DropConnect()).conversion["0"].reason == "no weights to drop"
+
+
+def test_biases_of_several_axes_are_kept():
+    attention = nn.MultiheadAttention(4, 1, add_bias_kv=True)
+    tokens = torch.zeros(2, 3, 4)
+    ensemble = pl.convert(attention, DropConnect(), example=(tokens, tokens, tokens), output=0)
+    assert dict(ensemble.binding.own.named_parameters()).keys() == {"in_proj_weight", "out_proj.weight"}
 
 
 def test_tied_weights_with_different_rates_are_refused():

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -13,7 +14,8 @@ import pluribus as pl
 from pluribus import family
 from pluribus.backbones import pyramidnet, resnet18
 from pluribus.binding import tensors
-from pluribus.errors import ConversionError, SettingError
+from pluribus.errors import ConversionError, InputError, SettingError
+from pluribus.execution import plan
 from pluribus.methods import ECMP, EMP, DeepEnsembles
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
 from tests import zoo
@@ -21,6 +23,7 @@ from tests.cases import case_named, seeded
 
 X = torch.randn(10, 6, dtype=torch.float64, generator=seeded(0))
 Y = torch.arange(10) % 3
+run = plan.ExecutionPlan.run
 BOTH = pytest.mark.parametrize("method", [EMP, ECMP])
 
 
@@ -348,8 +351,34 @@ def test_each_sample_of_a_step_may_have_a_draw_of_its_own(method):
 
 
 def test_patches_that_cannot_differ_within_a_batch_are_refused_by_name():
-    with pytest.raises(ConversionError, match="embedding takes one parameter for all samples, and here each"):
-        pl.convert(zoo.tied_embedding(), EMP(where="input", per_sample=True))
+    with pytest.raises(
+        ConversionError, match="those of 0 cannot: embedding takes one parameter for all samples"
+    ):
+        pl.convert(zoo.tied_embedding(), EMP(where=("*",), per_sample=True))
+
+
+def test_what_fails_with_a_draw_for_each_sample_is_told_as_ever():
+    model = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)).double()
+    ensemble = pl.convert(model, EMP(2, per_sample=True), example=X).train()
+    with pytest.raises(InputError, match=r"layer 0 \(LayerNorm\) failed.*check shapes"):
+        ensemble.loss(X[:, :5], Y)
+
+
+def test_another_seed_perturbs_and_draws_otherwise():
+    one, other = (pl.convert(network(), EMP(5, draws=20), seed=seed).binding for seed in (0, 1))
+    assert not torch.equal(one.own.get_parameter("3.weight"), other.own.get_parameter("3.weight"))
+    assert not torch.equal(one.kept, other.kept)
+
+
+def test_draws_of_ecmp_run_by_a_plan_from_the_first_call(monkeypatch):
+    case = case_named("residual_cnn")
+    ensemble = pl.convert(case.model(), ECMP(5, "output", draws=7), example=case.inputs()).eval()
+    ran = []
+    monkeypatch.setattr(plan.ExecutionPlan, "run", lambda *given: ran.append(1) or run(*given))
+    outputs = ensemble(case.inputs())
+    assert ran
+    for row in range(7):
+        assert_close(outputs[row], ensemble.member(row)(case.inputs()))
 
 
 @BOTH
@@ -438,6 +467,12 @@ def test_a_predicate_names_its_layers_whatever_they_are_called():
     assert (root.method.where, root.sites) == (("",), ("",))
 
 
+def test_overrides_may_be_the_method_with_other_settings_whatever_picks_the_layers():
+    method = EMP(4, where=nn.Linear)
+    ensemble = pl.convert(network(), method, overrides={"3": replace(method, options=2)})
+    assert (ensemble.sites, ensemble.binding.options) == (("0", "3"), (4, 2))
+
+
 def test_what_selects_layers_is_named_before_it_goes_to_a_file():
     with pytest.raises(
         SettingError, match=r"name patterns where a file is written, as convert\(...\).method"
@@ -451,6 +486,71 @@ def test_include_picks_patches_by_type_or_predicate_in_place_of_where():
     assert pl.convert(network(), EMP(2), include=nn.Linear).sites == ("0", "3")
     assert pl.convert(network(), EMP(2), include=lambda name, layer: name == "0").sites == ("0",)
     assert pl.convert(network(), EMP(2), exclude="3").sites == ("1",)
+
+
+class Idle(nn.Module):
+    """Has norms that never run, and others that do."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.spare, self.head = nn.LayerNorm(6), nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(x))
+
+
+class Undecided(Idle):
+    """Decides by a value, so that its data flow cannot be read."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y if y.sum() > 0 else -y
+
+
+@pytest.mark.parametrize("build", [Idle, Undecided])
+def test_norms_that_never_run_are_not_patched(build):
+    ensemble = pl.convert(build().double(), EMP(3), example=X)
+    assert ensemble.sites == ("norm", "head")
+    assert ensemble.conversion["spare"].reason == "never runs"
+
+
+def test_a_network_whose_norms_cannot_be_patched_says_so():
+    plain = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
+    note = "no norm is patched: none has parameters that are trained, and runs"
+    assert note in pl.convert(plain, EMP()).conversion.notes
+    assert note not in pl.convert(network(), EMP()).conversion.notes
+    assert note not in pl.convert(plain, EMP(where="output")).conversion.notes
+
+
+class Spectral(nn.Module):
+    """Weights that are complex numbers, as networks of Fourier modes have."""
+
+    def __init__(self):
+        super().__init__()
+        self.modes = nn.Parameter(torch.randn(4, dtype=torch.complex128, generator=seeded(0)))
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(torch.fft.irfft(torch.fft.rfft(x) * self.modes, n=6)))
+
+
+@BOTH
+@pytest.mark.parametrize("where", ["norm", "*"])
+@pytest.mark.parametrize("objective", ["decay", "kl"])
+def test_complex_weights_are_perturbed_and_have_a_prior(method, where, objective):
+    settings = {"objective": objective, "decay": 1.0, "perturbation": 0.5}
+    ensemble = pl.convert(Spectral().double(), method(2, where, **settings), example=X).train()
+    learnt = dict(ensemble.named_parameters())
+    shares = {n: 0.5 if ".own." in n and objective == "kl" else 1.0 for n in learnt}
+    squares = sum(shares[n] * (p * p.conj()).real.sum() for n, p in learnt.items())
+    expected = squares / 10 if objective == "decay" else squares / 2 / 10
+    assert_close(ensemble.method.penalty(ensemble.binding, 10, 10, 0.0), expected)
+    ensemble.loss(X, Y).backward()
+    assert learnt["binding.own.modes" if where == "*" else "binding.shared.modes"].grad.abs().sum() > 0
+    if where == "*":
+        moved = tensors(ensemble.binding.own)["modes"] - Spectral().modes
+        assert (moved.real.abs() > 0).all()
+        assert (moved.imag.abs() > 0).all()
 
 
 def test_every_kind_of_norm_is_patched():
@@ -595,8 +695,12 @@ def test_impossible_settings_are_refused_by_name(settings, message):
 def test_a_network_without_such_layers_is_refused():
     with pytest.raises(ConversionError, match="must have a trained layer to patch, however: where='norm'"):
         pl.convert(zoo.mlp(), EMP(where="norm"))
-    with pytest.raises(ConversionError, match="where must pick at least one layer"):
+    with pytest.raises(
+        ConversionError, match=r"where must pick at least one layer.*words are norm, input, output"
+    ):
         pl.convert(zoo.mlp(), EMP(where="head"))
+    with pytest.raises(ConversionError, match=r"Did you mean 'output'\?"):
+        pl.convert(zoo.mlp(), EMP(where="ouput"))
 
 
 def test_tied_layers_with_different_settings_are_refused():

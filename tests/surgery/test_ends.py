@@ -6,7 +6,7 @@ from torch import nn
 
 from pluribus.network import Network
 from pluribus.surgery import find_sites
-from pluribus.surgery.ends import find_ends
+from pluribus.surgery.ends import find_ends, order_of_run
 from tests.cases import case_named
 
 
@@ -55,10 +55,41 @@ def test_ends_of_awkward_networks(name, expected):
     assert ends(case.model(), case.inputs()) == expected
 
 
-def test_a_network_that_cannot_be_read_goes_by_its_names():
-    case = case_named("data_dependent")
-    names = [site.name for site in find_sites(case.model()) if site.parameters]
-    assert ends(case.model(), case.inputs()) == (names[0], names[-1])
+class Whimsical(Backwards):
+    """Decides by a value, so that its data flow cannot be read."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y if y.sum() > 0 else -y
+
+
+def test_a_network_that_cannot_be_read_goes_by_its_calls():
+    assert ends(Whimsical(), torch.zeros(3, 4)) == ("first", "last")
+
+
+class Scaled(Auxiliary):
+    """A single number, and one for each class, come after the last layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.ones(())), nn.PReLU(4)
+
+    def forward(self, x):
+        return self.shift(self.head(self.body(x)) * self.scale)
+
+
+def test_the_last_layer_has_weights_if_any_has():
+    assert ends(Scaled(), torch.zeros(3, 4)) == ("body", "head")
+    assert ends(nn.Sequential(nn.Flatten(), nn.PReLU(4)), torch.zeros(3, 4)) == ("1", "1")
+
+
+def test_layers_run_in_the_order_of_the_data_flow_as_often_as_they_are_read():
+    for model in (Backwards(), Whimsical()):
+        network = Network(model, torch.zeros(3, 4))
+        sites = find_sites(network.module)
+        assert [site.name for site in order_of_run(network, sites)] == ["norm", "first", "last"]
+    network = Network(Auxiliary(), torch.zeros(3, 4), output=0)
+    assert [site.name for site in order_of_run(network, find_sites(network.module))] == ["body", "head"]
 
 
 def test_norms_alone_have_no_ends():

@@ -1,6 +1,7 @@
 """Norms of every kind are told from other layers."""
 
 import pytest
+import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
@@ -18,19 +19,48 @@ class FrozenBatchNorm2d(nn.Module):
     """As detection networks have it: no layer of torch's, but a norm by its name."""
 
 
+class GatedGRN(nn.Module):
+    """Global response normalisation, by its name."""
+
+
+class NormConv2d(nn.Conv2d):
+    """A convolution that is normed."""
+
+
+class NormalDraw(nn.PReLU):
+    """Has the letters in another word."""
+
+
+def kind(layer):
+    return type(layer).__name__
+
+
 def normalises(layer):
     (site,) = find_sites(layer)
     return is_norm(site)
 
 
-@pytest.mark.parametrize("layer", [*NORMS, FrozenBatchNorm2d()], ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize(
+    "layer", [*NORMS, FrozenBatchNorm2d(), GatedGRN()], ids=lambda layer: type(layer).__name__
+)
 def test_a_norm_is_one(layer):
     assert normalises(layer)
 
 
-@pytest.mark.parametrize("layer", OTHERS, ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize(
+    "layer", [*OTHERS, NormConv2d(4, 4, 1), NormalDraw()], ids=lambda layer: type(layer).__name__
+)
 def test_a_layer_of_weights_is_none(layer):
     assert not normalises(layer)
+
+
+def test_a_norm_may_be_called_a_kind_of_norm():
+    class LayerNormWithGate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1, 4, 1, 1))
+
+    assert normalises(LayerNormWithGate())
 
 
 def test_a_layer_with_a_normed_weight_is_no_norm():

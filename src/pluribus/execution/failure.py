@@ -38,7 +38,7 @@ def explain_failure(module: nn.Module, inputs: Inputs, error: Exception) -> str:
 
 
 def _remedy(module: nn.Module, inputs: Inputs, reason: str) -> str:
-    weight = next((one for one in module.parameters() if one.is_floating_point()), None)
+    weight = next((one for one in module.parameters() if one.dtype.is_floating_point), None)
     if reason.startswith(NO_VARIANCE):
         return "train on at least two samples at a time: leave out a last batch of one (drop_last=True)"
     if weight is not None and any(tensor.device != weight.device for tensor in inputs.tensors()):

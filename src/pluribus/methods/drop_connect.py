@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch.nn.utils.parametrize import is_parametrized
-
 from pluribus.binding import stack_modules
 from pluribus.conversion import Row
 from pluribus.errors import ConversionError
@@ -29,7 +27,7 @@ from pluribus.family import Mixture, MixtureBank
 from pluribus.method import Built, Choice, Method
 from pluribus.network import Network
 from pluribus.settings import number, whole
-from pluribus.surgery import is_norm
+from pluribus.surgery import has_computed_weights, is_bias, is_norm
 from pluribus.surgery.select import there_are
 
 
@@ -84,13 +82,9 @@ class DropConnect(Method):
 def _weights(choice: Choice, network: Network) -> list[str]:
     """The weights of a layer that are dropped; those that are computed from other tensors are none."""
     site, held = choice.site, network.tensors()
-    if choice.method is None or is_norm(site) or is_parametrized(site.module):
+    if choice.method is None or is_norm(site) or has_computed_weights(site.module):
         return []
-    return [
-        name
-        for name in site.parameters
-        if held[name].ndim > 1 and not name.rpartition(".")[2].startswith("bias")
-    ]
+    return [name for name in site.parameters if held[name].ndim > 1 and not is_bias(name)]
 
 
 def _rates(choices: Sequence[Choice], weights: Mapping[str, Sequence[str]]) -> dict[str, float]:

@@ -50,9 +50,9 @@ from pluribus.mixture import draw_options, start_alike, tie_sites
 from pluribus.network import Network
 from pluribus.network.rehearsal import derived_seed
 from pluribus.per_sample import PerSample, why_apart
-from pluribus.settings import flag, number, one_of, refuse, whole
-from pluribus.surgery import Selector, Site, is_norm, select
-from pluribus.surgery.ends import find_ends
+from pluribus.settings import flag, nearest, number, one_of, refuse, whole
+from pluribus.surgery import Selector, Site, is_bias, is_norm, select
+from pluribus.surgery.ends import find_ends, order_of_run
 from pluribus.surgery.select import is_selector, there_are
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
@@ -66,6 +66,8 @@ def perturb(options: Tensor, relative: float, generator: Generator) -> Tensor:
     """Options `[options, ...]` with noise of `relative` times the standard deviation of each, or times 1
     where all of its numbers are equal.
     """
+    if options.is_complex():
+        return torch.view_as_complex(perturb(torch.view_as_real(options), relative, generator))
     numbers = options.reshape(len(options), -1)
     constant = numbers.amax(1) == numbers.amin(1)
     scale = numbers.double().std(1, correction=0).masked_fill(constant, 1)
@@ -86,15 +88,15 @@ def divergence(
     """
     total = torch.zeros(())
     for name, weight in weights.items():
-        shares = weight.new_tensor(mixing.get(name, (1.0,)))
-        squares = weight.square().reshape(len(shares), -1).sum(1)
-        total = total + (rho if _is_bias(name) else tau) / 2 * (shares * squares).sum()
+        shares = weight.abs().new_tensor(mixing.get(name, (1.0,)))
+        squares = weight.abs().square().reshape(len(shares), -1).sum(1)
+        total = total + (rho if is_bias(name) else tau) / 2 * (shares * squares).sum()
     return total
 
 
 def squared_norm(weights: Mapping[str, Tensor]) -> Tensor:
     """Σ ‖·‖² over all that is learnt, all options alike, as Appendix C has it."""
-    return sum((weight.square().sum() for weight in weights.values()), start=torch.zeros(()))
+    return sum((weight.abs().square().sum() for weight in weights.values()), start=torch.zeros(()))
 
 
 def patch_overhead(options: int, channels: int = 0, weights: int = 0) -> int:
@@ -158,6 +160,8 @@ class Patching(Method, ABC):
         own, notes = draw_options(network, {n: (m.options, m.start) for n, m in settings.items()}, seed)
         generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
         own = {name: perturb(own[name], settings[name].perturbation, generator) for name in settings}
+        if "norm" in self._selectors and not any(is_norm(choice.site) for choice in chosen):
+            notes.append("no norm is patched: none has parameters that are trained, and runs")
         if start_alike(network, own):
             notes.append("options start alike, and only the draws of training tell them apart")
         if self.freeze_shared:
@@ -171,7 +175,7 @@ class Patching(Method, ABC):
         bank = DrawnBank if self.assignment == "layer" and not self.noise else Patches
         binding = bank(network, own, sites, mixtures, self.draws, self.train_draws, seed)
         if self.per_sample:
-            _refuse_apart(network, own)
+            _refuse_apart(network, sites)
             binding.per_sample = True
         return Built(binding, tuple(self._row(choice, own) for choice in choices), tuple(notes))
 
@@ -237,6 +241,8 @@ class Patching(Method, ABC):
         patched = [name for name in site.parameters if name in own]
         if not patched:
             outside = "not in where" + ", whatever overrides say" * choice.overridden
+            if "norm" in self._selectors and is_norm(site):
+                outside = "never runs"
             left = "frozen" if site.frozen else outside if site.parameters else "no parameters"
             return Row(site.names, site.kind, "shared", choice.reason or left)
         each = " for each element" * (self.assignment == "element")
@@ -315,11 +321,16 @@ def _exactly(site: Site) -> str:
 def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:
     """The layers that a word or a pattern of `where` stands for; a network may be without norms."""
     if pattern == "norm":
-        return [site for site in sites if is_norm(site)]
+        norms = [site for site in sites if is_norm(site) and site.parameters]
+        return order_of_run(network, norms) or norms
     if pattern in WORDS:
         end = find_ends(network, sites)[WORDS.index(pattern) - 1]
         return [end] if end else []
-    return select(sites, pattern, "where")
+    try:
+        return select(sites, pattern, "where")
+    except ConversionError as error:
+        words = f"Its words are {', '.join(WORDS)}." + nearest(pattern, WORDS)
+        raise ConversionError(f"{error} {words}") from None
 
 
 def _settings(chosen: Sequence[Choice]) -> dict[str, Any]:
@@ -335,27 +346,30 @@ def _settings(chosen: Sequence[Choice]) -> dict[str, Any]:
     return found
 
 
-def _refuse_apart(network: Network, own: Mapping[str, Tensor]) -> None:
-    """Raises where the patches of samples cannot differ within a batch."""
+def _refuse_apart(network: Network, sites: Mapping[str, Sequence[str]]) -> None:
+    """Raises where the patches of samples cannot differ within a batch, with the first layer that is why."""
+    together = [name for names in sites.values() for name in names]
+    if not (why := _why_apart(network, together)):
+        return
+    alone = ((site, _why_apart(network, names)) for site, names in sites.items())
+    site, why = next(((site, reason) for site, reason in alone if reason), (", ".join(sites), why))
+    raise ConversionError(
+        "per_sample=True needs patches that may differ within a batch, however: those of "
+        f"{site or 'the network itself'} cannot: {why.rstrip('.')}. Leave it out of where=, or draw for the "
+        "whole batch."
+    )
+
+
+def _why_apart(network: Network, names: Sequence[str]) -> str:
+    """Why these tensors may not differ from sample to sample; empty where they may."""
     held, generator = network.tensors(), torch.Generator().manual_seed(0)
     half = network.example.batch // 2
     first, second = (
-        {name: perturb(held[name].detach()[None], 0.5, generator)[0] for name in own} for _ in range(2)
+        {name: perturb(held[name].detach()[None], 0.5, generator)[0] for name in names} for _ in range(2)
     )
     each = {
         name: torch.stack([first[name]] * half + [second[name]] * (network.example.batch - half))
-        for name in own
+        for name in names
     }
     mixed = {name: values.as_subclass(PerSample) for name, values in each.items()}
-    why = why_apart(network, {**held, **first}, {**held, **second}, {**held, **mixed})
-    if why:
-        raise ConversionError(
-            f"per_sample=True needs patches that may differ within a batch, however: {why.rstrip('.')}. "
-            "Patch norms, linear layers and convolutions, or draw for the whole batch."
-        )
-
-
-def _is_bias(name: str) -> bool:
-    """Biases by any layer's name for them, such as `in_proj_bias`; one that is computed has originals."""
-    *_, holder, last = ("", *name.split("."))
-    return "bias" in (holder if last.startswith("original") else last)
+    return why_apart(network, {**held, **first}, {**held, **second}, {**held, **mixed})

@@ -1,29 +1,42 @@
-"""The layers at the two ends of a network."""
+"""The layers at the two ends of a network, and those in between that run."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+import torch
+
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.network import Network
 from pluribus.network.program import read_program
+from pluribus.network.rehearsal import rehearsal
 from pluribus.surgery.norms import is_norm
 from pluribus.surgery.sites import Site
 
 
 def find_ends(network: Network, sites: Sequence[Site]) -> tuple[Site | None, Site | None]:
-    """The first and the last layer with parameters, no norm, that the prediction depends on, in the order of
-    the data flow.
+    """The first and the last layer with weights, no norm, that the prediction depends on, in the order of the
+    data flow, or of the calls where that cannot be read.
 
-    Where the data flow cannot be read it is the order of their names; None where there is no such layer.
+    Weights have two axes at least; where no layer has any, it is one with parameters. None where there is
+    no such layer.
     """
     layers = [site for site in sites if site.parameters and not is_norm(site)]
+    ran = order_of_run(network, layers) or layers
+    held = network.tensors()
+    weighty = [site for site in ran if any(held[name].ndim > 1 for name in site.parameters)] or ran
+    return (weighty[0], weighty[-1]) if weighty else (None, None)
+
+
+def order_of_run(network: Network, layers: Sequence[Site]) -> list[Site]:
+    """Layers with parameters that the prediction depends on, in the order in which these are read, once for
+    each time; where the data flow cannot be read, those that are called.
+    """
     with suppress(UnreadableError, ConversionError):
-        layers = list(_in_order(network, layers)) or layers
-    return (layers[0], layers[-1]) if layers else (None, None)
+        return list(_as_read(network, layers))
+    return _as_called(network, layers)
 
 
-def _in_order(network: Network, layers: Sequence[Site]) -> Iterator[Site]:
-    """The layers in the order in which their parameters are read, once for each time."""
+def _as_read(network: Network, layers: Sequence[Site]) -> Iterator[Site]:
     program = read_program(network)
     for step in program.steps:
         read = {program.held[one] for one in step.all_input_nodes if one in program.parameters}
@@ -31,3 +44,20 @@ def _in_order(network: Network, layers: Sequence[Site]) -> Iterator[Site]:
         held = {site: len(read.intersection(site.parameters)) for site in layers}
         if any(held.values()):
             yield max(held, key=lambda site: held[site])
+
+
+def _as_called(network: Network, layers: Sequence[Site]) -> list[Site]:
+    module, called = network.module, list[Site]()
+    handles = [
+        site.module.register_forward_pre_hook(lambda *_, site=site: called.append(site)) for site in layers
+    ]
+    try:
+        example = network.example.copy()
+        with rehearsal(module, training=False), torch.no_grad():
+            module(*example.args, **example.keywords)
+    except Exception:  # whatever the user's code raises: a run will say it better
+        return []
+    finally:
+        for handle in handles:
+            handle.remove()
+    return called

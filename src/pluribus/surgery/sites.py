@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,3 +102,17 @@ def _is_layer(module: nn.Module) -> bool:
         tensor is not None for tensor in (*module._parameters.values(), *module._buffers.values())
     )
     return has_tensors or not has_children
+
+
+def is_bias(name: str) -> bool:
+    """Of the name of a parameter: biases by any layer's name for them, such as `in_proj_bias`; one that is
+    computed has originals.
+    """
+    *_, holder, last = ("", *name.split("."))
+    return "bias" in (holder if last.startswith("original") else last)
+
+
+def has_computed_weights(module: nn.Module) -> bool:
+    """Whether a layer computes its weights from other tensors whenever it runs, as weight norms do."""
+    hooks = module._forward_pre_hooks.values()
+    return is_parametrized(module) or any(isinstance(hook, WeightNorm | SpectralNorm) for hook in hooks)
