@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.execution.plan import ExecutionPlan
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout
+from pluribus.execution.planner import ROOM
+from pluribus.methods import ECMP, EMP, BatchEnsemble, DeepEnsembles, MCDropout
 from pluribus.network import Network
 from tests import zoo
 from tests.cases import case_named, normal, run
@@ -115,6 +116,23 @@ def test_inputs_that_are_refused_are_not_read_and_do_not_count(plans):
                 verb(torch.zeros(4, width, dtype=torch.float64))
     assert ensemble._runner.planner._readings == {}
     assert by_plan(plans, lambda: ensemble(x))[1]
+
+
+def test_tensors_that_are_drawn_for_rows_count_in_memory():
+    """Rows of options are views, and take none; drawn ones are there for all rows of a block at once."""
+    model = nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Linear(4, 20_000))
+    ensemble, inputs = pl.convert(model, ECMP(2, draws=50)).eval(), x.float()[:1]
+    drawn = 4 * (2 * 4 + 5 * 20_000)  # bytes of one row
+    found = ensemble.explain(inputs)
+    assert found.together * drawn <= ROOM < 50 * drawn
+    assert found.peak_bytes.planned > found.together * drawn
+    least = 50 * 20_000 * 4 * 2 + 4 * drawn  # predictions, as blocks and joined, and a few rows
+    bounded = ensemble.explain(inputs, memory=least)
+    assert bounded.together < found.together
+    assert bounded.together * drawn < bounded.peak_bytes.planned <= least
+    assert_close(ensemble.predict(inputs, memory=least).members, ensemble(inputs))
+    options = pl.convert(model, EMP(2, draws=50)).eval()
+    assert options.explain(inputs).peak_bytes.planned < drawn * 4
 
 
 def test_a_batch_that_the_network_counts_is_looped_in_another_size(plans):

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from pluribus.binding import Binding, Stage, materialise
 from pluribus.errors import InputError
+from pluribus.execution.cost import storages
 from pluribus.execution.plan import ExecutionPlan
 from pluribus.execution.weigh import Weight, estimate, weigh_plan, weigh_steps
 from pluribus.network import Network
@@ -22,7 +23,9 @@ from pluribus.network.program import Program, read_program
 T = TypeVar("T")
 
 ROOM = 1 << 24
-"""Bytes of activations up to which rows run together, or twice those of one row alone if that is more."""
+"""Bytes up to which rows run together, of activations and of tensors that are made for each row; or twice
+those of one row alone if that is more.
+"""
 KINDS = 4
 """Kinds of inputs for which the data flow is read, which takes about a second; others are looped."""
 KEPT = 8
@@ -46,6 +49,7 @@ class Planned:
         plan: What is computed when.
         size: How many rows run together.
         weights: What the steps cost for one row.
+        drawn: Of the tensors that are made anew for each row, the bytes.
         stage: Gives the tensors of rows.
         rows: The rows.
     """
@@ -53,6 +57,7 @@ class Planned:
     plan: ExecutionPlan
     size: int
     weights: Mapping[Node, Weight]
+    drawn: Mapping[Node, int]
     stage: Stage
     rows: tuple[Any, ...]
 
@@ -61,8 +66,19 @@ class Planned:
         return self.plan.run(self._bind, inputs, self.size)
 
     def peak(self, inputs: Inputs) -> int:
-        """The most bytes of activations that are alive at once."""
-        return weigh_plan(self.plan, self.size, self.tensors(), inputs)[0]
+        """The most bytes that are alive at once: activations, and tensors made for the rows of a block."""
+        activations = weigh_plan(self.plan, self.size, self.tensors(), inputs)[0]
+        return activations + max(map(self.drawn_bytes, self.plan.cut(self.size)))
+
+    def drawn_bytes(self, rows: Sequence[int]) -> int:
+        """Of the tensors that are made for these rows alone."""
+        return sum(
+            size * len({self.plan.versions[node][row] for row in rows}) for node, size in self.drawn.items()
+        )
+
+    def estimate(self, rows: Sequence[int]) -> int:
+        """About how many bytes are alive at once while some rows run together."""
+        return estimate(self.plan, self.weights, rows) + self.drawn_bytes(rows)
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Those of the first row."""
@@ -137,7 +153,8 @@ class Planner:
             tensors = next(iter(stage.bind([rows[0]])))
             size = (kind, str(inputs))
             weights = _kept(self._weights, size, lambda: weigh_steps(program, tensors, inputs))
-            return _sized(Planned(plan, 1, weights, stage, tuple(rows)), inputs, memory)
+            drawn = _drawn(plan, binding, tensors)
+            return _sized(Planned(plan, 1, weights, drawn, stage, tuple(rows)), inputs, memory)
 
         return _kept(self._planned, (kind, tuple(rows), str(inputs), memory), planned)
 
@@ -173,13 +190,20 @@ def _why_not(network: Network, program: Program) -> str:
     return "" if alike else "the data flow that torch.export reads computes something else than the code"
 
 
+def _drawn(plan: ExecutionPlan, binding: Binding, tensors: Mapping[str, Tensor]) -> dict[Node, int]:
+    """The bytes of what rows do not have in common, and is no part of what the binding keeps."""
+    kept = storages([*binding.parameters(), *binding.buffers()])
+    apart = {node: tensors[name] for node, name in plan.program.held.items() if plan.count(node) > 1}
+    return {node: tensor.nbytes for node, tensor in apart.items() if kept.isdisjoint(storages(tensor))}
+
+
 def _sized(planned: Planned, inputs: Inputs, memory: int | None) -> Planned:
     """The same rows in blocks as large as memory allows."""
-    plan, weights = planned.plan, planned.weights
-    room = max(ROOM, 2 * estimate(plan, weights, plan.order[:1])) if memory is None else memory
+    plan = planned.plan
+    room = max(ROOM, 2 * planned.estimate(plan.order[:1])) if memory is None else memory
     size = len(plan.order)
     while size > 1:
-        if max(estimate(plan, weights, rows) for rows in plan.cut(size)) <= room:
+        if max(map(planned.estimate, plan.cut(size))) <= room:
             found = replace(planned, size=size)
             if memory is None or found.peak(inputs) <= memory:
                 return found
