@@ -8,8 +8,8 @@ import torch
 
 import pluribus as pl
 from pluribus.data import two_moons
-from pluribus.methods import SAE, DeepEnsembles, Masksembles, MCDropout, Single
-from pluribus.named import Build, parse_methods, resolve_task
+from pluribus.methods import EMP, SAE, DeepEnsembles, Masksembles, MCDropout, Single
+from pluribus.named import Build, parse_method, parse_methods, resolve_task
 
 
 def test_methods_are_read_with_their_settings():
@@ -23,6 +23,9 @@ def test_methods_are_read_with_their_settings():
         SAE(inputs=3, alpha=(0, 0.1), where=("1", "2")),
         Single(),
     ]
+    for brackets in ("(norm, output)", "[norm,output]", "('norm', 'output')"):
+        assert parse_methods(f"emp(where={brackets}, options=3)") == [EMP(3, ("norm", "output"))]
+    assert parse_methods("emp(where=norm)") == [EMP(where="norm")]
     assert {method.kind() for method in parse_methods("all")} == set(pl.Method.known())
     assert max(getattr(method, "draws", 0) for method in parse_methods("all")) == 16
 
@@ -37,11 +40,23 @@ def test_methods_are_read_with_their_settings():
         ("deep_ensembles(member=5)", "Did you mean 'members'"),
         ("deep_ensembles(members=0)", "members must be a whole number, at least 1"),
         ("deep_ensembles(members)", "written name=value"),
+        ("emp(options=3, options=4)", "options is given twice"),
+        ("emp(options=3", r"every bracket must be opened and closed, however: 'emp\(options=3'"),
+        ("emp(options=3))", "every bracket must be opened and closed"),
+        ("emp(options=3)x", r"methods are written name\(setting=value, …\), however: 'emp\(options=3\)x'"),
+        (" ", "methods must name at least one"),
     ],
 )
 def test_wrong_methods_are_refused_with_the_nearest(text, message):
     with pytest.raises(pl.SettingError, match=message):
         parse_methods(text)
+
+
+@pytest.mark.parametrize(("text", "count"), [("emp, ecmp", "2. Use `pluribus compare`"), ("all", r"\d+")])
+def test_one_method_is_one(text, count):
+    assert parse_method("emp(options=2)") == EMP(2)
+    with pytest.raises(pl.SettingError, match=f"method must be one, however: {text!r} names {count}"):
+        parse_method(text)
 
 
 def test_a_task_is_loaded_by_its_name_and_options():

@@ -30,7 +30,15 @@ from pluribus.evaluation import evaluate as run_evaluation
 from pluribus.loading import load
 from pluribus.method import Method
 from pluribus.methods.single import Single
-from pluribus.named import MOST_DRAWS, Build, default_model, parse_methods, parse_option, resolve_task
+from pluribus.named import (
+    MOST_DRAWS,
+    Build,
+    default_model,
+    parse_method,
+    parse_methods,
+    parse_options,
+    resolve_task,
+)
 from pluribus.network.rehearsal import seeded
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
@@ -182,7 +190,7 @@ def train(
     out: Out = None,
 ) -> None:
     """Trains one ensemble. The same line run again goes on where it stopped."""
-    (chosen,), data = parse_methods(method), resolve_task(task, data_dir, option)
+    chosen, data = parse_method(method), resolve_task(task, data_dir, option)
     name = model or default_model(data)
     training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
     with seeded(seed):
@@ -237,7 +245,7 @@ def predict(
 ) -> None:
     """Writes predictions with their uncertainty as CSV, one row for each input."""
     ensemble, data = load_run(run, data_dir)
-    given = dict(map(parse_option, read_run(run)["options"]))
+    given = parse_options(read_run(run)["options"])
     raw = read_inputs(inputs, data, given.get("delimiter", ","))
     writable(out.parent)
     if far := far_outside(raw, data):
@@ -306,7 +314,7 @@ def writing(path: Path) -> Iterator[TextIO]:
 
 def hint(name: str, task: Task, options: list[str] | None) -> None:
     """Tells of a CSV file whose numbers to predict look like classes."""
-    given = dict(map(parse_option, options or []))
+    given = parse_options(options or [])
     classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
     if classes and "likelihood" not in given:
         say(

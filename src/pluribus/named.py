@@ -5,7 +5,7 @@ import importlib
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,30 @@ def parse_methods(text: str) -> list[Method]:
         return [_with_few_draws(method()) for method in ordered]
     found: list[Method] = []
     for call in split_outside_brackets(text):
-        name, _, settings = (part.strip() for part in call.removesuffix(")").partition("("))
+        name, opened, settings = (part.strip() for part in call.partition("("))
+        if bool(opened) != call.endswith(")"):
+            raise SettingError(f"methods are written name(setting=value, …), however: {call!r}.")
+        settings = settings.removesuffix(")")
         if name not in known:
             raise SettingError(
                 f"methods are {', '.join(sorted(known))}, however: {name!r}." + nearest(name, known)
             )
-        values = dict(parse_option(setting) for setting in split_outside_brackets(settings))
+        values = parse_options(split_outside_brackets(settings))
         known[name].check_names(values)
         found.append(known[name](**values))
+    if not found:
+        raise SettingError(f"methods must name at least one, such as single, however: {text!r}.")
     return found
+
+
+def parse_method(text: str) -> Method:
+    """One method of these."""
+    found = parse_methods(text)
+    if len(found) != 1:
+        raise SettingError(
+            f"method must be one, however: {text!r} names {len(found)}. Use `pluribus compare` for several."
+        )
+    return found[0]
 
 
 def _with_few_draws(method: Method) -> Method:
@@ -53,24 +68,40 @@ def split_outside_brackets(text: str) -> list[str]:
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
+        if depth < 0:
+            break
         if letter == "," and not depth:
             parts.append("")
         else:
             parts[-1] += letter
+    if depth:
+        raise SettingError(f"every bracket must be opened and closed, however: {text!r}.")
     return [part.strip() for part in parts if part.strip()]
 
 
-def parse_option(text: str) -> tuple[str, Any]:
-    """`name=value`; values that are no Python literal are words, but for `inf`, which is a number."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise SettingError(f"settings are written name=value, however: {text!r}.")
-    if value.strip() == INFINITE:
-        return name.strip(), math.inf
+def parse_options(texts: Iterable[str]) -> dict[str, Any]:
+    """Each `name=value`, every name once."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise SettingError(f"settings are written name=value, however: {text!r}.")
+        if name in values:
+            raise SettingError(f"settings are given once, however: {name} is given twice.")
+        values[name] = parse_value(value)
+    return values
+
+
+def parse_value(text: str) -> Any:
+    """A Python literal; what is none is a word, or several of them in brackets, but for `inf`, a number."""
+    if text == INFINITE:
+        return math.inf
     try:
-        return name.strip(), ast.literal_eval(value.strip())
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return name.strip(), value.strip()
+        if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")):
+            return tuple(map(parse_value, split_outside_brackets(text[1:-1])))
+        return text
 
 
 def resolve(reference: str) -> Callable[..., Any]:
@@ -93,7 +124,7 @@ def resolve(reference: str) -> Callable[..., Any]:
 
 def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) -> Task:
     """The task that a user named."""
-    values = dict(map(parse_option, options or []))
+    values = parse_options(options or [])
     if ":" in name:
         task = resolve(name)(**values)
         if not isinstance(task, Task):
