@@ -116,10 +116,13 @@ def test_an_output_that_is_a_function_is_asked_for_again(tmp_path):
     assert_close(loaded(**case.inputs()), one(**case.inputs()), rtol=0, atol=0)
 
 
-def test_the_mode_is_that_of_the_model(tmp_path):
-    pl.convert(mlp().eval(), Single()).save(tmp_path / "run")
-    assert pl.load(tmp_path / "run", mlp().train()).training
-    assert not pl.load(tmp_path / "run", mlp().eval()).training
+@pytest.mark.parametrize("mode", [True, False])
+def test_a_loaded_ensemble_is_ready_to_predict_whatever_the_mode_of_the_model(mode, tmp_path):
+    one = pl.convert(mlp(), MCDropout(draws=3), seed=5)
+    one.save(tmp_path / "run")
+    loaded = pl.load(tmp_path / "run", mlp().train(mode))
+    assert not loaded.training
+    assert_close(loaded(X.float()), one.eval()(X.float()), rtol=0, atol=0)
 
 
 def wider() -> nn.Module:

@@ -454,5 +454,13 @@ def test_other_weights_leave_members_out_and_are_normalised():
     expected = Categorical().prediction(outputs[[0, 2]], torch.tensor([0.25, 0.75]).double())
     assert_close(nested.probabilities, expected.probabilities)
     assert_close(nested.members, expected.members)
-    with pytest.raises(InputError, match="weights must be 3 numbers of at least 0, not all of them 0"):
-        Categorical().prediction(outputs).weighted(0 * weights)
+    for wrong in (0 * weights, weights[:2], [1.0, 1.0, 1.0]):
+        with pytest.raises(InputError, match="weights must be a tensor of 3 numbers of at least 0, not all"):
+            Categorical().prediction(outputs).weighted(wrong)
+
+
+def test_a_prediction_is_printed_in_a_line():
+    assert repr(mixed(Categorical(), 3, 5, 4)) == (
+        "CategoricalPrediction(5 samples by 3 members, outputs of shape (4,))"
+    )
+    assert repr(mixed(Bernoulli(), 2, 7)) == "BernoulliPrediction(7 samples by 2 members)"

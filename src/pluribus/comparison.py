@@ -17,7 +17,7 @@ from torch import nn
 
 from pluribus import record
 from pluribus.convert import convert
-from pluribus.data.task import Task
+from pluribus.data.task import Task, check_task
 from pluribus.errors import SettingError
 from pluribus.evaluation import evaluate
 from pluribus.method import Method
@@ -92,6 +92,7 @@ def compare(
     """
     whole("seeds", seeds)
     whole("workers", workers)
+    check_task(task)
     alone = isinstance(methods, Method)
     wrong = [methods] if alone else [method for method in methods if not isinstance(method, Method)]
     if wrong or not methods:

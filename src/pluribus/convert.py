@@ -58,7 +58,8 @@ def convert(
         torch.Size([4, 7, 2])
     """
     if not isinstance(method, Method):
-        raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), however: {method!r}.")
+        came = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
+        raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), however: {came}.")
     whole("seed", seed, least=0)
     family = likelihood_named(likelihood)
     if isinstance(model, Ensemble):
@@ -106,10 +107,11 @@ def choose(
     _check_tied(choices)
     converted = [c for c in choices if c.method and not (method.trains and c.site.frozen)]
     if not isinstance(method, Single) and not converted:
+        reasons = {c.reason or "frozen" for c in choices}
+        thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
         raise ConversionError(
             f"{type(method).__name__} must have a layer to convert, however: all are left "
-            f"({', '.join(sorted({c.reason or 'frozen' for c in choices})) or 'there is none'}). "
-            + there_are(sites)
+            f"({', '.join(sorted(reasons)) or 'there is none'}). {there_are(sites)}{thaw}"
         )
     return choices
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Split, Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.execution.cost import cost
 from pluribus.methods.single import Single
@@ -53,6 +53,7 @@ def evaluate(
         >>> sorted(evaluate(ensemble, two_moons(train=50)).cost)
         ['multiply_adds', 'parameters', 'peak_activation_bytes', 'weight_bytes']
     """
+    check_task(task)
     ensemble.eval()
     start = time.perf_counter()
     prediction = _predict(ensemble, task, task.test.x)

@@ -25,7 +25,7 @@ PREFIXES = ("module.", "_orig_mod.")
 
 
 def load(path: str | Path, model: Model, *, example: Any = None, output: Output = None) -> Ensemble:
-    """An ensemble that `ensemble.save` wrote; it predicts bit for bit what it did.
+    """An ensemble that `ensemble.save` wrote, in eval mode; it predicts bit for bit what it did.
 
     Args:
         path: The folder.
@@ -60,7 +60,7 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     ensemble.load_state_dict(loaded, assign=True)
     if ranking := settings.get("ranking"):
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
-    return ensemble
+    return ensemble.eval()
 
 
 def from_checkpoints(

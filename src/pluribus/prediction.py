@@ -50,7 +50,7 @@ def gaussian_surprise(target: Tensor, means: Tensor, variances: Tensor) -> Tenso
     return (errors.square() / variances + variances.log() + math.log(2 * math.pi)) / 2
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction(ABC):
     """The outputs of all members on a batch, and what they say together.
 
@@ -64,6 +64,10 @@ class Prediction(ABC):
     weights: Tensor
     spent: Tensor | None = field(default=None, kw_only=True)
     summaries: ClassVar[tuple[str, ...]]
+
+    def __repr__(self) -> str:
+        shape = f", outputs of shape {tuple(self.members.shape[2:])}" * (self.members.ndim > 2)
+        return f"{type(self).__name__}({len(self)} samples by {len(self.members)} members{shape})"
 
     def __len__(self) -> int:
         return self.members.shape[1]
@@ -92,10 +96,12 @@ class Prediction(ABC):
         """The same members with other weights, `[members]`, which are divided by their sum; members without
         weight are left out.
         """
-        if weights.shape != self.weights.shape or not (weights >= 0).all() or not weights.sum() > 0:
+        fits = isinstance(weights, Tensor) and weights.shape == self.weights.shape
+        if not fits or not (weights >= 0).all() or not weights.sum() > 0:
+            came = weights.tolist() if isinstance(weights, Tensor) else weights
             raise InputError(
-                f"weights must be {len(self.weights)} numbers of at least 0, not all of them 0, "
-                f"however: {weights.tolist()}."
+                f"weights must be a tensor of {len(self.weights)} numbers of at least 0, not all of them 0, "
+                f"however: {came!r}."
             )
         weights = weights.to(self.weights)
         kept = {name: values[weights > 0] for name, values in self._batched().items()}
@@ -137,7 +143,7 @@ class Prediction(ABC):
         return (logs.movedim(0, -1) + self.weights.log()).logsumexp(-1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiscretePrediction(Prediction, ABC):
     """A distribution over outcomes, `member_log_probabilities`, `[members, batch, outcomes, ...]`."""
 
@@ -232,7 +238,7 @@ class BernoulliPrediction(DiscretePrediction):
         return self._average(precise(self.members)).abs()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ContinuousPrediction(Prediction, ABC):
     """Numbers: the members' `means`, `[members, batch, ...]`, and a variance around them."""
 
@@ -266,7 +272,7 @@ class PointPrediction(ContinuousPrediction):
         return self.epistemic
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianPrediction(ContinuousPrediction):
     """A mixture of one Gaussian per member, with `means` and `variances`, `[members, batch, ...]`."""
 

@@ -214,7 +214,7 @@ NETWORKS = {
     ],
     SettingError: [
         ("word", lambda: pl.convert(mlp(), "deep_ensembles"), "must be a Method", "'deep_ensembles'"),
-        ("class", lambda: pl.convert(mlp(), DeepEnsembles), "DeepEnsembles(members=4)", "<class"),
+        ("class", lambda: pl.convert(mlp(), DeepEnsembles), "however: the class DeepEnsembles. Call it"),
         ("likelihood", lambda: ensemble(likelihood="categorial"), "one of", "'categorial'", "Did you mean"),
         ("likelihoods", lambda: ensemble(likelihood=["point"]), "one of", "['point']"),
         ("seed", lambda: ensemble(seed=-1), "at least 0", "seed=-1"),

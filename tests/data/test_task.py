@@ -4,13 +4,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
+import pluribus as pl
+from pluribus.comparison import compare
 from pluribus.data.scaling import Scaling
 from pluribus.data.task import Split, Task
 from pluribus.errors import InputError, SettingError
+from pluribus.evaluation import evaluate
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
+from pluribus.methods import Single
+from pluribus.training import train
 
 
 def classified(count=12, classes=3):
@@ -160,6 +166,18 @@ def test_what_cannot_be_learnt_is_refused(changes, message):
 def test_what_cannot_be_predicted_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         task(measured, **changes)
+
+
+@pytest.mark.parametrize("given", [None, (torch.zeros(4, 2), torch.zeros(4).long())])
+def test_verbs_that_need_a_task_refuse_anything_else(given):
+    ensemble = pl.convert(nn.Linear(2, 2), Single())
+    for verb in (train, evaluate):
+        with pytest.raises(
+            InputError, match=f"task must be a Task, however: {type(given).__name__}"
+        ):
+            verb(ensemble, given)
+    with pytest.raises(InputError, match="task must be a Task"):
+        compare(lambda: nn.Linear(2, 2), given, [Single()])
 
 
 def test_unequal_lengths_are_refused():

@@ -164,6 +164,15 @@ class Task:
         return {called.get(name, name): values for name, values in columns.items()}
 
 
+def check_task(task: object) -> None:
+    """Refuses anything but a task, with how one is made."""
+    if not isinstance(task, Task):
+        raise InputError(
+            f"task must be a Task, however: {type(task).__name__}. Make one of your data: "
+            "Task('mine', Split(x, y), validation, test, classes=3)."
+        )
+
+
 def check_inputs(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
     """Refuses inputs of another shape than those of training, NaN and infinity."""
     if tuple(x.shape[1:]) != shape:

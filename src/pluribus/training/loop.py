@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pluribus.data.task import Task
+from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError, SettingError
 from pluribus.metrics import METRICS
@@ -56,6 +56,7 @@ def train(
     Returns:
         One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
     """
+    check_task(task)
     training, fabric = training or Training(), fabric or make_fabric()
     folder = _log_folder(out, tensorboard)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))

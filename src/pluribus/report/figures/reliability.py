@@ -106,16 +106,16 @@ def reliability_panel(group: Group) -> Panel | None:
     if not info.curves:
         return None
     options = (ALL, *(curve.label for curve in info.curves))
-    told = (
-        "Of the central intervals of a level, that share of targets should lie inside. "
-        if info.of_intervals
-        else "Of the answers given with some confidence, that share should be right. "
+    told, marks = (
+        "Of the answers given with some confidence, that share should be right.",
+        (f"Larger marks stand for more samples, bins of at most {FEW} are left out; seeds"),
     )
+    if info.of_intervals:
+        told, marks = "Of the central intervals of a level, that share of targets should lie inside.", "Seeds"
     return Panel(
         "reliability",
         "Can its confidence be trusted?",
-        f"{told}Below the diagonal it is too sure, above it too careful. "
-        f"Larger marks stand for more samples, bins of at most {FEW} are left out; seeds are taken together.",
+        f"{told} Below the diagonal it is too sure, above it too careful. {marks} are taken together.",
         {(option,): draw_reliability(info, option) for option in options},
         (Selector("configuration", options),),
     )
