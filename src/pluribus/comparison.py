@@ -93,16 +93,7 @@ def compare(
     whole("seeds", seeds)
     whole("workers", workers)
     check_task(task)
-    alone = isinstance(methods, Method)
-    wrong = [methods] if alone else [method for method in methods if not isinstance(method, Method)]
-    if wrong or not methods:
-        came = repr(wrong[0]) if wrong else "there is none"
-        raise SettingError(f"methods must be a list of Methods such as [Single()], however: {came}.")
-    if isinstance(build, nn.Module) or not callable(build):
-        raise SettingError(
-            "build must be a function that makes the network anew for each run, however: "
-            f"{type(build).__name__}. Give `lambda: ...`."
-        )
+    _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
     training = training or Training()
     jobs = [
@@ -118,6 +109,20 @@ def compare(
             bar.say(f"{done.method['kind']} seed {done.seed}: {done.error or 'done'}")
     records = {one.key: one for one in record.read([Path(out)])}
     return [records[job.key] for job in jobs]
+
+
+def _check_contestants(build: Any, methods: Any) -> None:
+    """Refuses what is no factory of networks, and what are no methods."""
+    alone = isinstance(methods, Method)
+    wrong = [methods] if alone else [method for method in methods if not isinstance(method, Method)]
+    if wrong or not methods:
+        came = repr(wrong[0]) if wrong else "there is none"
+        raise SettingError(f"methods must be a list of Methods such as [Single()], however: {came}.")
+    if isinstance(build, nn.Module) or not callable(build):
+        raise SettingError(
+            "build must be a function that makes the network anew for each run, however: "
+            f"{type(build).__name__}. Give `lambda: ...`."
+        )
 
 
 def run(job: Job) -> Record:

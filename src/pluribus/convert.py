@@ -105,15 +105,20 @@ def choose(
 
     choices = [choice(site) for site in sites]
     _check_tied(choices)
+    _check_some(choices, method)
+    return choices
+
+
+def _check_some(choices: Sequence[Choice], method: Method) -> None:
+    """There is a layer to convert."""
     converted = [c for c in choices if c.method and not (method.trains and c.site.frozen)]
     if not isinstance(method, Single) and not converted:
         reasons = {c.reason or "frozen" for c in choices}
         thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
         raise ConversionError(
             f"{type(method).__name__} must have a layer to convert, however: all are left "
-            f"({', '.join(sorted(reasons)) or 'there is none'}). {there_are(sites)}{thaw}"
+            f"({', '.join(sorted(reasons)) or 'there is none'}). {there_are([c.site for c in choices])}{thaw}"
         )
-    return choices
 
 
 def _check_tied(choices: Sequence[Choice]) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from pluribus.execution.uncompiled import uncompiled
 from pluribus.likelihood import Likelihood
 from pluribus.method import Built, Method
 from pluribus.network import Network
-from pluribus.network.inputs import Inputs, inputs_of_batch
+from pluribus.network.inputs import Inputs, batches_of
 from pluribus.prediction import Prediction
 from pluribus.settings import flag, number, share, whole
 
@@ -148,6 +148,7 @@ class Ensemble(nn.Module):
         *,
         chunk: int | None = None,
         budget: int | None = None,
+        draws: int | None = None,
         memory: int | None = None,
         exit_when: float | None = None,
     ) -> Prediction:
@@ -156,8 +157,9 @@ class Ensemble(nn.Module):
         Args:
             x: The inputs: a tensor, a tuple, a dict of keyword inputs, or a loader of these, whose
                 batches may carry targets, which are left out.
-            chunk: At most that many samples at a time, to bound memory.
+            chunk: At most that many samples at a time, to bound the memory of activations.
             budget: Only so many members, the best ones of the last `rank`.
+            draws: That many fresh random members in place of those that are kept, the same for all samples.
             memory: The most bytes of activations that may be alive at once; less than what the rows need
                 one by one is refused with what is needed.
             exit_when: Of networks with exits, the probability of a class, from 0 to 1, at which a sample
@@ -171,11 +173,11 @@ class Ensemble(nn.Module):
             share("exit_when", exit_when)
             if memory is not None:
                 raise InputError("memory= and exit_when= exclude each other, however: both were given.")
-        chosen = best_rows(self.ranking, budget)
-        weights = self.weights if chosen is None else share_among(self.weights, chosen)
         with _evaluating(self), torch.no_grad():
-            rows, parts, predictions = self._rows(chosen), (self._runner, self.binding, self.likelihood), []
-            for inputs in (part for batch in self._batches(x) for part in batch.chunks(chunk)):
+            rows, weights = self._counted_rows(budget, draws)
+            parts, predictions = (self._runner, self.binding, self.likelihood), []
+            batches = batches_of(x, self._runner.forward, self.device)
+            for inputs in (part for batch in batches for part in batch.chunks(chunk)):
                 with blaming_inputs(inputs):
                     predictions.append(
                         self.likelihood.prediction(self._runner(self.binding, rows, inputs, memory), weights)
@@ -278,7 +280,6 @@ class Ensemble(nn.Module):
         `prediction.weighted(ensemble.nested_weights(20))` is what 20 draws say, without running them again.
         Where all rows are kept with their probabilities, they are drawn from these, the same ones always.
         """
-        whole("draws", draws)
         return self.binding.weights(draws).to(self.device)
 
     @property
@@ -355,6 +356,15 @@ class Ensemble(nn.Module):
             raise InputError(f"members must be a list of at least one row, however: {members!r}.")
         return self.binding.pick(members)
 
+    def _counted_rows(self, budget: int | None, draws: int | None) -> tuple[Sequence[Any], Tensor]:
+        """Rows of eval mode and how much each counts: fresh ones, the best ones of a budget, or all."""
+        if draws is None:
+            chosen = best_rows(self.ranking, budget)
+            return self._rows(chosen), self.weights if chosen is None else share_among(self.weights, chosen)
+        if budget is not None:
+            raise InputError("budget= and draws= exclude each other, however: both were given.")
+        return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
+
     def _objective(
         self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
     ) -> Tensor:
@@ -372,13 +382,6 @@ class Ensemble(nn.Module):
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
         return self.method.total(means, shares, self.binding, progress)
-
-    def _batches(self, x: Any) -> Iterator[Inputs]:
-        if isinstance(x, Tensor | tuple | Mapping) or not isinstance(x, Iterable):
-            yield Inputs.of(x)
-            return
-        for batch in x:
-            yield inputs_of_batch(batch, self._runner.forward).to(self.device)
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network})"

@@ -230,12 +230,13 @@ class DrawnBank(Mixed, OptionBank):
     def weights(self, draws: int | None = None) -> Tensor:
         rows = self._kept_rows()
         shares = self.shares.to(torch.promote_types(self.shares.dtype, torch.float32))
-        if draws is not None and math.prod(self.options) == len(rows):  # no draws but probabilities are kept
+        every = math.prod(self.options) == len(rows)  # no draws are kept but probabilities
+        if draws is not None:
+            whole("draws", draws, most=math.inf if every else len(self.kept))
+        if draws is not None and every:
             drawn = choose_rows([tuple(self.weights().tolist())], draws, torch.Generator().manual_seed(0))
             counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=len(rows))
             return counts.to(shares) / draws
-        if draws is not None:
-            whole("draws", draws, most=len(self.kept))
         places = {row: place for place, row in enumerate(rows)}
         kept = [places[tuple(row)] for row in self.kept[:draws].tolist()]
         total = shares.new_zeros(len(rows))

@@ -629,6 +629,23 @@ def test_fewer_draws_are_read_from_one_run(method):
     assert_close(prediction.weighted(ensemble.nested_weights(6)).probabilities, prediction.probabilities)
 
 
+@BOTH
+def test_a_prediction_may_have_fresh_draws(method):
+    ensemble = pl.convert(network(), method(3, draws=2, perturbation=0.5)).train()
+    torch.manual_seed(4)
+    prediction = ensemble.predict(X, draws=30, chunk=4)
+    torch.manual_seed(4)
+    outputs = ensemble.eval()(X, draws=30)
+    assert_close(prediction.members, outputs)  # the same draws for all chunks
+    assert_close(prediction.probabilities, outputs.softmax(2).mean(0), check_dtype=False)
+    assert len(ensemble.predict(X)) == 10
+    ensemble.rank((X, Y))
+    with pytest.raises(InputError, match="budget= and draws= exclude each other"):
+        ensemble.predict(X, draws=3, budget=1)
+    with pytest.raises(SettingError, match="draws must be a whole number, at least 1"):
+        ensemble.predict(X, draws=0)
+
+
 def test_what_precedes_the_first_patch_runs_once_for_all_draws():
     case = case_named("residual_cnn")
     x = case.inputs()

@@ -1,7 +1,7 @@
 """One call of the network: the positional and keyword inputs of one batch, checked and cut."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,3 +147,12 @@ def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
         with_targets = len(batch) == max(1, len(needed)) + 1
         return Inputs(tuple(batch[:-1] if with_targets else batch), {})
     return Inputs.of(batch)
+
+
+def batches_of(x: Any, forward: Callable[..., Any], device: torch.device) -> Iterator[Inputs]:
+    """The inputs that a user gave at once, or those of every batch of a loader, which go to a device."""
+    if isinstance(x, Tensor | tuple | Mapping) or not isinstance(x, Iterable):
+        yield Inputs.of(x)
+        return
+    for batch in x:
+        yield inputs_of_batch(batch, forward).to(device)

@@ -57,8 +57,7 @@ def train(
         One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
     """
     check_task(task)
-    training, fabric = training or Training(), fabric or make_fabric()
-    folder = _log_folder(out, tensorboard)
+    training, fabric, folder = training or Training(), fabric or make_fabric(), _log_folder(out, tensorboard)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = fabric.setup(ensemble, optimizer)
     model.mark_forward_method("loss")
