@@ -172,9 +172,7 @@ def test_what_cannot_be_predicted_is_refused(changes, message):
 def test_verbs_that_need_a_task_refuse_anything_else(given):
     ensemble = pl.convert(nn.Linear(2, 2), Single())
     for verb in (train, evaluate):
-        with pytest.raises(
-            InputError, match=f"task must be a Task, however: {type(given).__name__}"
-        ):
+        with pytest.raises(InputError, match=f"task must be a Task, however: {type(given).__name__}"):
             verb(ensemble, given)
     with pytest.raises(InputError, match="task must be a Task"):
         compare(lambda: nn.Linear(2, 2), given, [Single()])

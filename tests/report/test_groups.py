@@ -34,6 +34,16 @@ def test_ways_of_training_are_different_configurations():
     ]
 
 
+def test_what_all_runs_were_trained_alike_is_told():
+    trained = {"epochs": 9, "batch": 64, "lr": 0.003, "seed": 4}
+    one = replace(classes(), training=trained)
+    other = replace(classes("mc_dropout"), training={**trained, "seed": 5})
+    assert only_group(one, other).training == "trained: 9 epochs, batches of 64, learning rate 0.003"
+    longer = replace(other, training={**trained, "epochs": 30})
+    assert only_group(one, longer).training == "trained: batches of 64, learning rate 0.003"
+    assert only_group(replace(one, training={})).training == ""
+
+
 def test_labels_show_the_settings_that_are_not_the_usual_ones():
     assert label({"kind": "deep_ensembles", "version": 1, "members": 5}) == "deep_ensembles(members=5)"
     assert label({"kind": "deep_ensembles", "version": 1, "members": 4}) == "deep_ensembles"

@@ -59,6 +59,16 @@ class Group:
         return f"{self.task} · {self.network}"
 
     @property
+    def training(self) -> str:
+        """How all runs were trained, as far as they were trained alike."""
+        trained = [run.training for run in self.records]
+        apart = _differing(trained)
+        alike = {name: value for name, value in trained[0].items() if name not in apart} if trained else {}
+        words = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
+        told = ", ".join(word.format(alike[name]) for name, word in words.items() if name in alike)
+        return told and f"trained: {told}"
+
+    @property
     def single(self) -> Entry | None:
         """The yardstick: the network itself."""
         return next((entry for entry in self.entries if entry.kind == "single"), None)

@@ -158,8 +158,9 @@ def _section(
         _gallery(wall) if wall else "",
     )
     hidden = " hidden" if number else ""
-    sizes = f'<p class="quiet small">{_text(group.sizes)}</p>' if group.sizes else ""
-    return f'<section id="group-{number}" role="tabpanel"{hidden}>{sizes}{"".join(parts)}</section>'
+    facts = "; ".join(filter(None, (group.sizes, group.training)))
+    told = f'<p class="quiet small">{_text(facts)}</p>' if facts else ""
+    return f'<section id="group-{number}" role="tabpanel"{hidden}>{told}{"".join(parts)}</section>'
 
 
 def _tabs(groups: Sequence[Group]) -> str:
