@@ -1,7 +1,7 @@
 """The command line: what it prints, what it writes, what it refuses."""
 
 import csv
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import pluribus as pl
 from pluribus import cli, record
 from pluribus.backbones import BACKBONES
 from pluribus.data import TASKS, csv_file
+from pluribus.methods import EMP
 from tests.report.records import classes, numbers
 
 QUICK = ["--task", "two_moons", "--option", "train=60", "--epochs", "2"]
@@ -215,6 +216,17 @@ def test_methods_lists_every_method_with_its_settings():
     printed = invoke("methods")
     for name in pl.Method.known():
         assert name in printed
+
+
+def test_methods_says_what_the_settings_of_one_mean():
+    printed = invoke("methods", "emp")
+    assert printed.startswith("K options for each patched layer")
+    for field in fields(EMP):
+        assert f"\n    {field.name}: " in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert ">>>" not in printed
+    with pytest.raises(pl.SettingError, match="Did you mean 'emp'"):
+        invoke("methods", "EMP")
 
 
 OWN = """

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any, TextIO
 
 try:
@@ -34,6 +35,7 @@ from pluribus.named import (
     MOST_DRAWS,
     Build,
     default_model,
+    meaning,
     parse_method,
     parse_methods,
     parse_options,
@@ -259,8 +261,15 @@ def predict(
 
 
 @app.command()
-def methods() -> None:
-    """Lists the methods and their settings."""
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to be told what its settings mean.")] = None,
+) -> None:
+    """Lists the methods and their settings, or says what those of one method mean."""
+    if name is not None:
+        for line in meaning(name):
+            indent = " " * 8 if line.startswith(" ") else ""
+            console.print(fill(line, console.width, subsequent_indent=indent), highlight=False, markup=False)
+        return
     for name, method in Method.known().items():
         settings = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
         console.print(f"[bold]{name}[/bold]({settings})", highlight=False)

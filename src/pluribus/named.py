@@ -57,6 +57,18 @@ def parse_method(text: str) -> Method:
     return found[0]
 
 
+def meaning(name: str) -> list[str]:
+    """What a method is, and what its settings mean: paragraphs, and an indented line for each setting."""
+    told = (inspect.getdoc(type(parse_method(name))) or "").partition("Example:")[0]
+    lines: list[str] = []
+    for line in told.replace("Args:", "Settings:").rstrip().splitlines():
+        if lines and lines[-1] and line and (line.startswith(" " * 8) or not line.startswith(" ")):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return lines
+
+
 def _with_few_draws(method: Method) -> Method:
     """A comparison of all methods is a first look, most of whose time many draws would take."""
     draws = getattr(method, "draws", 0)

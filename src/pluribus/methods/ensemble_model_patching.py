@@ -260,7 +260,7 @@ class EMP(Patching):
     Args:
         options: How many options a patched layer has, at least 1; may differ from layer to layer.
         where: The layers that are patched, unless `include` picks them: `norm` (every normalisation),
-            `input` and `output` (the first and the last other layer with parameters), name patterns, layer
+            `input` and `output` (the first and the last other layer with weights), name patterns, layer
             types and predicates of name and layer as for `include`, or several of these. `ensemble.method`
             has the names of what types and predicates pick, so that it goes to files.
         draws: How many draws in prediction, at least 1.
