@@ -1,8 +1,7 @@
-"""EMP and ECMP: counts, one option at a time, unbiased gradients, the prior, draws and what they share."""
+"""EMP and ECMP: counts, one option at a time, unbiased gradients, the prior and training."""
 
 import itertools
 import math
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,7 +14,6 @@ from pluribus import family
 from pluribus.backbones import pyramidnet, resnet18
 from pluribus.binding import tensors
 from pluribus.errors import ConversionError, InputError, SettingError
-from pluribus.execution import plan
 from pluribus.methods import ECMP, EMP, DeepEnsembles
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
 from tests import zoo
@@ -23,7 +21,6 @@ from tests.cases import case_named, seeded
 
 X = torch.randn(10, 6, dtype=torch.float64, generator=seeded(0))
 Y = torch.arange(10) % 3
-run = plan.ExecutionPlan.run
 BOTH = pytest.mark.parametrize("method", [EMP, ECMP])
 
 
@@ -370,17 +367,6 @@ def test_another_seed_perturbs_and_draws_otherwise():
     assert not torch.equal(one.kept, other.kept)
 
 
-def test_draws_of_ecmp_run_by_a_plan_from_the_first_call(monkeypatch):
-    case = case_named("residual_cnn")
-    ensemble = pl.convert(case.model(), ECMP(5, "output", draws=7), example=case.inputs()).eval()
-    ran = []
-    monkeypatch.setattr(plan.ExecutionPlan, "run", lambda *given: ran.append(1) or run(*given))
-    outputs = ensemble(case.inputs())
-    assert ran
-    for row in range(7):
-        assert_close(outputs[row], ensemble.member(row)(case.inputs()))
-
-
 @BOTH
 def test_only_the_patches_are_trained_if_asked(method):
     ensemble = pl.convert(network(), method(3, freeze_shared=True)).train()
@@ -422,106 +408,6 @@ def test_fresh_options_are_initialised_anew():
     assert_close(tensors(ensemble.binding.shared)["0.weight"], network()[0].weight, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("where", "sites"),
-    [
-        ("norm", ("1",)),
-        ("input", ("0",)),
-        (("input", "output"), ("0", "3")),
-        (("norm", "0"), ("0", "1")),
-        ("*", ("0", "1", "3")),
-    ],
-)
-def test_patches_are_named_by_words_and_patterns(where, sites):
-    ensemble = pl.convert(network(), EMP(2, where=where))
-    assert ensemble.sites == sites
-    assert {row.names[0] for row in ensemble.conversion.converted} == set(sites)
-
-
-@pytest.mark.parametrize(
-    ("where", "named", "sites"),
-    [
-        (nn.Linear, ("0", "3"), ("0", "3")),
-        (lambda name, layer: name == "0", ("0",), ("0",)),
-        (("norm", lambda name, layer: name < "2"), ("norm", "0", "1"), ("0", "1")),
-        ([nn.BatchNorm1d, "output"], ("1", "output"), ("1", "3")),
-    ],
-)
-def test_patches_are_picked_by_types_and_predicates_and_named_by_the_ensemble(where, named, sites, tmp_path):
-    ensemble = pl.convert(network(), EMP(2, where)).eval()
-    assert (ensemble.sites, ensemble.method) == (sites, EMP(2, named))
-    ensemble.save(tmp_path / "run")
-    loaded = pl.load(tmp_path / "run", network()).eval()
-    assert_close(loaded(X), ensemble(X), rtol=0, atol=0)
-
-
-def test_a_predicate_names_its_layers_whatever_they_are_called():
-    """A layer may be called as one of the words, or have the signs of patterns in its name."""
-    model = nn.Sequential()
-    for name in ("norm", "norm[0]", "output", "last"):
-        model.add_module(name, nn.LayerNorm(6) if name.startswith("norm") else nn.Linear(6, 6))
-    for name in ("norm", "norm[0]", "output"):
-        ensemble = pl.convert(model, EMP(2, lambda layer, _, name=name: layer == name))
-        assert pl.convert(model, ensemble.method).sites == ensemble.sites == (name,)
-    root = pl.convert(nn.Linear(6, 3), EMP(2, nn.Linear))
-    assert (root.method.where, root.sites) == (("",), ("",))
-
-
-def test_overrides_may_be_the_method_with_other_settings_whatever_picks_the_layers():
-    method = EMP(4, where=nn.Linear)
-    ensemble = pl.convert(network(), method, overrides={"3": replace(method, options=2)})
-    assert (ensemble.sites, ensemble.binding.options) == (("0", "3"), (4, 2))
-
-
-def test_what_selects_layers_is_named_before_it_goes_to_a_file():
-    with pytest.raises(
-        SettingError, match=r"name patterns where a file is written, as convert\(...\).method"
-    ):
-        EMP(where=(nn.Linear, "norm")).to_dict()
-    with pytest.raises(ConversionError, match="where must pick at least one layer, however: Conv2d"):
-        pl.convert(network(), EMP(where=nn.Conv2d))
-
-
-def test_include_picks_patches_by_type_or_predicate_in_place_of_where():
-    assert pl.convert(network(), EMP(2), include=nn.Linear).sites == ("0", "3")
-    assert pl.convert(network(), EMP(2), include=lambda name, layer: name == "0").sites == ("0",)
-    assert pl.convert(network(), EMP(2), exclude="3").sites == ("1",)
-
-
-class Idle(nn.Module):
-    """Has norms that never run, and others that do."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm, self.spare, self.head = nn.LayerNorm(6), nn.LayerNorm(6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.head(self.norm(x))
-
-
-class Undecided(Idle):
-    """Decides by a value, so that its data flow cannot be read."""
-
-    def forward(self, x):
-        y = super().forward(x)
-        return y if y.sum() > 0 else -y
-
-
-@pytest.mark.parametrize("build", [Idle, Undecided])
-def test_norms_that_never_run_are_not_patched(build):
-    ensemble = pl.convert(build().double(), EMP(3), example=X)
-    assert ensemble.sites == ("norm", "head")
-    assert ensemble.conversion["spare"].reason == "never runs"
-
-
-def test_a_network_whose_norms_cannot_be_patched_says_so():
-    plain = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
-    note = "no norm is patched: none has parameters that are trained, and runs"
-    assert note in pl.convert(plain, EMP()).conversion.notes
-    assert note not in pl.convert(network(), EMP()).conversion.notes
-    assert note not in pl.convert(plain, EMP(where="output")).conversion.notes
-
-
 class Spectral(nn.Module):
     """Weights that are complex numbers, as networks of Fourier modes have."""
 
@@ -553,23 +439,6 @@ def test_complex_weights_are_perturbed_and_have_a_prior(method, where, objective
         assert (moved.imag.abs() > 0).all()
 
 
-def test_every_kind_of_norm_is_patched():
-    for norm in (nn.GroupNorm(4, 8), nn.InstanceNorm2d(8, affine=True), nn.BatchNorm2d(8)):
-        names = {row.names[0] for row in pl.convert(zoo.normed_cnn(norm), EMP(2)).conversion.converted}
-        assert len(names) == 2
-    layers = pl.convert(case_named("transformer_layer").model(), EMP(2, where="norm")).conversion.converted
-    assert {row.kind for row in layers} == {"LayerNorm"}
-
-
-def test_what_is_left_has_the_reason_why():
-    plain = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3), nn.LayerNorm(3))
-    plain[3].requires_grad_(False)
-    rows = pl.convert(plain, EMP()).conversion.rows
-    assert [row.reason for row in rows] == ["not in where", "no parameters", "", "frozen"]
-    ensemble = pl.convert(plain, EMP(), overrides={"0": {"options": 3}})
-    assert ensemble.conversion["0"].reason == "not in where, whatever overrides say"
-
-
 def test_options_may_differ_from_layer_to_layer():
     ensemble = pl.convert(network(), EMP(4), overrides={"3": {"options": 2}})
     assert ensemble.binding.options == (4, 2)
@@ -579,100 +448,6 @@ def test_options_may_differ_from_layer_to_layer():
     assert_close(binding.own.get_parameter("3.weight")[1], network()[3].weight, rtol=0, atol=0)
     assert not torch.equal(binding.own.get_parameter("1.weight")[1], network()[1].weight)
     assert binding.mixing()["3.bias"] == (0.9, 0.1) != binding.mixing()["1.bias"]
-
-
-def test_repeated_draws_run_once_and_count_as_often_as_drawn():
-    ensemble = pl.convert(network(), EMP(5, draws=20, perturbation=0.5), pl.Point(), seed=1).eval()
-    drawn = [tuple(row) for row in ensemble.binding.kept.tolist()]
-    assert len(ensemble(X)) == len(set(drawn)) == len(ensemble.weights) < 20
-    prediction, each = ensemble.predict(X), ensemble(X, members=drawn)
-    assert_close(prediction.mean, each.mean(0))
-    running = torch.zeros_like(each[0])
-    for s, output in enumerate(each, 1):
-        running += (output - running) / s  # Algorithm 1, which prints s + 1
-    assert_close(running, each.mean(0))
-
-
-def test_rows_count_by_their_weights_in_the_loss_of_eval_mode():
-    ensemble = pl.convert(network(), EMP(5, draws=20, perturbation=0.5, decay=0.0), seed=1).eval()
-    drawn = [tuple(row) for row in ensemble.binding.kept.tolist()]
-    losses = pl.Categorical().losses(ensemble(X, members=drawn), Y)
-    assert_close(ensemble.loss(X, Y), losses.mean())
-
-
-@BOTH
-def test_regression_has_the_posterior_predictive_of_appendix_b(method):
-    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2)).double()
-    ensemble = pl.convert(model, method(3, draws=8, perturbation=0.5), pl.Gaussian(precision=0.1)).eval()
-    prediction, outputs, w = ensemble.predict(X), ensemble(X), ensemble.weights.double()
-    target = torch.randn(10, 2, generator=seeded(1), dtype=torch.float64)
-    mean = torch.einsum("m,mbt->bt", w, outputs)
-    assert_close(prediction.mean, mean)
-    assert_close(prediction.variance, torch.einsum("m,mbt->bt", w, outputs**2) - mean**2 + 10)
-    density = math.sqrt(0.1 / (2 * math.pi)) * (-0.05 * (target - outputs) ** 2).exp()
-    assert_close(prediction.log_prob(target), torch.einsum("m,mbt->bt", w, density).log())
-    assert prediction.log_prob(outputs.mean(0)).max() <= -2.0702 + 1e-4  # ½ log(τ/2π)
-
-
-@BOTH
-def test_fewer_draws_are_read_from_one_run(method):
-    ensemble = pl.convert(network(), method(3, draws=6, perturbation=0.5), seed=2).eval()
-    prediction = ensemble.predict(X)
-    for draws in (1, 3, 6):
-        nested = prediction.weighted(ensemble.nested_weights(draws))
-        if method is EMP:
-            rows = [tuple(row) for row in ensemble.binding.kept[:draws].tolist()]
-        else:
-            rows = list(range(draws))
-        expected = ensemble(X, members=rows).softmax(2).mean(0)
-        assert_close(nested.probabilities, expected)
-    assert_close(prediction.weighted(ensemble.nested_weights(6)).probabilities, prediction.probabilities)
-
-
-@BOTH
-def test_a_prediction_may_have_fresh_draws(method):
-    ensemble = pl.convert(network(), method(3, draws=2, perturbation=0.5)).train()
-    torch.manual_seed(4)
-    prediction = ensemble.predict(X, draws=30, chunk=4)
-    torch.manual_seed(4)
-    outputs = ensemble.eval()(X, draws=30)
-    assert_close(prediction.members, outputs)  # the same draws for all chunks
-    assert_close(prediction.probabilities, outputs.softmax(2).mean(0), check_dtype=False)
-    assert len(ensemble.predict(X)) == 10
-    ensemble.rank((X, Y))
-    with pytest.raises(InputError, match="budget= and draws= exclude each other"):
-        ensemble.predict(X, draws=3, budget=1)
-    with pytest.raises(SettingError, match="draws must be a whole number, at least 1"):
-        ensemble.predict(X, draws=0)
-
-
-def test_what_precedes_the_first_patch_runs_once_for_all_draws():
-    case = case_named("residual_cnn")
-    x = case.inputs()
-    early = pl.convert(case.model(), ECMP(5, draws=100), example=x).eval().explain(x)
-    late = pl.convert(case.model(), ECMP(5, "output", draws=100), example=x).eval().explain(x)
-    assert early.shared == ("0",)
-    assert early.multiply_adds.ratio < 1.2  # the first norm is at the first layer: little is shared
-    assert "once for all: 0 (11% of a row's multiply-adds)" in str(early)
-    assert late.multiply_adds.ratio > 50
-    layers = 6  # with parameters
-    assert (early.layer_calls.planned, early.layer_calls.alone) == (1 + 100 * (layers - 1), 100 * layers)
-    assert (late.layer_calls.planned, late.layer_calls.alone) == (layers - 1 + 100, 100 * layers)
-
-
-def test_draws_of_emp_share_their_prefixes():
-    case = case_named("residual_cnn")
-    x = case.inputs()
-    ensemble = pl.convert(case.model(), EMP(5, draws=100, perturbation=0.5), example=x).eval()
-    explained = ensemble.explain(x)
-    assert explained.rows == len(ensemble.weights) < explained.draws == 100
-    assert str(explained).startswith(f"{explained.rows} rows for 100 draws, ")
-    assert ensemble.explain(x, members=[3, 4]).draws == 2
-    drawn = ensemble.binding.rows()
-    prefixes = [len({row[:depth] for row in drawn}) for depth in (1, 2, 3)]
-    assert [fork.runs for fork in explained.forks] == prefixes
-    rows = ensemble(x)
-    assert_close(rows[7], ensemble.member(7)(x))
 
 
 @pytest.mark.parametrize(
@@ -707,17 +482,6 @@ def test_impossible_settings_are_refused_by_name(settings, message):
     for method in (EMP, ECMP):
         with pytest.raises(SettingError, match=message):
             method(**settings)
-
-
-def test_a_network_without_such_layers_is_refused():
-    with pytest.raises(ConversionError, match="must have a trained layer to patch, however: where='norm'"):
-        pl.convert(zoo.mlp(), EMP(where="norm"))
-    with pytest.raises(
-        ConversionError, match=r"where must pick at least one layer.*words are norm, input, output"
-    ):
-        pl.convert(zoo.mlp(), EMP(where="head"))
-    with pytest.raises(ConversionError, match=r"Did you mean 'output'\?"):
-        pl.convert(zoo.mlp(), EMP(where="ouput"))
 
 
 def test_tied_layers_with_different_settings_are_refused():
