@@ -7,7 +7,7 @@ convolutions use each sample's own weights.
     y_n = γ_n ∘ norm(x)_n + β_n,    y_n = W_n x_n + β_n    for sample n
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,10 @@ from pluribus.errors import InputError
 from pluribus.network import Network
 from pluribus.network.output import select_output
 from pluribus.network.rehearsal import rehearsal
+
+CONVOLUTION = ("stride", "padding", "dilation", "groups")
+TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
+"""Settings of convolutions in the order in which torch takes them."""
 
 
 class PerSample(Tensor):
@@ -109,38 +113,21 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 def _convolution(
     convolve: Callable[..., Tensor],
+    order: Sequence[str],
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
+    *settings: Any,
+    **named: Any,
 ) -> Tensor:
-    """Each sample is a group of channels of one sample."""
+    """Each sample is a group of channels of one sample; `order` names the settings that come by position."""
+    named |= dict(zip(order, settings, strict=False))
     if not isinstance(weight, PerSample):
-        return _affine(convolve(input, weight, None, stride, padding, dilation, groups), None, bias, True)
+        return _affine(convolve(input, weight, None, **named), None, bias, True)
     batch, joined = len(input), input.reshape(1, -1, *input.shape[2:])
-    values = convolve(joined, weight.flatten(0, 1), None, stride, padding, dilation, batch * groups)
+    named["groups"] = batch * named.get("groups", 1)
+    values = convolve(joined, weight.flatten(0, 1), None, **named)
     return _affine(values.reshape(batch, -1, *values.shape[2:]), None, bias, True)
-
-
-def _transposed(
-    convolve: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Tensor:
-    def shifted(input: Tensor, weight: Tensor, bias: None, *settings: Any) -> Tensor:
-        *_, dilation, groups = settings
-        return convolve(input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-    return _convolution(shifted, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _reshaped(parameter: Tensor, *shape: Any) -> Tensor:
@@ -175,12 +162,11 @@ RULES: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.rms_norm: partial(_norm, F.rms_norm, False),
     F.instance_norm: partial(_norm, F.instance_norm, True),
     F.linear: _linear,
-    F.conv1d: partial(_convolution, F.conv1d),
-    F.conv2d: partial(_convolution, F.conv2d),
-    F.conv3d: partial(_convolution, F.conv3d),
-    F.conv_transpose1d: partial(_transposed, F.conv_transpose1d),
-    F.conv_transpose2d: partial(_transposed, F.conv_transpose2d),
-    F.conv_transpose3d: partial(_transposed, F.conv_transpose3d),
+    **{one: partial(_convolution, one, CONVOLUTION) for one in (F.conv1d, F.conv2d, F.conv3d)},
+    **{
+        one: partial(_convolution, one, TRANSPOSED)
+        for one in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+    },
     **{cast: partial(_same, cast) for cast in (Tensor.float, Tensor.double, Tensor.to, Tensor.type_as)},
     **dict.fromkeys((Tensor.view, Tensor.reshape), _reshaped),
     Tensor.__getitem__: _indexed,
