@@ -10,8 +10,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.execution import planner
 from pluribus.execution.plan import ExecutionPlan
 from pluribus.execution.planner import ROOM
+from pluribus.execution.run import Runner
 from pluribus.methods import ECMP, EMP, BatchEnsemble, DeepEnsembles, MCDropout
 from pluribus.network import Network
 from tests import zoo
@@ -19,6 +21,7 @@ from tests.cases import case_named, normal, run
 from tests.execution.options import alone, chain, mixed, options
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
+call = Runner._call
 x = normal(6)()
 
 
@@ -116,6 +119,28 @@ def test_inputs_that_are_refused_are_not_read_and_do_not_count(plans):
                 verb(torch.zeros(4, width, dtype=torch.float64))
     assert ensemble._runner.planner._readings == {}
     assert by_plan(plans, lambda: ensemble(x))[1]
+
+
+class Noisy(zoo.ThreeLayers):
+    """Draws a number in eval mode."""
+
+    def forward(self, x):
+        return self.head(self.middle(self.first(x))) + torch.rand(())
+
+
+def test_trying_inputs_draws_no_numbers_of_the_user():
+    ensemble, outputs = mixed(Noisy().double(), x, [2]), []
+    for _ in range(2):  # the first time it is tried and read
+        torch.manual_seed(0)
+        outputs.append(ensemble(x))
+    assert_close(*outputs, rtol=0, atol=0)
+
+
+def test_kinds_that_are_not_read_are_not_tried(monkeypatch):
+    monkeypatch.setattr(planner, "KINDS", 0)
+    ensemble, calls = mixed(chain(6, 5, 3), x, [2, 3]), []
+    monkeypatch.setattr(Runner, "_call", lambda *given: calls.append(1) or call(*given))
+    assert len(ensemble(x)) == len(calls) == 6
 
 
 def test_tensors_that_are_drawn_for_rows_count_in_memory():

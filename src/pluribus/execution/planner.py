@@ -106,9 +106,9 @@ class Planner:
         self._planned: dict[Any, Planned] = {}
         self._weights: dict[Any, dict[Node, Weight]] = {}
 
-    def has_read(self, binding: Binding, inputs: Inputs) -> bool:
-        """Whether the data flow was read, or given up, for inputs of this kind."""
-        return (id(binding), _kind(binding, inputs)) in self._readings
+    def will_read(self, binding: Binding, inputs: Inputs) -> bool:
+        """Whether these inputs are of another kind than those before, and not one too many."""
+        return len(self._readings) < KINDS and (id(binding), _kind(binding, inputs)) not in self._readings
 
     def is_hopeless(self, binding: Binding, rows: Sequence[Any]) -> bool:
         """Whether rows differ in their first parameter and never agree: then reading is spared."""

@@ -18,6 +18,7 @@ from pluribus.execution.planner import Planned, Planner
 from pluribus.members import fork, join
 from pluribus.network.inputs import Inputs
 from pluribus.network.output import Output, select_output
+from pluribus.network.rehearsal import rehearsal
 from pluribus.network.rerun import is_run_again
 from pluribus.surgery.tapping import Tapped
 
@@ -172,9 +173,11 @@ class Runner:
         self, binding: Binding, rows: Sequence[Any], inputs: Inputs, memory: int | None = None
     ) -> Planned | None:
         """Rows ready to run by a plan; inputs that the network refuses are refused, and not read."""
-        if not self.planner.has_read(binding, inputs):
-            with _disable_current_modes(), torch.no_grad():  # as in reading, nothing of this is to be counted
-                self._call(materialise(self.module, next(iter(binding.bind(rows[:1])))).eval(), inputs)
+        if self.planner.will_read(binding, inputs):
+            module = materialise(self.module, next(iter(binding.bind(rows[:1]))))
+            # As in reading, nothing of this is to be counted or to leave a trace.
+            with _disable_current_modes(), rehearsal(module, training=False), torch.no_grad():
+                self._call(module, inputs)
         return self.planner(binding, rows, inputs, memory)
 
     def why_alone(self, binding: Binding, planned: Planned, inputs: Inputs, memory: int | None = None) -> str:
