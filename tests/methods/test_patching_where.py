@@ -119,6 +119,7 @@ def test_a_network_whose_norms_cannot_be_patched_says_so():
     assert note in pl.convert(plain, EMP()).conversion.notes
     assert note not in pl.convert(network(), EMP()).conversion.notes
     assert note not in pl.convert(plain, EMP(where="output")).conversion.notes
+    assert note not in pl.convert(plain, EMP(), include=nn.Linear).conversion.notes
 
 
 def test_every_kind_of_norm_is_patched():

@@ -160,7 +160,7 @@ class Patching(Method, ABC):
         own, notes = draw_options(network, {n: (m.options, m.start) for n, m in settings.items()}, seed)
         generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
         own = {name: perturb(own[name], settings[name].perturbation, generator) for name in settings}
-        if "norm" in self._selectors and not any(is_norm(choice.site) for choice in chosen):
+        if "norm" in self._selectors and not any(is_norm(c.site) or c.picked for c in chosen):
             notes.append("no norm is patched: none has parameters that are trained, and runs")
         if start_alike(network, own):
             notes.append("options start alike, and only the draws of training tell them apart")
