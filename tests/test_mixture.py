@@ -50,6 +50,7 @@ def test_few_rows_are_all_kept():
 def test_a_bare_tuple_may_be_rows_or_options_and_is_refused():
     assert bank().pick([(1, 2)]) == [(1, 2)]
     assert bank().pick([1, 2]) == bank().pick((1, 2, 3))[:2]
+    assert bank().pick(((1, 2), (0, 0))) == [(1, 2), (0, 0)]
     with pytest.raises(InputError, match=r"Pass \[1, 2\] for the former, \[\(1, 2\)\] for the latter"):
         bank().pick((1, 2))
 

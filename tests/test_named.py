@@ -9,7 +9,7 @@ import torch
 import pluribus as pl
 from pluribus.data import two_moons
 from pluribus.methods import EMP, SAE, DeepEnsembles, Masksembles, MCDropout, Single
-from pluribus.named import Build, parse_method, parse_methods, resolve_task
+from pluribus.named import Build, parse_method, parse_methods, parse_options, resolve_task
 
 
 def test_methods_are_read_with_their_settings():
@@ -25,7 +25,12 @@ def test_methods_are_read_with_their_settings():
     ]
     for brackets in ("(norm, output)", "[norm,output]", "('norm', 'output')"):
         assert parse_methods(f"emp(where={brackets}, options=3)") == [EMP(3, ("norm", "output"))]
-    assert parse_methods("emp(where=norm)") == [EMP(where="norm")]
+    for word in ("norm", "[02]", "[02]*.[01]", "(a)", "(a) b (c)"):
+        assert parse_methods(f"emp(where={word})") == [EMP(where=word)]
+    assert parse_methods("emp(where=([ab], norm)), emp(where='a)')") == [
+        EMP(where=("[ab]", "norm")),
+        EMP(where="a)"),
+    ]
     assert {method.kind() for method in parse_methods("all")} == set(pl.Method.known())
     assert max(getattr(method, "draws", 0) for method in parse_methods("all")) == 16
 
@@ -61,6 +66,11 @@ def test_one_method_is_one(text, count):
 
 def test_a_task_is_loaded_by_its_name_and_options():
     assert len(resolve_task("two_moons", None, ["train=60"]).train) == 60
+
+
+@pytest.mark.parametrize("column", ["[USD]", "(x) y (z)", "a=b", r"C:\data\new", "per [day, night"])
+def test_options_may_be_words_with_brackets(column):
+    assert parse_options([f"target={column}"]) == {"target": column}
 
 
 def test_what_a_reference_names_must_be_of_the_right_type():

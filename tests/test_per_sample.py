@@ -39,6 +39,18 @@ class ChannelsFirst(Scale):
         return self.weight[:, None, None] * x + self.bias.view(-1, 1, 1)
 
 
+class Response(nn.Module):
+    """Parameters with an axis for the samples, as response norms have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = (nn.Parameter(torch.ones(1, 1, 1, 6)) for _ in range(2))
+
+    def forward(self, x):
+        assert self.weight.ndim == len(self.weight.shape) == 4
+        return x.type_as(self.weight) * self.weight + self.bias + x
+
+
 class Asking(Scale):
     """A norm that asks its weight for a shape."""
 
@@ -72,6 +84,7 @@ LAYERS = [
     (Cast(), (3, 6)),
     (ChannelsFirst(), (6, 3, 3)),
     (Asking(), (3, 6)),
+    (Response(), (2, 3, 6)),
 ]
 
 

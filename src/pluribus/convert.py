@@ -139,12 +139,13 @@ def assemble(
     """The ensemble that a method makes of a network when every layer's fate is decided."""
     built = method.build(network, choices, seed)
     conversion = Conversion(f"{method} on {network.kind}", built.rows, built.notes)
+    picked = {row.names for row in conversion.converted} if method.picks else set()
     selection = [
         {
             "name": choice.site.name,
             "settings": None if choice.method is None else choice.method.to_dict(),
             "reason": choice.reason,
-            "picked": choice.picked,
+            "picked": choice.picked or choice.site.names in picked,
             "overridden": choice.overridden,
         }
         for choice in choices

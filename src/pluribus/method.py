@@ -61,6 +61,9 @@ class Method(Settings, ABC):
     trains: ClassVar[bool] = True
     """Whether it gives members weights of their own, so that layers without trained ones are left."""
 
+    picks: ClassVar[bool] = False
+    """Whether it picks layers by what the network does with its example, so that files keep which."""
+
     @abstractmethod
     def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
         """The members' tensors and the record of the conversion; may edit `network`, a copy."""

@@ -97,7 +97,8 @@ class OptionBank(Binding):
         return self.draw(self.train_draws) if self.training else self._kept_rows()
 
     def pick(self, members: Sequence[Any]) -> Sequence[Options]:
-        if isinstance(members, tuple) and len(members) == len(self.sites) > 1:
+        several = isinstance(members, tuple) and all(type(member) is int for member in members)
+        if several and len(members) == len(self.sites) > 1:
             raise InputError(
                 f"members must be a list of rows, however: {members!r}, which may be rows or options of one. "
                 f"Pass {list(members)} for the former, [{members!r}] for the latter."

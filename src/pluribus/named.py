@@ -76,13 +76,15 @@ def _with_few_draws(method: Method) -> Method:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """The parts between commas that are in no brackets, without those that are empty."""
-    parts, depth = [""], 0
+    """The parts between commas that are in no brackets and no quotes, without those that are empty."""
+    parts, depth, quote = [""], 0, ""
     for letter in text:
-        depth += (letter in "([") - (letter in ")]")
+        if letter in "'\"" and quote in ("", letter):
+            quote = "" if quote else letter
+        depth += 0 if quote else (letter in "([") - (letter in ")]")
         if depth < 0:
             break
-        if letter == "," and not depth:
+        if letter == "," and not depth and not quote:
             parts.append("")
         else:
             parts[-1] += letter
@@ -111,9 +113,18 @@ def parse_value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")):
-            return tuple(map(parse_value, split_outside_brackets(text[1:-1])))
-        return text
+        return _words(text) or text
+
+
+def _words(text: str) -> tuple[Any, ...]:
+    """`(norm, output)` as two words; nothing where it is one, such as the pattern `[ab]*.[01]`."""
+    if (text[:1], text[-1:]) not in (("(", ")"), ("[", "]")):
+        return ()
+    try:
+        words = split_outside_brackets(text[1:-1])
+    except SettingError:  # the first bracket is closed before the end
+        return ()
+    return tuple(map(parse_value, words)) if len(words) > 1 else ()
 
 
 def resolve(reference: str) -> Callable[..., Any]:

@@ -42,6 +42,8 @@ class PerSample(Tensor):
     ) -> Any:
         if getattr(func, "__name__", "") == "__get__":  # its shape, its precision
             found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+            if func == Tensor.ndim.__get__:  # type: ignore[attr-defined]
+                return found - 1
             return found[1:] if isinstance(found, torch.Size) else found
         if func not in RULES:
             name = getattr(func, "__name__", str(func))
@@ -83,6 +85,8 @@ def _placed(parameter: Tensor, values: Tensor, first: bool) -> Tensor:
     """A parameter with its axes right after the samples, or last, so that it broadcasts to the values."""
     each = isinstance(parameter, PerSample)
     sample, own = parameter.shape[:each] or (1,), parameter.shape[each:]
+    while len(own) >= values.ndim and own[0] == 1:  # an axis for the samples, which has come by itself
+        own = own[1:]
     ones = [1] * (values.ndim - 1 - len(own))
     return parameter.reshape([*sample, *own, *ones] if first else [*sample, *ones, *own])
 
@@ -141,8 +145,9 @@ def _indexed(parameter: Tensor, index: Any) -> Tensor:
 
 
 def _same(function: Callable[..., Tensor], parameter: Tensor, *settings: Any, **named: Any) -> Tensor:
-    """What treats every number alike, samples or not."""
-    return function(parameter, *settings, **named).as_subclass(PerSample)
+    """What treats every number alike, samples or not; values may take the precision of a parameter."""
+    found = function(parameter, *settings, **named)
+    return found.as_subclass(PerSample) if isinstance(parameter, PerSample) else found
 
 
 def _elementwise(combine: Callable[[Any, Any], Tensor], left: Any, right: Any) -> Tensor:

@@ -194,7 +194,12 @@ NETWORKS = {
         ("sizes", lambda: pl.convert(sizes(), TWO), "one architecture", "and then (4"),
         ("activations", lambda: pl.convert(activations(), TWO), "one architecture", "ReLU"),
         ("no layer", lambda: ensemble(model=nn.Tanh()), "a layer to convert", "no parameters", "Tanh"),
-        ("frozen", lambda: ensemble(model=mlp().requires_grad_(False)), "a layer to convert", "frozen"),
+        (
+            "frozen",
+            lambda: ensemble(model=mlp().requires_grad_(False)),
+            "a layer to convert",
+            "Set requires_grad",
+        ),
         ("frozen norm", lambda: ensemble(model=batch_norm_mlp().requires_grad_(False)), "a layer", "frozen"),
         ("compiled", lambda: ensemble(model=torch.jit.script(mlp())), "Script"),
         ("no weights", lambda: ensemble(model=nn.Linear(6, 3, device="meta")), "meta"),

@@ -151,6 +151,9 @@ def test_tensors_that_are_drawn_for_rows_count_in_memory():
     found = ensemble.explain(inputs)
     assert found.together * drawn <= ROOM < 50 * drawn
     assert found.peak_bytes.planned > found.together * drawn
+    assert (
+        drawn <= found.peak_bytes.alone - 2 * 50 * 20_000 * 4 < 2 * drawn
+    )  # one row, beside all predictions
     least = 50 * 20_000 * 4 * 2 + 4 * drawn  # predictions, as blocks and joined, and a few rows
     bounded = ensemble.explain(inputs, memory=least)
     assert bounded.together < found.together

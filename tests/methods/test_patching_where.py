@@ -110,12 +110,47 @@ class Undecided(Idle):
 def test_norms_that_never_run_are_not_patched(build):
     ensemble = pl.convert(build().double(), EMP(3), example=X)
     assert ensemble.sites == ("norm", "head")
-    assert ensemble.conversion["spare"].reason == "never runs"
+    assert ensemble.conversion["spare"].reason == "not read in eval mode"
+
+
+class Spare(Idle):
+    """Has norms, none of which runs."""
+
+    def forward(self, x):
+        return self.head(x)
+
+
+def test_a_network_none_of_whose_norms_runs_has_none_to_patch():
+    ensemble = pl.convert(Spare().double(), EMP(3), example=X)
+    assert ensemble.sites == ("head",)
+    assert "no norm is patched" in ensemble.conversion.notes
+    with pytest.raises(ConversionError, match="must have a trained layer to patch"):
+        pl.convert(Spare().double(), EMP(3, "norm"), example=X)
+
+
+class Route(Idle):
+    """Takes one norm for short sequences and another for long ones."""
+
+    def forward(self, x):
+        return self.head((self.norm(x) if x.shape[1] < 4 else self.spare(x)).mean(1))
+
+
+@pytest.mark.parametrize("example", [None, torch.zeros(2, 3, 6).double()])
+def test_a_loaded_ensemble_has_the_patches_that_were_saved_whatever_the_example(example, tmp_path):
+    long = torch.randn(2, 5, 6, generator=seeded(1)).double()
+    ensemble = pl.convert(Route().double(), EMP(2), example=long).eval()
+    assert ensemble.sites == ("spare", "head")
+    ensemble.save(tmp_path / "run")
+    loaded = pl.load(tmp_path / "run", Route().double(), example=example)
+    assert loaded.sites == ensemble.sites
+    assert_close(loaded(long), ensemble(long))
+    loaded.save(tmp_path / "again")
+    assert pl.load(tmp_path / "again", Route().double(), example=example).sites == ensemble.sites
 
 
 def test_a_network_whose_norms_cannot_be_patched_says_so():
     plain = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
-    note = "no norm is patched: none has parameters that are trained, and runs"
+    note = "no norm is patched"
     assert note in pl.convert(plain, EMP()).conversion.notes
     assert note not in pl.convert(network(), EMP()).conversion.notes
     assert note not in pl.convert(plain, EMP(where="output")).conversion.notes

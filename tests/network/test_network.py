@@ -8,9 +8,11 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.errors import ConversionError
+from pluribus.errors import ConversionError, UnreadableError
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from pluribus.network import Network
+from pluribus.network import network as network_module
+from pluribus.network.graph import read_graph
 from pluribus.network.network import built, copy_module
 from tests.cases import CASES, case_named, each, logits, run
 from tests.zoo import mlp
@@ -154,3 +156,13 @@ def test_a_network_may_become_another_module():
     assert network.factory is None
     assert network.graph(False) is not before
     assert network.tensors()["weight"].shape == (4, 6)
+
+
+def test_a_data_flow_that_cannot_be_read_is_tried_once(monkeypatch):
+    case, tried = case_named("data_dependent"), []
+    monkeypatch.setattr(network_module, "read_graph", lambda *given: tried.append(1) or read_graph(*given))
+    network = Network(case.model(), case.inputs())
+    for _ in range(2):
+        with pytest.raises(UnreadableError):
+            network.graph(training=False)
+    assert tried == [1]

@@ -67,6 +67,7 @@ def test_it_says_what_to_take_and_shows_every_figure():
     for name in ("pareto", "reliability", "selective", "separation", "severity"):
         assert f"{name}-0" in found.ids
     assert "Least sure" in "".join(found.said)
+    assert "trained: 3 epochs" in "".join(found.said)
 
 
 def test_a_budget_and_a_metric_reach_the_recommendation():

@@ -15,12 +15,20 @@ NORMS = [
 OTHERS = [nn.Linear(4, 4), nn.Conv2d(4, 4, 1), nn.PReLU(), nn.Embedding(4, 4), nn.LSTM(4, 4)]
 
 
+def kind(layer):
+    return type(layer).__name__
+
+
 class FrozenBatchNorm2d(nn.Module):
     """As detection networks have it: no layer of torch's, but a norm by its name."""
 
 
-class GatedGRN(nn.Module):
+class ResponseGRN(nn.Module):
     """Global response normalisation, by its name."""
+
+
+class ResidualGRN(nn.Linear):
+    """A gated residual network."""
 
 
 class NormConv2d(nn.Conv2d):
@@ -31,24 +39,20 @@ class NormalDraw(nn.PReLU):
     """Has the letters in another word."""
 
 
-def kind(layer):
-    return type(layer).__name__
-
-
 def normalises(layer):
     (site,) = find_sites(layer)
     return is_norm(site)
 
 
-@pytest.mark.parametrize(
-    "layer", [*NORMS, FrozenBatchNorm2d(), GatedGRN()], ids=lambda layer: type(layer).__name__
-)
+@pytest.mark.parametrize("layer", [*NORMS, FrozenBatchNorm2d(), ResponseGRN()], ids=kind)
 def test_a_norm_is_one(layer):
     assert normalises(layer)
 
 
 @pytest.mark.parametrize(
-    "layer", [*OTHERS, NormConv2d(4, 4, 1), NormalDraw()], ids=lambda layer: type(layer).__name__
+    "layer",
+    [*OTHERS, NormConv2d(4, 4, 1), ResidualGRN(4, 4), NormalDraw()],
+    ids=kind,
 )
 def test_a_layer_of_weights_is_none(layer):
     assert not normalises(layer)

@@ -57,10 +57,11 @@ class Explanation:
         layer_calls: Runs of operators that read parameters.
         multiply_adds: By the conventions of `cost`.
         written_bytes: Of all activations, each as often as it is computed. Norms, activations and pooling are
-            no multiply-adds, and take the time that their bytes take: where the two ratios differ, the
+            no multiply-adds, and take the time that their bytes take: where the two ratios differ much, the
             speed-up lies between them.
         peak_bytes: The most bytes of activations alive at once, predictions included, and of tensors that are
-            made for a row, such as drawn weights; the network's own tensors and its inputs excluded.
+            made for a row, such as drawn weights, without what drawing takes for a moment; the network's own
+            tensors and its inputs excluded.
         prior: The same of the prior networks; None where there are none.
 
     Numbers are None where the data flow cannot be read.
@@ -192,4 +193,4 @@ def _peak_alone(planned: Planned, inputs: Inputs) -> int:
     one = ExecutionPlan(planned.plan.program, [{}])
     peak, prediction = weigh_plan(one, 1, planned.tensors(), inputs)
     rows = len(planned.rows)
-    return max(peak + planned.drawn_bytes([0]) + (rows - 1) * prediction, 2 * rows * prediction)
+    return max(peak + (rows - 1) * prediction, 2 * rows * prediction) + planned.drawn_bytes([0])

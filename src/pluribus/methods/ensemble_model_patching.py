@@ -67,7 +67,7 @@ def perturb(options: Tensor, relative: float, generator: Generator) -> Tensor:
     where all of its numbers are equal.
     """
     if options.is_complex():
-        return torch.view_as_complex(perturb(torch.view_as_real(options), relative, generator))
+        return torch.view_as_complex(perturb(_real(options), relative, generator))
     numbers = options.reshape(len(options), -1)
     constant = numbers.amax(1) == numbers.amin(1)
     scale = numbers.double().std(1, correction=0).masked_fill(constant, 1)
@@ -88,15 +88,21 @@ def divergence(
     """
     total = torch.zeros(())
     for name, weight in weights.items():
-        shares = weight.abs().new_tensor(mixing.get(name, (1.0,)))
-        squares = weight.abs().square().reshape(len(shares), -1).sum(1)
+        numbers = _real(weight)
+        shares = numbers.new_tensor(mixing.get(name, (1.0,)))
+        squares = numbers.square().reshape(len(shares), -1).sum(1)
         total = total + (rho if is_bias(name) else tau) / 2 * (shares * squares).sum()
     return total
 
 
 def squared_norm(weights: Mapping[str, Tensor]) -> Tensor:
     """Σ ‖·‖² over all that is learnt, all options alike, as Appendix C has it."""
-    return sum((weight.abs().square().sum() for weight in weights.values()), start=torch.zeros(()))
+    return sum((_real(weight).square().sum() for weight in weights.values()), start=torch.zeros(()))
+
+
+def _real(weight: Tensor) -> Tensor:
+    """Its numbers; a complex one is two."""
+    return torch.view_as_real(weight) if weight.is_complex() else weight
 
 
 def patch_overhead(options: int, channels: int = 0, weights: int = 0) -> int:
@@ -131,6 +137,7 @@ class Patching(Method, ABC):
     freeze_shared: bool = False
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"options", "perturbation", "probabilities", "start"})
+    picks: ClassVar[bool] = True
     assignment: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -161,7 +168,7 @@ class Patching(Method, ABC):
         generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
         own = {name: perturb(own[name], settings[name].perturbation, generator) for name in settings}
         if "norm" in self._selectors and not any(is_norm(c.site) or c.picked for c in chosen):
-            notes.append("no norm is patched: none has parameters that are trained, and runs")
+            notes.append("no norm is patched")
         if start_alike(network, own):
             notes.append("options start alike, and only the draws of training tell them apart")
         if self.freeze_shared:
@@ -225,8 +232,8 @@ class Patching(Method, ABC):
     def _patched(self, network: Network, choices: Sequence[Choice]) -> list[Choice]:
         """The layers to patch: those that `include` picks, or else those that `where` names."""
         sites = [choice.site for choice in choices]
-        where = set(sites)
-        if not any(choice.picked for choice in choices):
+        where = {choice.site for choice in choices if choice.picked}
+        if not where:
             where = {site for one in self._selectors for site in _named(one, network, sites)}
         chosen = [c for c in choices if c.method and c.site in where and c.site.trained]
         if not chosen:
@@ -242,7 +249,7 @@ class Patching(Method, ABC):
         if not patched:
             outside = "not in where" + ", whatever overrides say" * choice.overridden
             if "norm" in self._selectors and is_norm(site):
-                outside = "never runs"
+                outside = "not read in eval mode"
             left = "frozen" if site.frozen else outside if site.parameters else "no parameters"
             return Row(site.names, site.kind, "shared", choice.reason or left)
         each = " for each element" * (self.assignment == "element")
@@ -259,10 +266,10 @@ class EMP(Patching):
 
     Args:
         options: How many options a patched layer has, at least 1; may differ from layer to layer.
-        where: The layers that are patched, unless `include` picks them: `norm` (every normalisation),
-            `input` and `output` (the first and the last other layer with weights), name patterns, layer
-            types and predicates of name and layer as for `include`, or several of these. `ensemble.method`
-            has the names of what types and predicates pick, so that it goes to files.
+        where: The layers that are patched, unless `include` picks them: `norm` (every normalisation that the
+            prediction depends on), `input` and `output` (the first and the last other layer with weights),
+            name patterns, layer types and predicates of name and layer as for `include`, or several of these.
+            `ensemble.method` has the names of what types and predicates pick, so that it goes to files.
         draws: How many draws in prediction, at least 1.
         perturbation: How far options start from one another: noise as a share of each tensor's standard
             deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. May differ from
@@ -322,7 +329,8 @@ def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:
     """The layers that a word or a pattern of `where` stands for; a network may be without norms."""
     if pattern == "norm":
         norms = [site for site in sites if is_norm(site) and site.parameters]
-        return order_of_run(network, norms) or norms
+        ran = order_of_run(network, norms)
+        return norms if ran is None else ran
     if pattern in WORDS:
         end = find_ends(network, sites)[WORDS.index(pattern) - 1]
         return [end] if end else []

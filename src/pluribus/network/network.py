@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from pluribus.errors import ConversionError
+from pluribus.errors import ConversionError, UnreadableError
 from pluribus.network.example import make_example
 from pluribus.network.graph import Graph, read_graph
 from pluribus.network.inputs import Inputs
@@ -52,7 +52,7 @@ class Network:
         self.kind = type(self.module).__name__
         self.output = output
         self.given = None if example is None else Inputs.of(example)
-        self._graphs: dict[bool, Graph] = {}
+        self._graphs: dict[bool, Graph | UnreadableError] = {}
 
     @cached_property
     def example(self) -> Inputs:
@@ -65,10 +65,15 @@ class Network:
         self.module, self.factory, self._graphs = module, factory, {}
 
     def graph(self, training: bool) -> Graph:
-        """The data flow in train or in eval mode, read once."""
+        """The data flow in train or in eval mode, read once, or failed once."""
         if training not in self._graphs:
-            self._graphs[training] = read_graph(self.module, self.example, training)
-        return self._graphs[training]
+            try:
+                self._graphs[training] = read_graph(self.module, self.example, training)
+            except UnreadableError as error:
+                self._graphs[training] = error
+        if isinstance(found := self._graphs[training], UnreadableError):
+            raise found
+        return found
 
     def tensors(self) -> dict[str, Tensor]:
         """All parameters and buffers under their first name; tied ones once."""

@@ -27,9 +27,10 @@ def find_ends(network: Network, sites: Sequence[Site]) -> tuple[Site | None, Sit
     return (weighty[0], weighty[-1]) if weighty else (None, None)
 
 
-def order_of_run(network: Network, layers: Sequence[Site]) -> list[Site]:
-    """Layers with parameters that the prediction depends on, in the order in which these are read, once for
-    each time; where the data flow cannot be read, those that are called.
+def order_of_run(network: Network, layers: Sequence[Site]) -> list[Site] | None:
+    """Layers with parameters that the prediction depends on, in the order in which these are read in eval
+    mode, once for each time; where the data flow cannot be read, those that are called. None where the
+    network cannot be run, as there is no example.
     """
     with suppress(UnreadableError, ConversionError):
         return list(_as_read(network, layers))
@@ -46,7 +47,7 @@ def _as_read(network: Network, layers: Sequence[Site]) -> Iterator[Site]:
             yield max(held, key=lambda site: held[site])
 
 
-def _as_called(network: Network, layers: Sequence[Site]) -> list[Site]:
+def _as_called(network: Network, layers: Sequence[Site]) -> list[Site] | None:
     module, called = network.module, list[Site]()
     handles = [
         site.module.register_forward_pre_hook(lambda *_, site=site: called.append(site)) for site in layers
@@ -56,7 +57,7 @@ def _as_called(network: Network, layers: Sequence[Site]) -> list[Site]:
         with rehearsal(module, training=False), torch.no_grad():
             module(*example.args, **example.keywords)
     except Exception:  # whatever the user's code raises: a run will say it better
-        return []
+        return None
     finally:
         for handle in handles:
             handle.remove()

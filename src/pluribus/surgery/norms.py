@@ -7,10 +7,12 @@ from torch import nn
 from pluribus.surgery.sites import Site
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
-NAMED_NORM = re.compile(r"Norm(?:[123]d|Act|Act2d)?$|GRN$")
+NAMED_NORM = re.compile(r"Norm(?:[123]d|Act|Act2d)?$")
 """Norms of other libraries, by the name of their class."""
-KIND_OF_NORM = re.compile(r"Norm(?![a-z])")
-"""As in `RMSNormGated`, but `NormConv2d` is none: a norm has a number for each channel, and no matrix."""
+KIND_OF_NORM = re.compile(r"Norm(?![a-z])|GRN$")
+"""As in `RMSNormGated`, but `NormConv2d` is none: a norm has a number for each channel, and no matrix.
+`GRN` is global response normalisation, and a gated residual network too.
+"""
 
 
 def is_norm(site: Site) -> bool:
