@@ -311,11 +311,11 @@ class Ensemble(nn.Module):
         if self.binding.masks:
             try:
                 with _evaluating(self):
-                    return Frozen(*cut_members(self._runner, self.binding, self._example))
+                    return Frozen(*cut_members(self._runner, self.binding, self._example), self.likelihood)
             except ConversionError as error:
                 why = f"masks are multiplied, not cut out: {error}"
         runner, binding, notes = freeze(self._runner, self.binding, self._example)
-        return Frozen(Rows(runner, binding), [why] * bool(why) + notes)
+        return Frozen(Rows(runner, binding), [why] * bool(why) + notes, self.likelihood)
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""

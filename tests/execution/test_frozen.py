@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.methods import SAE, DeepEnsembles, DeepSubEnsembles, Masksembles
+from pluribus.methods import EMP, SAE, DeepEnsembles, DeepSubEnsembles, Masksembles
 from tests.cases import blocks, case_named
 
 METHODS = [DeepEnsembles(members=2), DeepSubEnsembles(members=2), Masksembles(members=2)]
@@ -38,6 +38,29 @@ def test_frozen_exits_count_as_much_as_they_did():
     assert_close(network.weights, torch.tensor([3.0, 1.0]).softmax(0))
     mean = torch.einsum("m,mbc->bc", network.weights, network(x).softmax(-1))
     assert_close(mean, ensemble.predict(x).probabilities)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [*METHODS, EMP(3, draws=7, perturbation=0.5), SAE(inputs=1, exits=2)],
+    ids=lambda one: one.kind(),
+)
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_a_frozen_ensemble_predicts_what_the_ensemble_does(method, chunk):
+    case = case_named("residual_cnn")
+    x = case.inputs()
+    ensemble = pl.convert(case.model(), method, example=x).eval()
+    found, expected = ensemble.freeze().predict(x, chunk=chunk), ensemble.predict(x)
+    assert_close(found.weights, expected.weights)
+    assert_close(found.probabilities, expected.probabilities)
+
+
+def test_what_a_frozen_ensemble_cannot_predict_is_refused():
+    network, x = frozen(DeepEnsembles(members=2))
+    with pytest.raises(pl.SettingError, match="chunk must be a whole number"):
+        network.predict(x, chunk=0)
+    with pytest.raises(pl.InputError, match=r"inputs must be finite, however: .* hold NaN"):
+        network.predict(torch.full_like(x, torch.nan))
 
 
 def test_a_frozen_ensemble_says_what_its_rows_share():

@@ -9,10 +9,14 @@ from torch import Tensor, nn
 
 from pluribus.binding import Binding
 from pluribus.execution.explain import Explanation, explain
+from pluribus.execution.failure import blaming_inputs
 from pluribus.execution.run import Runner
 from pluribus.execution.slices import Slices
 from pluribus.execution.uncompiled import uncompiled
+from pluribus.likelihood import Likelihood
 from pluribus.network.inputs import Inputs
+from pluribus.prediction import Prediction
+from pluribus.settings import whole
 
 
 class Rows(nn.Module):
@@ -38,12 +42,13 @@ class Frozen(nn.Module):
     Attributes:
         network: What computes them.
         notes: What became part of what, or why nothing did.
+        likelihood: What the outputs mean.
     """
 
-    def __init__(self, network: Rows | Slices, notes: Sequence[str]) -> None:
+    def __init__(self, network: Rows | Slices, notes: Sequence[str], likelihood: Likelihood) -> None:
         super().__init__()
         self.network: Rows | Slices = network
-        self.notes = tuple(notes)
+        self.notes, self.likelihood = tuple(notes), likelihood
         self.train(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -56,6 +61,22 @@ class Frozen(nn.Module):
         """The outputs of all members, `[members, batch, ...]`."""
         outputs: Tensor = self.network(*args, **kwargs)
         return outputs
+
+    def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
+        """What the members say together, as the ensemble's own `predict`.
+
+        Args:
+            x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
+            chunk: At most that many samples at a time, to bound the memory of activations.
+        """
+        if chunk is not None:
+            whole("chunk", chunk)
+        predictions = []
+        for inputs in Inputs.of(x).chunks(chunk):
+            with blaming_inputs(inputs):
+                outputs = self(*inputs.args, **inputs.keywords)
+                predictions.append(self.likelihood.prediction(outputs, self.weights))
+        return type(predictions[0]).concatenate(predictions)
 
     @property
     def weights(self) -> Tensor:
