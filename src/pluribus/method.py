@@ -23,7 +23,7 @@ class Choice:
         site: The layer.
         method: The method with this layer's settings; None leaves the layer as it is.
         reason: Why it is left.
-        picked: Whether the user named it with `include`.
+        picked: Whether the user named it with `include`, or a file says that it was picked.
         overridden: Whether `overrides` gave it settings of its own.
     """
 

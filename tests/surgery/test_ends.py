@@ -83,6 +83,24 @@ def test_the_last_layer_has_weights_if_any_has():
     assert ends(nn.Sequential(nn.Flatten(), nn.PReLU(4)), torch.zeros(3, 4)) == ("1", "1")
 
 
+class Together(Backwards):
+    """Reads the parameters of two norms at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.other = nn.LayerNorm(4)
+
+    def forward(self, x):
+        scale, shift = self.norm.weight * self.other.weight, self.norm.bias + self.other.bias
+        return self.last(self.first(x * scale + shift))
+
+
+def test_layers_that_are_read_at_once_all_run():
+    network = Network(Together(), torch.zeros(3, 4))
+    sites = find_sites(network.module)
+    assert {site.name for site in order_of_run(network, sites)} == {"norm", "other", "first", "last"}
+
+
 def test_layers_run_in_the_order_of_the_data_flow_as_often_as_they_are_read():
     for model in (Backwards(), Whimsical()):
         network = Network(model, torch.zeros(3, 4))

@@ -43,8 +43,8 @@ def _as_read(network: Network, layers: Sequence[Site]) -> Iterator[Site]:
         read = {program.held[one] for one in step.all_input_nodes if one in program.parameters}
         # Of layers with a tied weight, the one that reads it together with its own bias.
         held = {site: len(read.intersection(site.parameters)) for site in layers}
-        if any(held.values()):
-            yield max(held, key=lambda site: held[site])
+        most = max(held.values(), default=0)
+        yield from (site for site in layers if most and held[site] == most)
 
 
 def _as_called(network: Network, layers: Sequence[Site]) -> list[Site] | None:

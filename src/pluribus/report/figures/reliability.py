@@ -106,10 +106,8 @@ def reliability_panel(group: Group) -> Panel | None:
     if not info.curves:
         return None
     options = (ALL, *(curve.label for curve in info.curves))
-    told, marks = (
-        "Of the answers given with some confidence, that share should be right.",
-        (f"Larger marks stand for more samples, bins of at most {FEW} are left out; seeds"),
-    )
+    told = "Of the answers given with some confidence, that share should be right."
+    marks = f"Larger marks stand for more samples, bins of at most {FEW} are left out; seeds"
     if info.of_intervals:
         told, marks = "Of the central intervals of a level, that share of targets should lie inside.", "Seeds"
     return Panel(
