@@ -12,9 +12,9 @@ from pluribus.conversion import assemble, convert
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.ranking.rank import Ranking
 from pluribus.method import Choice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles

@@ -10,8 +10,8 @@ from torch import Tensor
 from pluribus.conversion_record import Row
 from pluribus.errors import SettingError
 from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 from pluribus.settings import Settings
 
 

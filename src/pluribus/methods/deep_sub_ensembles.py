@@ -27,8 +27,8 @@ from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.network.layers import select
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.select import select
 from pluribus.method import Built, Choice, Method
 from pluribus.settings import number, one_of, refuse, whole
 

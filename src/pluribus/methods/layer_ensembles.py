@@ -35,9 +35,8 @@ from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.options import OptionBank, draw_options, tie_sites
 from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
+from pluribus.mechanisms.network.layers import is_norm, there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.select import there_are
 from pluribus.method import Built, Choice, Method
 from pluribus.settings import number, one_of, whole
 

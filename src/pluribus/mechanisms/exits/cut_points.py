@@ -14,8 +14,8 @@ from pluribus.mechanisms.graph.export import layer_of
 from pluribus.mechanisms.graph.program import Program, read_program
 from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.outputs import select_output
-from pluribus.mechanisms.network.returned import first_tensor
+from pluribus.mechanisms.network.outputs import first_tensor, select_output
+from pluribus.mechanisms.network.torch_private import Convolution, module_stack
 from pluribus.mechanisms.widths.flow import hint
 
 NORMS = re.compile(r"(batch|layer|group|instance|rms)_norm")
@@ -33,8 +33,8 @@ def operator(node: Node) -> str:
 
 def is_norm_call(node: Node) -> bool:
     """Whether an operator normalises, or belongs to a layer that does by the name of its class."""
-    stack = list(node.meta.get("nn_module_stack", {}).values())
-    return bool(NORMS.search(operator(node)) or (stack and NAMED_NORM.search(str(stack[-1][1]))))
+    stack = module_stack(node)
+    return bool(NORMS.search(operator(node)) or (stack and NAMED_NORM.search(stack[-1][1])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +221,7 @@ class Crossings:
         layer = None if self.last is None else self.network.module.get_submodule(self.last)
         if isinstance(layer, nn.Linear):
             return layer.in_features
-        if isinstance(layer, nn.modules.conv._ConvNd):
+        if isinstance(layer, Convolution):
             return layer.in_channels
         return self.output[self.output_axis - (self.output_axis > 0)] if self.output else 1
 
@@ -272,7 +272,7 @@ def _reads_numbers(node: Node) -> bool:
 
 def stack_of(node: Node) -> list[str]:
     """The names of all modules that run a node, outermost first, without the network itself."""
-    names = [str(entry[0]) for entry in node.meta.get("nn_module_stack", {}).values()]
+    names = [name for name, _ in module_stack(node)]
     return [
         re.sub(r"@\d+$", "", name).removeprefix("network.") for name in names if name.startswith("network.")
     ]

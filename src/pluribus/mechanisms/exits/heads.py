@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.exit_points import Exit, Taps
+from pluribus.mechanisms.network.torch_private import BatchNorm
 
 CONVOLUTIONS = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 BATCH_NORMS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
@@ -101,7 +102,7 @@ class Head(nn.Module):
 
 def _run(layer: nn.Module, value: Tensor) -> Tensor:
     """A layer; BatchNorm of one number for each channel by its running statistics, in train mode too."""
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training and value[:, :1].numel() == 1:
+    if isinstance(layer, BatchNorm) and layer.training and value[:, :1].numel() == 1:
         statistics = layer.running_mean, layer.running_var
         return F.batch_norm(value, *statistics, layer.weight, layer.bias, eps=layer.eps)
     made: Tensor = layer(value)

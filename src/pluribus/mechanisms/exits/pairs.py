@@ -18,8 +18,8 @@ from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.mechanisms.exits.exit_points import Exit, Taps, find_taps
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
 from pluribus.mechanisms.members.members import Binding, share_among
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, Choice, Method
 from pluribus.prediction import precise
 from pluribus.settings import refuse, whole

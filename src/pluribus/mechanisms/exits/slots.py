@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.network.torch_private import Convolution, parameter_table
 
 
 class Reached(Exception):
@@ -79,7 +80,7 @@ class Joined:
             rows = [_own_rows(ids, slot * size, layer.padding_idx) for slot, ids in enumerate(values)]
             joined = torch.stack(rows, dim=-1)
         else:
-            axis = -1 - len(layer.kernel_size) if isinstance(layer, nn.modules.conv._ConvNd) else -1
+            axis = -1 - len(layer.kernel_size) if isinstance(layer, Convolution) else -1
             joined = torch.cat(values, dim=axis)
         return ((joined, *args[1:]), kwargs) if args else (args, {**kwargs, name: joined})
 
@@ -103,7 +104,7 @@ def widen_first(layer: nn.Module, slots: int) -> None:
         _change(layer, "weight", lambda weight: (weight / slots).repeat(slots, 1))
     elif isinstance(layer, nn.RNNBase):
         layer.input_size *= slots
-        for name in [name for name in layer._parameters if name.startswith("weight_ih_l0")]:
+        for name in [name for name in parameter_table(layer) if name.startswith("weight_ih_l0")]:
             _change(layer, name, lambda weight: (weight / slots).repeat(1, slots))
     else:
         name = "in_features" if isinstance(layer, nn.Linear) else "in_channels"
@@ -120,7 +121,9 @@ def merge_first(layer: nn.Module, slots: int) -> None:
     name = "input_size" if isinstance(layer, nn.RNNBase) else "in_channels"
     name = "in_features" if isinstance(layer, nn.Linear) else name
     setattr(layer, name, getattr(layer, name) // slots)
-    for weight in [name for name in layer._parameters if name.startswith("weight_ih_l0") or name == "weight"]:
+    for weight in [
+        name for name in parameter_table(layer) if name.startswith("weight_ih_l0") or name == "weight"
+    ]:
         _change(layer, weight, lambda weight: weight.unflatten(1, (slots, -1)).sum(1))
 
 

@@ -20,13 +20,19 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Generator, Tensor, UntypedStorage, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.sites import Site, find_sites
+from pluribus.mechanisms.network.layers import Site, find_sites
+from pluribus.mechanisms.network.torch_private import (
+    MKLDNN_LAYOUT,
+    TorchDispatchMode,
+    has_storage,
+    module_tables,
+    operator_packet,
+    tree_leaves,
+)
 
 Formula = Callable[..., int]
 
@@ -90,13 +96,13 @@ def _tensors(tree: object) -> list[Tensor]:
 
 
 def _plain(tensor: Tensor) -> bool:
-    dense = tensor.layout in (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
+    dense = tensor.layout in (torch.strided, MKLDNN_LAYOUT)
     return dense and not tensor.is_nested and not tensor.is_complex()
 
 
 def storages(tree: object) -> set[UntypedStorage]:
     """The memory behind the tensors in a tree; sparse and opaque tensors have none."""
-    return {tensor.untyped_storage() for tensor in _tensors(tree) if torch._C._has_storage(tensor)}
+    return {tensor.untyped_storage() for tensor in _tensors(tree) if has_storage(tensor)}
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        operator = getattr(func, "_overloadpacket", func)
+        operator = operator_packet(func)
         formula = _formula(operator)
         if formula is None and torch.is_inference_mode_enabled() and hasattr(func, "decompose"):
             with self:  # operators made of others arrive whole in this mode alone
@@ -190,8 +196,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _observable(module: nn.Module) -> Iterator[None]:
     """Opens fused and compiled layers; gives the module and torch's random state back as they were."""
     parts = [vars(part) for part in module.modules()]
-    tables = [part.get(name) for part in parts for name in ("_parameters", "_buffers", "_modules")]
-    attributes = [*parts, *(table for table in tables if isinstance(table, dict))]
+    tables = [table for part in module.modules() for table in module_tables(part)]
+    attributes = [*parts, *tables]
     before = [dict(named) for named in attributes]
     state = [*module.parameters(), *module.buffers()]
     tensors = [tensor for tensor in state if tensor.layout is torch.strided and not tensor.is_meta]

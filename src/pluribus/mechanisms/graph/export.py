@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.network.dry_run import accepting, dry_run, silence
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import module_stack, schema_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -29,7 +30,7 @@ class Operation:
 
     def argument(self, name: str, default: Any = None) -> Any:
         """The operator's argument of that name in its schema."""
-        schema = getattr(self.node.target, "_schema", None)
+        schema = schema_of(self.node.target)
         for position, declared in enumerate(schema.arguments if schema else ()):
             if declared.name == name:
                 if position < len(self.node.args):
@@ -131,7 +132,7 @@ def _operator(node: Node) -> str:
 
 def layer_of(node: Node) -> str:
     """The qualified name of the innermost layer that runs the node; the network itself is ''."""
-    stack = list(node.meta.get("nn_module_stack", {}).values())
+    stack = module_stack(node)
     name = stack[-1][0] if stack else ""
     if not name.startswith("network"):  # nodes that torch adds have no layer
         return ""

@@ -8,9 +8,8 @@ import torch
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.dry_run import dry_run
+from pluribus.mechanisms.network.layers import Site, is_norm
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.sites import Site
 
 
 def find_ends(network: Network, sites: Sequence[Site]) -> tuple[Site | None, Site | None]:

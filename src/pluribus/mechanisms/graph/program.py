@@ -16,13 +16,19 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
+from pluribus.mechanisms.network.torch_private import (
+    is_free_size,
+    schema_of,
+    tree_flatten,
+    tree_leaves,
+    tree_unflatten,
+)
 
 Form = tuple[torch.dtype, tuple[int | None, ...]]
 """A tensor's dtype and its shape, None where any size will do."""
@@ -48,7 +54,7 @@ class Signature:
 
     def why_not(self, inputs: Inputs) -> str:
         """Why these inputs are of another kind than those of the example; empty where they are not."""
-        leaves, structure = pytree.tree_flatten((inputs.args, inputs.keywords))
+        leaves, structure = tree_flatten((inputs.args, inputs.keywords))
         if str(structure) == self.structure and all(map(_has_form, leaves, self.forms)):
             return ""
         return f"it was read with {self.example}, and {inputs} came"
@@ -60,7 +66,7 @@ class Signature:
                 f"inputs must be of the kind the network was read with, {self.example}, however: {inputs}. "
                 "Pass an example of that kind to convert."
             )
-        return pytree.tree_leaves((inputs.args, inputs.keywords))
+        return tree_leaves((inputs.args, inputs.keywords))
 
     def cast(self, change: Callable[[Tensor], Tensor]) -> "Signature":
         """The same with inputs of the precision that `change` gives a tensor of theirs."""
@@ -75,7 +81,7 @@ class Signature:
         """The prediction among the results."""
         if self.returned is None:
             return values[0]  # type: ignore[no-any-return]
-        return select_output(pytree.tree_unflatten(list(values), self.returned), self.output)
+        return select_output(tree_unflatten(list(values), self.returned), self.output)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +126,7 @@ class Program:
 
     def reads(self, arguments: Any) -> list[Node]:
         """The nodes among some arguments."""
-        return [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Node)]
+        return [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Node)]
 
     def depends_on(self, names: Sequence[str]) -> set[Node]:
         """The steps that some of the network's tensors reach, and their placeholders."""
@@ -200,7 +206,7 @@ def read_program(network: Network) -> Program:
             entries.append(node)
     returned = _returned(exported, module)
     prediction = _prediction(exported, returned, network.output)
-    leaves, structure = pytree.tree_flatten((network.example.args, network.example.keywords))
+    leaves, structure = tree_flatten((network.example.args, network.example.keywords))
     signature = Signature(
         str(network.example),
         str(structure),
@@ -235,7 +241,7 @@ def _has_form(value: Any, form: Any) -> bool:
 
 def _is_free(size: Any) -> bool:
     """Whether a size may be another; one that the code counted is a symbol for a number."""
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+    return is_free_size(size)
 
 
 def _attribute(module: GraphModule, name: str) -> Any:
@@ -256,7 +262,7 @@ def _draws(node: Node) -> bool:
 
 
 def _writes(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
@@ -270,7 +276,7 @@ def _returned(exported: ExportedProgram, module: GraphModule) -> list[Any]:
 def _prediction(exported: ExportedProgram, returned: Sequence[Any], output: Output) -> Node | None:
     marks = [torch.empty(0) if isinstance(value, Node) else value for value in returned]
     try:
-        prediction = select_output(pytree.tree_unflatten(marks, exported.call_spec.out_spec), output)
+        prediction = select_output(tree_unflatten(marks, exported.call_spec.out_spec), output)
     except Exception:  # a user's function that wants real values
         return None
     return next((value for mark, value in zip(marks, returned, strict=True) if mark is prediction), None)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.network.torch_private import argument_names
 from pluribus.mechanisms.widths.flow import COPIES, ELEMENTWISE, MIXES, SPATIAL, shapes
 
 CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
@@ -134,8 +135,7 @@ class Step:
 
 def make_step(operation: Operation) -> Step:
     """The step of an operator."""
-    schema = getattr(operation.node.target, "_schema", None)
-    names = [argument.name for argument in schema.arguments] if schema else []
+    names = argument_names(operation.node.target)
     operands: list[tuple[str, int, Node]] = []
     named = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(operation.node.args)]
     for name, value in [*named, *operation.node.kwargs.items()]:

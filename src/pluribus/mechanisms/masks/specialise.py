@@ -32,6 +32,7 @@ from pluribus.mechanisms.masks.demand import (
     shape_of,
     zeros,
 )
+from pluribus.mechanisms.network.torch_private import argument_names
 
 aten = torch.ops.aten
 BATCH_NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
@@ -274,7 +275,7 @@ class Writer:
             weight = weight.index_select(rows, _index(kept, weight))
             bias = None if bias is None else bias.index_select(0, _index(kept, bias))
         value = self._value(source, read)
-        schema = [argument.name for argument in step.node.target._schema.arguments]  # type: ignore[union-attr]
+        schema = argument_names(step.node.target)
         others = [step.argument(name) for name in schema[3:]]
         held = [self._hold(weight), None if bias is None else self._hold(bias)]
         return self.graph.call_function(step.node.target, (value, *held, *others))  # type: ignore[arg-type]
@@ -355,7 +356,7 @@ def _index(kept: Some, tensor: Tensor) -> Tensor:
 
 
 def _set_argument(node: Node, name: str, value: Any) -> None:
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    names = argument_names(node.target)
     arguments = list(node.args)
     position = names.index(name)
     if position < len(arguments):

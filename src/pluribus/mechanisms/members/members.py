@@ -20,6 +20,7 @@ from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network, computed
+from pluribus.mechanisms.network.torch_private import buffer_table, child_table, flat_weights, parameter_table
 from pluribus.settings import whole
 
 SEEDS = 1 << 40
@@ -285,7 +286,7 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
     """Registers a tensor under a dotted name, making a module for each part of it."""
     *path, last = name.split(".")
     for part in path:
-        if part not in tree._modules:
+        if part not in child_table(tree):
             tree.add_module(part, nn.Module())
         tree = tree.get_submodule(part)
     if isinstance(tensor, nn.Parameter):
@@ -309,7 +310,7 @@ def take(tree: nn.Module, kept: Mapping[str, Sequence[int]]) -> None:
 def uproot(tree: nn.Module, name: str) -> None:
     """Takes a parameter out again."""
     path, _, last = name.rpartition(".")
-    del tree.get_submodule(path)._parameters[last]
+    del parameter_table(tree.get_submodule(path))[last]
 
 
 def tensors(tree: nn.Module) -> dict[str, Tensor]:
@@ -353,10 +354,10 @@ class Skeleton:
         self._slots: list[tuple[Any, Any, str]] = []
         self._saved = set(self.module.state_dict())
         for layer in self.module.modules():
-            flat = getattr(layer, "_flat_weights", [])  # an RNN reads this list, not its parameters
+            flat = flat_weights(layer)  # an RNN reads this list, not its parameters
             for container, keys in (
-                (layer._parameters, list(layer._parameters)),
-                (layer._buffers, list(layer._buffers)),
+                (parameter_table(layer), list(parameter_table(layer))),
+                (buffer_table(layer), list(buffer_table(layer))),
                 (flat, list(range(len(flat)))),
             ):
                 for key in keys:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import buffer_table
 
 ALIKE: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 """Of random numbers that a seed stands for, whatever torch's default precision and device are."""
@@ -62,7 +63,7 @@ def dry_run(module: nn.Module, training: bool) -> Iterator[None]:
     numbers are afterwards as they were. What it warns of, it warns of again in a real run.
     """
     modes = {layer: layer.training for layer in module.modules()}
-    buffers = {layer: dict(layer._buffers) for layer in module.modules()}
+    buffers = {layer: dict(buffer_table(layer)) for layer in module.modules()}
     values = {id(buffer): buffer.clone() for buffer in module.buffers()}
     try:
         with seeded(0, module.parameters()), warnings.catch_warnings():
@@ -74,8 +75,8 @@ def dry_run(module: nn.Module, training: bool) -> Iterator[None]:
             layer.training = mode
         with torch.no_grad():
             for layer, held in buffers.items():
-                layer._buffers.clear()  # the run may have registered others, or assigned them anew
-                layer._buffers.update(held)
+                buffer_table(layer).clear()  # the run may have registered others, or assigned them anew
+                buffer_table(layer).update(held)
                 for buffer in held.values():
                     if buffer is not None:
                         buffer.copy_(values[id(buffer)])

@@ -8,6 +8,7 @@ from torch import nn
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import Convolution, NormBase
 
 BATCH = 2
 IMAGE_SIZES = (32, 28, 64, 8, 96, 128, 224)
@@ -71,14 +72,14 @@ def _shapes(layer: nn.Module) -> Iterator[tuple[int, ...]]:
         yield (BATCH, TOKENS, layer.in_features)
         side = round(layer.in_features**0.5)
         yield (BATCH, 1, side, side)
-    elif isinstance(layer, nn.modules.conv._ConvNd):
+    elif isinstance(layer, Convolution):
         for side in IMAGE_SIZES:
             yield (BATCH, layer.in_channels, *[side] * len(layer.kernel_size))
     elif isinstance(layer, nn.RNNBase):
         yield (BATCH, TOKENS, layer.input_size)
     elif isinstance(layer, nn.MultiheadAttention):
         yield (BATCH, TOKENS, layer.embed_dim)
-    elif isinstance(layer, nn.modules.batchnorm._NormBase):
+    elif isinstance(layer, NormBase):
         yield (BATCH, layer.num_features)
         for side in IMAGE_SIZES:
             yield (BATCH, layer.num_features, side, side)

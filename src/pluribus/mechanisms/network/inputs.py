@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.network.torch_private import write_count
 
 PLAIN = bool | int | float | str | None
 """Inputs that are shown as they are."""
@@ -111,7 +112,7 @@ class Inputs:
 
     def versions(self) -> list[int]:
         """How often each tensor was written into; those of inference mode do not count."""
-        return [-1 if tensor.is_inference() else tensor._version for tensor in self.tensors()]
+        return [write_count(tensor) for tensor in self.tensors()]
 
     def chunks(self, size: int | None) -> Iterator["Inputs"]:
         """The same call in pieces of at most `size` samples; None is one piece."""

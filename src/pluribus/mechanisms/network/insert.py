@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.sites import Site
+from pluribus.mechanisms.network.layers import Site
 
 Function = Callable[[nn.Module, int, Tensor], Tensor]
 """Of a layer, a position among its distinct inputs and that input, what the layer gets instead."""

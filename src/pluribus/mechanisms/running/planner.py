@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.utils._python_dispatch import _disable_current_modes
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import storages
@@ -17,6 +16,7 @@ from pluribus.mechanisms.members.members import Binding, Stage, materialise
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
+from pluribus.mechanisms.network.torch_private import without_dispatch_modes
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.simulate import Weight, estimate, weigh_plan, weigh_steps
 
@@ -129,7 +129,7 @@ class Planner:
             inputs: One batch.
             memory: The most bytes of activations that may be alive at once.
         """
-        with _disable_current_modes():  # whoever counts what runs does not want to count this
+        with without_dispatch_modes():  # whoever counts what runs does not want to count this
             return self._plan(binding, rows, inputs, memory)
 
     def _plan(

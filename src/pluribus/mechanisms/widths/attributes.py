@@ -9,6 +9,7 @@ from torch import nn
 from torch.fx import Node
 
 from pluribus.mechanisms.network.dry_run import dry_run
+from pluribus.mechanisms.network.torch_private import Convolution, NormBase
 from pluribus.mechanisms.widths.channels import Labelled
 from pluribus.mechanisms.widths.groups import Group, Widths
 
@@ -16,7 +17,7 @@ Key = tuple[type, str]
 """A class of modules and one of its attributes: decided alike for all of them."""
 Values = list[tuple[Any, Any]]
 """Objects that have an attribute, each with its new value."""
-NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+NORMS = (NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 NORM_SIZES = ("num_features", "num_channels", "normalized_shape")
 
 
@@ -42,9 +43,9 @@ def _sizes(layer: nn.Module) -> dict[str, Any]:
             return {}
         case nn.Linear():
             return {"out_features": shape[0], "in_features": shape[1]}
-        case nn.modules.conv._ConvNd():
+        case Convolution():
             return _convolution(layer, shape)
-        case nn.modules.batchnorm._NormBase():
+        case NormBase():
             return {"num_features": shape[0]}
         case nn.GroupNorm():
             alone = layer.num_groups == layer.num_channels  # each channel is a group
@@ -69,7 +70,7 @@ def _attention(layer: nn.MultiheadAttention) -> dict[str, int]:
     }
 
 
-def _convolution(layer: nn.modules.conv._ConvNd, shape: tuple[int, ...]) -> dict[str, int]:
+def _convolution(layer: Convolution, shape: tuple[int, ...]) -> dict[str, int]:
     groups = layer.groups
     if 1 < groups == layer.in_channels:  # depthwise: a group is a channel
         groups = shape[0] if layer.transposed else shape[0] // (layer.out_channels // groups)

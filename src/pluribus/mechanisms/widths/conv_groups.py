@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from torch import Tensor, nn
 
+from pluribus.mechanisms.network.torch_private import Convolution
 from pluribus.mechanisms.widths.groups import Axis, Group, Widths
-
-Convolution = nn.modules.conv._ConvNd
 
 
 def reduced(gamma: int, inputs: int, outputs: int, min_channels: int) -> int:

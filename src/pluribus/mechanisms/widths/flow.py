@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.network.torch_private import size_in_example
 from pluribus.mechanisms.widths.channels import Channels, Labelled, narrowed, varying
 
 
@@ -58,7 +59,7 @@ def rule(*operators: str) -> Callable[[Callable[["Flow", Operation], Any]], Any]
 
 def hint(value: Any) -> Any:
     """The size that a symbolic size has in the example."""
-    return value.node.hint if isinstance(value, torch.SymInt) else value
+    return size_in_example(value)
 
 
 def shapes(value: Any) -> Any:

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from pluribus.errors import PluribusError
 from pluribus.mechanisms.graph.export import Graph, Operation
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
+from pluribus.mechanisms.network.torch_private import Convolution, tree_unflatten
 from pluribus.mechanisms.widths.channels import FIXED, Labelled, counted, narrowed, varying
 from pluribus.mechanisms.widths.flow import Flow, shapes
 from pluribus.mechanisms.widths.rules import (
@@ -205,9 +205,9 @@ def _is_kernel(module: nn.Module, name: str) -> bool:
     """Whether a tensor belongs to a convolution: of its axes, only two are channels."""
     for part in name.split(".")[:-1]:
         module = module.get_submodule(part)
-        if isinstance(module, nn.modules.conv._ConvNd):
+        if isinstance(module, Convolution):
             return True
-    return isinstance(module, nn.modules.conv._ConvNd)
+    return isinstance(module, Convolution)
 
 
 def _predictions(graph: Graph, outputs: list[Any], network: Network) -> list[Labelled]:
@@ -217,9 +217,7 @@ def _predictions(graph: Graph, outputs: list[Any], network: Network) -> list[Lab
     returned = [value for value, kind in zip(outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
     marks = [torch.empty(0) for _ in returned]
     try:
-        prediction = select_output(
-            pytree.tree_unflatten(marks, graph.program.call_spec.out_spec), network.output
-        )
+        prediction = select_output(tree_unflatten(marks, graph.program.call_spec.out_spec), network.output)
         chosen = [value for mark, value in zip(marks, returned, strict=True) if mark is prediction]
     except PluribusError:
         chosen = []
