@@ -14,7 +14,7 @@ each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.rel
 
 ORDER = [
     {"errors", "version"},
-    {"settings"},
+    {"deprecation", "settings"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
     {"conversion_record", "prediction", "likelihood", "checkpoint"},

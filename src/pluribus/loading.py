@@ -91,7 +91,7 @@ def from_checkpoints(
     return _filled(convert(network.module, method, likelihood, example=example, output=output), states)
 
 
-def pack(
+def from_models(
     models: Sequence[nn.Module],
     likelihood: str | Likelihood = "categorical",
     *,
@@ -108,7 +108,7 @@ def pack(
 
     Example:
         >>> models = [torch.nn.Linear(3, 2) for _ in range(4)]
-        >>> ensemble = pluribus.pack(models)
+        >>> ensemble = pluribus.from_models(models)
         >>> torch.equal(ensemble(torch.ones(5, 3))[2], models[2](torch.ones(5, 3)))
         True
     """
