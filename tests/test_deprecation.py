@@ -1,9 +1,11 @@
 """Old public names work for one more release, and warn."""
 
 import pytest
+import torch
 
 import pluribus as pl
 from pluribus.deprecation import REMOVAL, RenamedAttribute, adopt_renamed, find_renamed, renamed_arguments
+from pluribus.methods import DeepEnsembles
 
 
 def warns(old, new):
@@ -67,3 +69,13 @@ def test_warnings_point_at_the_line_that_uses_the_old_name():
 def test_pack_is_from_models():
     with warns("pluribus.pack", "pluribus.from_models"):
         assert pl.pack is pl.from_models
+
+
+def ensemble():
+    return pl.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=2))
+
+
+def test_samples_of_loss_is_dataset_size():
+    x, y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    with warns("samples=", "dataset_size="):
+        assert ensemble().loss(x, y, samples=4).ndim == 0

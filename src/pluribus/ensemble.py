@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pluribus.checkpoint import write_folder
 from pluribus.conversion_record import Conversion
+from pluribus.deprecation import renamed_arguments
 from pluribus.errors import ConversionError, InputError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.members import share_among
@@ -97,13 +98,14 @@ class Ensemble(nn.Module):
         return outputs
 
     @uncompiled
+    @renamed_arguments(samples="dataset_size")
     def loss(
         self,
         x: Any,
         y: Tensor,
         *,
         progress: float = 0.0,
-        samples: int | None = None,
+        dataset_size: int | None = None,
         criterion: Criterion | None = None,
     ) -> Tensor:
         """The method's training objective on one batch, a scalar: most often the mean of the members' losses.
@@ -112,22 +114,22 @@ class Ensemble(nn.Module):
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
             y: The targets, `[batch, ...]`.
             progress: How much of training is done, in [0, 1]; drives schedules.
-            samples: The size of the training set, for methods with a prior term; the batch's.
+            dataset_size: The size of the training set, for methods with a prior term; the batch's.
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,
                 a scalar or one value per sample.
         """
         number("progress", progress, least=0)
         if progress > 1:
             raise InputError(f"progress must be at most 1, however: progress={progress!r}.")
-        if samples is not None:
-            whole("samples", samples)
+        if dataset_size is not None:
+            whole("dataset_size", dataset_size)
         inputs, rows = Inputs.of(x), self._rows()
         self._remember(inputs)
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
         total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
-        size = inputs.batch if samples is None else samples
+        size = inputs.batch if dataset_size is None else dataset_size
         return total + self.method.penalty(self.binding, inputs.batch, size, progress)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:

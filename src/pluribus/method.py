@@ -96,13 +96,13 @@ class Method(Settings, ABC):
         """
         return (losses * shares).sum()
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         """What the training objective adds to the losses, such as a prior on the weights.
 
         Args:
             binding: The tensors of all members.
             batch: How many samples the losses are a mean over.
-            samples: The size of the training set.
+            dataset_size: The size of the training set.
             progress: How much of training is done, in [0, 1].
         """
         return 0.0

@@ -21,7 +21,7 @@ costs a few percent more parameters, and trains like the network itself.
     S        train_draws in training, draws in prediction
     τ, ρ     weight_precision, bias_precision
     λ        decay / batch
-    N        samples, of ensemble.loss
+    N        dataset_size, of ensemble.loss
 
 Cost: (K − 1) times the patched parameters more than one network, and its passes: one in a training step, as
 many as there are different draws in prediction, less what they share.
@@ -217,7 +217,7 @@ class Patching(Method, ABC):
     def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return split_batch(batch, len(rows)) if self.divide else None
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         assert isinstance(binding, Mixed)
         learnt = {
             name: weight
@@ -227,7 +227,7 @@ class Patching(Method, ABC):
         }
         if self.objective == "kl":
             tau, rho = self.weight_precision, self.bias_precision
-            return divergence(learnt, binding.mixing(), tau, rho) / samples  # Eq. (9)
+            return divergence(learnt, binding.mixing(), tau, rho) / dataset_size  # Eq. (9)
         return self.decay / batch * squared_norm(learnt) if self.decay else 0.0  # App. C
 
     def _patched(self, network: Network, choices: Sequence[Choice]) -> list[Choice]:

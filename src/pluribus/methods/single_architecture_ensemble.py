@@ -158,7 +158,7 @@ class SAE(Method):
         weights = drawn / self.exits if self.weighting == "one" else drawn
         return (weights.flatten() * losses).sum()  # Eq. (3)
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         assert isinstance(binding, Exits)
         alpha = interpolate(self.alpha, progress)
         theta = preferences(binding.logits, interpolate(self.temperature, progress))
