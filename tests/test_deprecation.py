@@ -79,3 +79,18 @@ def test_samples_of_loss_is_dataset_size():
     x, y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
     with warns("samples=", "dataset_size="):
         assert ensemble().loss(x, y, samples=4).ndim == 0
+
+
+def test_network_and_kind_of_an_ensemble_are_network_name_and_case():
+    one = ensemble()
+    with warns("Ensemble.network", "Ensemble.network_name"):
+        assert one.network == one.network_name == "Linear"
+    with warns("Ensemble.kind", "Ensemble.case"):
+        assert one.kind == one.case == "deep_ensembles"
+
+
+def test_budget_of_predict_is_best():
+    one, x = ensemble(), torch.zeros(4, 3)
+    one.rank((x, torch.zeros(4, dtype=torch.long)))
+    with warns("budget=", "best="):
+        assert len(one.predict(x, budget=1).members) == 1

@@ -92,7 +92,7 @@ class SAE(Method):
     """N inputs at once, and for each of them K exits that are learnt.
 
     Rows of eval mode are `inputs` × `exits`, those of the first input first; `ensemble.weights` says how much
-    each counts, and `ensemble.kind` which case of the paper it is.
+    each counts, and `ensemble.case` which case of the paper it is.
 
     Args:
         inputs: How many samples enter together, at least 1.
@@ -114,7 +114,7 @@ class SAE(Method):
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
         >>> model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 2))
         >>> ensemble = pluribus.convert(model, SAE(inputs=2, exits=2)).eval()
-        >>> ensemble(torch.zeros(7, 8)).shape, ensemble.kind
+        >>> ensemble(torch.zeros(7, 8)).shape, ensemble.case
         (torch.Size([4, 7, 2]), 'in_between')
     """
 
