@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import pluribus as pl
+from pluribus import conversion_record, method
 from pluribus.deprecation import REMOVAL, RenamedAttribute, adopt_renamed, find_renamed, renamed_arguments
 from pluribus.methods import DeepEnsembles
 
@@ -94,3 +95,15 @@ def test_budget_of_predict_is_best():
     one.rank((x, torch.zeros(4, dtype=torch.long)))
     with warns("budget=", "best="):
         assert len(one.predict(x, budget=1).members) == 1
+
+
+def test_choice_and_row_are_layer_choice_and_layer_record():
+    with warns("pluribus.method.Choice", "pluribus.method.LayerChoice"):
+        assert method.Choice is method.LayerChoice
+    with warns("pluribus.conversion_record.Row", "pluribus.conversion_record.LayerRecord"):
+        assert conversion_record.Row is conversion_record.LayerRecord
+
+
+def test_rows_of_built_are_layers():
+    with warns("Built.rows", "Built.layers"):
+        assert method.Built(None, ()).rows == ()

@@ -16,7 +16,7 @@ from pluribus.deprecation import find_renamed
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError, SettingError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
-from pluribus.loading import from_checkpoints, load, from_models
+from pluribus.loading import from_checkpoints, from_models, load
 from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.method import Method
 from pluribus.prediction import Prediction
@@ -42,8 +42,8 @@ __all__ = [
     "convert",
     "cost",
     "from_checkpoints",
-    "load",
     "from_models",
+    "load",
 ]
 
 

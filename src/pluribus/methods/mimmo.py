@@ -36,7 +36,7 @@ from pluribus.mechanisms.exits.pairs import (
 )
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import one_of, share, whole
 
 
@@ -87,7 +87,7 @@ class MIMMO(Method):
         assert isinstance(binding, Exits)
         return depth_divergence(preferences(binding.logits, 1.0)).sum() / dataset_size  # Eq. (2)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(
             network, choices, seed, inputs=self.inputs, where=self.where, start=self.start, learnt=True
         )

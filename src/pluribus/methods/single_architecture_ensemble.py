@@ -43,7 +43,7 @@ from pluribus.mechanisms.exits.pairs import (
 )
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import precise
 from pluribus.settings import one_of, refuse, whole
 
@@ -164,7 +164,7 @@ class SAE(Method):
         theta = preferences(binding.logits, interpolate(self.temperature, progress))
         return alpha * depth_divergence(theta).sum() if alpha else 0.0  # Eq. (3)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(
             network,
             choices,
