@@ -77,7 +77,7 @@ IMPORTS = {name: imported_modules(file) for name, file in MODULES.items()}
 
 
 def part_of(name):
-    """Return the part of the library that a module belongs to: its first name, of mechanisms its first two."""
+    """Return the part of the library that a module belongs to; each room of mechanisms is a part."""
     names = name.split(".")
     return ".".join(names[: 2 if names[0] == "mechanisms" else 1])
 
