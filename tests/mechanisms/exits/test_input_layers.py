@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pluribus.mechanisms.exits.cut_points import read_crossings
+from pluribus.mechanisms.exits.cut_points import read_cut_points
 from pluribus.mechanisms.exits.input_layers import find_first
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
@@ -22,7 +22,7 @@ class Masked(zoo.ThreeLayers):
 
 
 def entrances(model, example):
-    return find_first(read_crossings(Network(model, example)))
+    return find_first(read_cut_points(Network(model, example)))
 
 
 def test_norms_before_the_first_layer_are_none():
