@@ -1,4 +1,4 @@
-"""Taps: where values enter a network, where all of its data flow passes one value, and where it ends.
+"""Exit points: where values enter a network, where all of its data flow passes one value, and where it ends.
 
 All paths from the input to the prediction pass such a value, so that a prediction made from it has seen
 what the rest of the network sees. Read on the graph of eval mode: an edge that jumps over a value, such as
@@ -39,7 +39,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Taps:
+class ExitPoints:
     """Where a network can be tapped.
 
     Attributes:
@@ -68,7 +68,7 @@ class Taps:
         return len(self.exits) + 1
 
 
-def find_taps(network: Network, where: Sequence[str] | None = None) -> Taps:
+def find_exit_points(network: Network, where: Sequence[str] | None = None) -> ExitPoints:
     """Finds first layers, exits and last layer of a network.
 
     Args:
@@ -89,7 +89,7 @@ def find_taps(network: Network, where: Sequence[str] | None = None) -> Taps:
     else:
         chosen = _named(network.module, cut_points, where)
     chosen = sorted({one.node: one for one in chosen}.values(), key=lambda one: one.position)
-    return Taps(
+    return ExitPoints(
         first=first,
         exits=tuple(Exit(one.name, one.shape, one.axis, cut_points.needs(one)) for one in chosen),
         last=cut_points.last,
@@ -101,11 +101,11 @@ def find_taps(network: Network, where: Sequence[str] | None = None) -> Taps:
     )
 
 
-def check_inputs(taps: Taps, inputs: int) -> None:
+def check_inputs(points: ExitPoints, inputs: int) -> None:
     """Refuses several inputs at once where the network cannot take them."""
-    if inputs > 1 and taps.refusal:
+    if inputs > 1 and points.refusal:
         raise ConversionError(
-            f"every input must enter through layers that can be widened, however: {taps.refusal}. "
+            f"every input must enter through layers that can be widened, however: {points.refusal}. "
             "Use inputs=1, or begin the network with a Linear, an Embedding or a convolution without groups."
         )
 
