@@ -13,7 +13,7 @@ from torch import nn
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.cut_points import CutPoint, CutPoints, read_cut_points
-from pluribus.mechanisms.exits.input_layers import find_first
+from pluribus.mechanisms.exits.input_layers import find_input_layers
 from pluribus.mechanisms.network.network import Network
 
 CONTAINERS = (nn.Sequential, nn.ModuleList)
@@ -82,7 +82,7 @@ def find_exit_points(network: Network, where: Sequence[str] | None = None) -> Ex
         ConversionError: a module in `where` is not one that the whole data flow passes.
     """
     cut_points = read_cut_points(network)
-    first, aside, refusal = find_first(cut_points)
+    first, aside, refusal = find_input_layers(cut_points)
     if where is None:
         blocks = _blocks(network.module, cut_points)
         chosen = _outermost(cut_points, _stages(blocks, cut_points) if blocks else _chain(cut_points))

@@ -1,4 +1,4 @@
-"""Entrances: the layers through which the inputs of a network enter, and whether all of them do so."""
+"""Input layers: the layers through which the inputs of a network enter, and whether all of them do so."""
 
 import inspect
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ WIDENED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.Embedding, nn.RNNBase)
 """Layers that can be made to read several inputs."""
 
 
-def find_first(cut_points: CutPoints) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+def find_input_layers(cut_points: CutPoints) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """The first layers, the inputs that enter elsewhere, and why several inputs at once are impossible."""
     names = dict.fromkeys(layer_of(node) for node in cut_points.sources)
     origins = _origins(cut_points)
