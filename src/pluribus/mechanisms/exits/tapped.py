@@ -394,6 +394,6 @@ def _prove(tapped: Tapped, network: Network) -> None:
         problem = f"{type(error).__name__}: {error}"
     if problem:
         raise ConversionError(
-            f"the outputs of {tapped.inputs} inputs must come side by side from {tapped.points.last}, however: "
-            f"{problem}. Use inputs=1, or let the network return what {tapped.points.last} computes."
+            f"the outputs of {tapped.inputs} inputs must come side by side from {tapped.points.last}, "
+            f"however: {problem}. Use inputs=1, or let the network return what {tapped.points.last} computes."
         )
