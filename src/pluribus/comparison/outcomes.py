@@ -132,7 +132,7 @@ class Outcomes:
 
 def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
     """The columns and scores of a prediction on test data."""
-    scores = strangeness(prediction)
+    scores = stored_ood_scores(prediction)
     prediction, target = samples(prediction, target)
     if isinstance(prediction, DiscretePrediction):
         found = _of_classes(prediction, target)
@@ -143,8 +143,8 @@ def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
     return Outcomes({name: _kept(values) for name, values in found.items()}, scores)
 
 
-def strangeness(prediction: Prediction) -> dict[str, Array]:
-    """How strange each sample looks, by criterion, `[samples]`."""
+def stored_ood_scores(prediction: Prediction) -> dict[str, Array]:
+    """Return the OOD scores of every criterion, `[samples]` each, thinned and cast for the file."""
     return {name: _kept(values) for name, values in ood_scores(prediction).items()}
 
 
