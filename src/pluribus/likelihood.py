@@ -17,7 +17,7 @@ from pluribus.prediction import (
     PointPrediction,
     Prediction,
     align,
-    gaussian_surprise,
+    gaussian_nll_per_sample,
     precise,
 )
 from pluribus.settings import Settings, nearest, positive
@@ -234,7 +234,7 @@ class Gaussian(Likelihood):
 
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_finite("targets", target, MISSING)
-        return per_sample(gaussian_surprise(target, *gaussian_parameters(outputs, self.precision)))
+        return per_sample(gaussian_nll_per_sample(target, *gaussian_parameters(outputs, self.precision)))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
         parameters = gaussian_parameters(outputs, self.precision)

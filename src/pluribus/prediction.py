@@ -44,7 +44,7 @@ def entropy(logs: Tensor, axis: int) -> Tensor:
     return (logs.exp() * -logs.clamp(min=torch.finfo(logs.dtype).min)).sum(axis)
 
 
-def gaussian_surprise(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+def gaussian_nll_per_sample(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
     """Negative log-density of a target `[batch, ...]` under every member, `[members, batch, ...]`."""
     errors = align(target, means.shape[1:]).to(means.dtype) - means
     return (errors.square() / variances + variances.log() + math.log(2 * math.pi)) / 2
@@ -290,7 +290,7 @@ class GaussianPrediction(ContinuousPrediction):
 
     def log_prob(self, target: Tensor) -> Tensor:
         """Log-density of each target on its own, `[batch, ...]`."""
-        return self._log_average(-gaussian_surprise(target, self.means, self.variances))
+        return self._log_average(-gaussian_nll_per_sample(target, self.means, self.variances))
 
     def cdf(self, target: Tensor) -> Tensor:
         """Probability of each target or less, `[batch, ...]`, in [0, 1]."""
