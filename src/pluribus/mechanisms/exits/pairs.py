@@ -21,7 +21,7 @@ from pluribus.mechanisms.members.members import Binding, share_among
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, Choice, Method
-from pluribus.prediction import precise
+from pluribus.prediction import at_least_float32
 from pluribus.settings import refuse, whole
 
 KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
@@ -41,7 +41,7 @@ def preferences(logits: Tensor, temperature: float | Tensor) -> Tensor:
     """θ of logits `[inputs, depths]`, in at least float32: how much an input prefers each depth; sums to one
     for each input.
     """
-    return (precise(logits) / temperature).softmax(1)
+    return (at_least_float32(logits) / temperature).softmax(1)
 
 
 def greatest(logits: Tensor, exits: int) -> list[Pair]:
@@ -126,7 +126,7 @@ class Exits(Binding):
 
     def _weights(self) -> Tensor:
         if self.shares is not None:
-            return share_among(precise(self.shares), range(self.members))
+            return share_among(at_least_float32(self.shares), range(self.members))
         kept = torch.tensor(self.kept, device=self.logits.device).T
         logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
         logits[*kept] = self.logits.detach()[*kept]
