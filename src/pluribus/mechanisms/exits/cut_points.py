@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import layer_of
 from pluribus.mechanisms.graph.program import Program, read_program
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal
+from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
 from pluribus.mechanisms.network.returned import first_tensor
@@ -338,7 +338,7 @@ def _shapes(network: Network) -> tuple[dict[str, tuple[int, ...]], tuple[int, ..
         for layer in module.modules():
             handle = layer.register_forward_hook(watch)
             hooks.callback(handle.remove)
-        with accepting(example), rehearsal(module, False), torch.no_grad():
+        with accepting(example), dry_run(module, False), torch.no_grad():
             returned = module(*example.args, **example.keywords)
     once = {
         name: seen[layer][0]
