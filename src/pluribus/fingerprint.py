@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pluribus.ensemble import Ensemble
-from pluribus.network.rehearsal import rehearsal
+from pluribus.mechanisms.network.dry_run import rehearsal
 from pluribus.schema import Fields, Items, Named, Number, Schema, Text, Whole
 
 KEPT = 32
