@@ -7,8 +7,8 @@
     outputs    another forward: the outputs of one member in eval and in train mode on a fixed input, with
                fixed weights
 
-Fixed weights, because a network is built anew for every run, most often with other random weights. Outputs are
-compared as numbers and not by a hash, because another processor rounds differently.
+Fixed weights, because a network is built anew for every run, most often with other random weights. Outputs
+are compared as numbers and not by a hash, because another processor rounds differently.
 """
 
 import math
@@ -49,7 +49,8 @@ def fingerprint(ensemble: Ensemble, x: Tensor) -> dict[str, Any]:
         ensemble: Its tensors and its mode stay as they are.
         x: Inputs that the network takes, `[samples, ...]`; their shape counts, and not their values.
     """
-    member = ensemble.member(0).cpu()
+    # The last member of a network with exits is the deepest, which runs all of the user's code.
+    member = ensemble.member(ensemble.binding.members - 1).cpu()
     layers = {name: _described(layer) for name, layer in member.named_modules()}
     tensors = {name: list(tensor.shape) for name, tensor in member.state_dict().items()}
     inputs = _probe_input(x)
@@ -87,7 +88,7 @@ def _described(layer: nn.Module) -> str:
 
 
 def _probe_input(x: Tensor) -> Tensor:
-    """Return two samples of the shape of `x`; class numbers and tokens stay, since others may be out of range."""
+    """Return two samples of the shape of `x`; integers stay, since others may be no tokens."""
     first = x[:2].detach().cpu()
     if not first.is_floating_point():
         return first.clone()
@@ -98,7 +99,7 @@ def _probe_input(x: Tensor) -> Tensor:
 def _fill(module: nn.Module) -> None:
     """Overwrite all floating tensors by numbers that follow from their names."""
     for name, tensor in module.named_parameters():
-        fan_in = max(1, tensor[0].numel()) if tensor.ndim > 1 else 1
+        fan_in = max(1, math.prod(tensor.shape[1:]))
         _overwrite(tensor, name, 1 / math.sqrt(fan_in), 0.0)
     for name, tensor in module.named_buffers():
         # Variances are buffers, and must be above zero.

@@ -26,7 +26,7 @@ from numpy.lib import format as npy
 from safetensors import SafetensorError, safe_open
 
 from pluribus.errors import CheckpointError
-from pluribus.schema import Anything, Mismatch, Schema, shown
+from pluribus.schema import Anything, Schema, shown
 
 Array = np.ndarray[Any, Any]
 
@@ -36,6 +36,12 @@ MOST_NESTED = 64
 """Depth of brackets; our own documents have at most six levels."""
 MOST_ARRAY_BYTES = 1 << 30
 """Bytes of all arrays of one archive when unpacked; outcomes of 20,000 samples take some megabytes."""
+
+DAMAGE = (
+    *(OSError, EOFError, ValueError, TypeError, KeyError, SyntaxError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
+)
+"""What damaged archives raise: zipfile, zlib and NumPy have no common error."""
 
 # A string is matched as a whole, so that brackets inside of it do not count. The closing quote is optional:
 # otherwise a string without an end would be tried again from each of its letters, in quadratic time.
@@ -200,16 +206,15 @@ def read_header(path: Path, remedy: str) -> dict[str, Stored]:
 
 
 def read_arrays(path: Path, remedy: str) -> dict[str, Array]:
-    """Return the arrays of an `.npz` file. Sizes are checked before anything is unpacked; objects are refused."""
+    """Return the arrays of an `.npz` file, without objects; sizes are checked before anything is unpacked."""
     check_file(path, remedy)
     try:
         with zipfile.ZipFile(path) as archive:
             _check_sizes(archive)
-            return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in archive.infolist()}
-    except (OSError, EOFError, ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError) as error:
+            entries = archive.infolist()
+            return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
+    except DAMAGE as error:
         raise CheckpointError(f"{path} must hold arrays, got a damaged file: {error}. {remedy}") from error
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise CheckpointError(f"{path} must hold arrays, got a damaged archive: {error}. {remedy}") from error
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:

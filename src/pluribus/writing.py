@@ -1,7 +1,7 @@
 """Write files whole or not at all: beside their place first, then moved there.
 
-A process that is killed while it writes leaves an unfinished file under a hidden name that holds the host and the
-number of the process. Whoever writes the same file next removes those of processes that no longer run.
+A process that is killed while it writes leaves an unfinished file under a hidden name that holds the host and
+the number of the process. Whoever writes the same file next removes those of processes that no longer run.
 """
 
 import errno
@@ -86,7 +86,7 @@ def remove(path: Path) -> None:
 
 def _message(path: Path, reason: str, number: int | None) -> str:
     remedy = "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
-    return f"{path} must be writable, got: {reason}. {remedy} and run it again; what was there before is kept."
+    return f"{path} must be writable, got: {reason}. {remedy} and run it again; earlier files are kept."
 
 
 def _host() -> str:

@@ -52,7 +52,7 @@ class TensorValue(Schema):
 
 @dataclass(frozen=True)
 class OptimizerState(Schema):
-    """The `state_dict` of an optimizer: groups of numbered parameters, and a dict of values for each number."""
+    """The `state_dict` of an optimizer: groups of numbered parameters, and values for each number."""
 
     def check(self, value: object, place: str) -> None:
         groups = Items(Fields({"params": Items(Whole())}, others=True))
@@ -119,7 +119,7 @@ def read(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint holds, checked by its schema. Tensors and plain values are read, and no code."""
+    """Return what a checkpoint holds, checked: tensors and plain values, and never code."""
     check_file(path, REMEDY)
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -133,10 +133,8 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def restore(
-    folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimizer: Any
-) -> Progress:
-    """Put weights, optimizer and torch's random numbers back; everything is checked before anything changes."""
+def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimizer: Any) -> Progress:
+    """Put weights, optimizer and torch's random numbers back, after all of them were checked."""
     progress = Progress(**state["progress"])
     try:
         _check_tensors("weights", state["weights"], ensemble.state_dict())
@@ -198,7 +196,8 @@ def _check_optimizer(state: Mapping[str, Any], optimizer: Any) -> None:
             # Adam keeps its count of steps as a tensor without axes.
             if isinstance(value, Tensor) and value.ndim and value.shape != shape:
                 raise Mismatch(
-                    f"field optimizer.state.{number}.{name} must have shape {list(shape)}, got {list(value.shape)}"
+                    f"field optimizer.state.{number}.{name} must have shape {list(shape)}, "
+                    f"got {list(value.shape)}"
                 )
 
 

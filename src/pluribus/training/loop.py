@@ -201,7 +201,10 @@ def _finite_mean(losses: list[Tensor], epoch: int) -> float:
 
 
 def _write_log(folder: Path, history: list[dict[str, float]], tensorboard: bool) -> None:
-    with replacing(folder / "log.csv") as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
+    with (
+        replacing(folder / "log.csv") as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.DictWriter(file, fieldnames=list(history[0]))
         writer.writeheader()
         writer.writerows(history)
