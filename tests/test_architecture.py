@@ -15,7 +15,7 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 ORDER = [
     {"errors", "version"},
-    {"settings"},
+    {"settings", "schema", "untrusted", "writing"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
     {"conversion_record", "prediction", "likelihood", "checkpoint"},
@@ -24,7 +24,7 @@ ORDER = [
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},
     {"mechanisms.running", "mechanisms.ranking"},
-    {"ensemble", "conversion", "loading"},
+    {"ensemble", "conversion", "loading", "fingerprint"},
     {"training"},
     {"comparison"},
     {"report"},
