@@ -44,7 +44,7 @@ from pluribus.mechanisms.exits.pairs import (
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.prediction import precise
+from pluribus.prediction import at_least_float32
 from pluribus.settings import one_of, refuse, whole
 
 SMALL = 1e-8
@@ -70,7 +70,7 @@ def relaxed_top_k(
     Returns:
         `[inputs, depths]`, at least 0, in at least float32; sums to K for each input.
     """
-    logits = precise(logits)
+    logits = at_least_float32(logits)
     uniform = torch.rand(logits.shape, generator=generator).to(logits)
     scores = logits - torch.log(-torch.log(uniform + SMALL) + SMALL)
     drawn = picked = torch.zeros_like(logits)
