@@ -13,7 +13,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
 ORDER = [
-    {"errors", "version"},
+    {"errors", "version", "locking", "termination", "workers"},
     {"members", "settings", "network", "binding", "mixture", "family", "surgery", "dropout", "conversion"}
     | {"prediction", "likelihood", "checkpoint", "per_sample"},
     {"metrics", "posthoc", "data", "backbones", "outcomes", "record"},

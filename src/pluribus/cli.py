@@ -47,6 +47,7 @@ from pluribus.report.groups import Group, group_records
 from pluribus.report.page import check_figures, write_figures, write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
 from pluribus.report.tables import make_table, print_table
+from pluribus.termination import exit_code, sigterm_interrupts
 from pluribus.training import Training
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
@@ -334,12 +335,13 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ends in one line where a user stops what can go on."""
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
     try:
-        yield
-    except KeyboardInterrupt:
-        say("stopped: run the same line again to go on")
-        raise typer.Exit(130) from None
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
 
 
 def read_run(run: Path) -> dict[str, Any]:
