@@ -147,7 +147,7 @@ COMMAND = [
     *(sys.executable, "-m", "pluribus.cli", "compare", "--task", "two_moons", "--option", "train=60"),
     *("--methods", "single,batch_ensemble(members=2)", "--seeds", "2", "--workers", "2"),
 ]
-PATIENCE = 120
+PATIENCE = 300
 """Seconds that a loaded machine may take for what is a matter of a few."""
 
 

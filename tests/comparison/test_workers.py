@@ -14,7 +14,7 @@ import pluribus as pl
 from pluribus.comparison.workers import Lost, Workers
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120
+PATIENCE = 300
 """Seconds that a loaded machine may take for what is a matter of one or two."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
 
