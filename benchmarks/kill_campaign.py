@@ -1,10 +1,10 @@
-"""Kill `pluribus compare` and `pluribus train` at random moments, run the same line again, and look at the result.
+"""Kill `pluribus compare` and `train` at random moments, run the same line again, and check the result.
 
     python benchmarks/kill_campaign.py [--compare 50] [--train 100] [--seed 0] [--out FOLDER]
 
-A kill is SIGKILL of the command, of one of its workers or of all of its processes, or SIGTERM, or Ctrl-C. After
-each, all processes must end within 30 seconds. A command that comes to its end must have the weights and
-metrics of one that was left alone, every run once, and no temporary file. Linux only: it reads /proc.
+A kill is SIGKILL of the command, of one of its workers or of all of its processes, or SIGTERM, or Ctrl-C.
+After each, all processes must end within 30 seconds. A command that comes to its end must have the weights
+and metrics of one that was left alone, every run once, and no temporary file. Linux only: it reads /proc.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def attack(line: str, kills: int, root: Path, choose: random.Random) -> None:
         raise SystemExit(f"the last command failed: see {root / 'output.txt'}")
     check(out, expected)
     print(
-        f"{line.split()[0]}: {sum(hits.values())} kills, {finished + 1} folders finished, all as left alone"
+        f"{line.split()[0]}: {sum(hits.values())} kills, {finished + 1} folders as if left alone"
     )
     for how, count in sorted(hits.items()):
         print(f"    {count:4} {how}")
