@@ -115,9 +115,7 @@ def attack(line: str, kills: int, root: Path, choose: random.Random) -> None:
     if start(line, out).wait() != 0:
         raise SystemExit(f"the last command failed: see {root / 'output.txt'}")
     check(out, expected)
-    print(
-        f"{line.split()[0]}: {sum(hits.values())} kills, {finished + 1} folders as if left alone"
-    )
+    print(f"{line.split()[0]}: {sum(hits.values())} kills, {finished + 1} folders as if left alone")
     for how, count in sorted(hits.items()):
         print(f"    {count:4} {how}")
 
