@@ -92,7 +92,9 @@ def contents(out: Path) -> dict[str, object]:
 def litter(out: Path) -> list[str]:
     """Return temporary files that a finished command left."""
     files = [path for path in out.rglob("*") if path.name.startswith(".") or path.name in LITTER]
-    return [str(path) for path in [*files, *(out.parent / "tmp").iterdir()]]
+    # torch keeps a cache of its compiler there, killed or not.
+    temporary = [path for path in (out.parent / "tmp").iterdir() if not path.name.startswith("torchinductor")]
+    return [str(path) for path in [*files, *temporary]]
 
 
 def attack(line: str, kills: int, root: Path, choose: random.Random) -> None:
