@@ -28,6 +28,7 @@ from pluribus.cli.parsing import (
 )
 from pluribus.cli.run_file import load_run, write_run
 from pluribus.cli.spreadsheet import write_table
+from pluribus.cli.termination import exit_code, sigterm_interrupts
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.evaluation import evaluate as run_evaluation
@@ -322,12 +323,13 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ends in one line where a user stops what can go on."""
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
     try:
-        yield
-    except KeyboardInterrupt:
-        say("stopped: run the same line again to go on")
-        raise typer.Exit(130) from None
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
 
 
 def main() -> None:
