@@ -49,7 +49,7 @@ def test_halves_that_are_added_are_one():
 
 
 def test_an_operator_without_a_rule_is_refused_by_name():
-    with pytest.raises(ConversionError, match=r"1 \(.*zoo.py:\d+\) runs sort, of which no rule is known"):
+    with pytest.raises(ConversionError, match=r"got sort in 1 \(.*zoo.py:\d+\), for which there is no rule"):
         sizes(nn.Linear(6, 8), Apply(lambda x: x.sort(1)[0]), nn.Linear(8, 3))
 
 

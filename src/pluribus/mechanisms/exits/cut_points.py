@@ -16,7 +16,7 @@ from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import first_tensor, select_output
 from pluribus.mechanisms.network.torch_private import Convolution, module_stack
-from pluribus.mechanisms.widths.flow import hint
+from pluribus.mechanisms.network.torch_private import size_in_example as hint
 
 NORMS = re.compile(r"(batch|layer|group|instance|rms)_norm")
 NAMED_NORM = re.compile(r"Norm(?:[123]d|Act|Act2d)?$")

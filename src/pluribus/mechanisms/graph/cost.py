@@ -11,7 +11,6 @@ is counted is what ran. Conventions, as in the papers:
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torch import Generator, Tensor, UntypedStorage, nn
 from torch.utils.flop_counter import flop_registry
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.graph.operators import multiplies
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.layers import Site, find_sites
 from pluribus.mechanisms.network.torch_private import (
@@ -72,13 +72,6 @@ _FORMULAS: dict[str, Formula] = {
     "aten._cudnn_rnn": lambda out, x, weights, *_: _rows(x) * sum(w.numel() for w in weights if w.ndim > 1),
 }
 
-# Names of operators that multiply in ways the convention would count. Fused cells (_thnn) follow a
-# product that is counted; resizing is left out like pooling.
-_MULTIPLIES = re.compile(
-    r"^aten\.(?!_thnn|_?upsample)\w*(mm(_|$)|matmul|conv(?!ert)|linear|attention|transformer|lstm|gru|rnn"
-    r"|fft|[cp]dist_|euclidean_dist|grid_sampler|affine_grid|linalg_(?!check|cross|diagonal|vector_norm|_powsum)"
-    r"|cholesky|(?<!re)solve|svd|geqrf|orgqr|ormqr|_lu_with)"
-)
 _OWN_NAMESPACES = ("aten.", "prim.", "prims.", "profiler.")
 
 
@@ -177,7 +170,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _count(self, name: str, formula: Formula | None, out: Any, args: Any, kwargs: Any) -> None:
         if formula is None:
-            if _MULTIPLIES.match(name) or not name.startswith(_OWN_NAMESPACES):
+            own = name.startswith("aten.") and multiplies(name.removeprefix("aten."))
+            if own or not name.startswith(_OWN_NAMESPACES):
                 self.uncounted.add(name)
         elif all(_plain(tensor) for tensor in _tensors(args)):
             self.multiply_adds += formula(out, args, kwargs)

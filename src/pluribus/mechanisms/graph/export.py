@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
+from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.network.dry_run import accepting, dry_run, silence
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.torch_private import module_stack, schema_of
@@ -58,7 +59,7 @@ class Graph:
         for part in self.program.graph_module.modules():
             for node in part.graph.nodes if isinstance(part, GraphModule) else ():
                 if node.op == "call_function":
-                    yield Operation(node, _operator(node), layer_of(node), _source(node))
+                    yield Operation(node, operator_name(node), layer_of(node), _source(node))
 
     def used(self) -> set[str]:
         """The names of the parameters that the data flow reads."""
@@ -124,10 +125,6 @@ def _line(error: Exception) -> str:
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     own = [f"{file}:{line}" for file, line in frames if not file.startswith((TORCH, __file__, "<"))]
     return own[-1] if own else ""
-
-
-def _operator(node: Node) -> str:
-    return str(node.target).removeprefix("aten.").split(".")[0]
 
 
 def layer_of(node: Node) -> str:

@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operators import SYM_SIZE, is_random
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
@@ -142,9 +143,7 @@ class Program:
         """The inputs, and the steps whose numbers follow from theirs; sizes are no numbers of that kind."""
         reached = set(self.entries)
         for node in self.steps:
-            if node.target is not torch.ops.aten.sym_size.int and not reached.isdisjoint(
-                node.all_input_nodes
-            ):
+            if node.target is not SYM_SIZE and not reached.isdisjoint(node.all_input_nodes):
                 reached.add(node)
         return reached
 
@@ -253,7 +252,7 @@ def _attribute(module: GraphModule, name: str) -> Any:
 
 def _draws(node: Node) -> bool:
     """Whether an operator draws random numbers; dropout that is off has the mark and draws none."""
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+    if not is_random(node.target):
         return False
     operation = Operation(node, "", "", "")
     modes = [operation.argument(name, True) for name in ("train", "training")]

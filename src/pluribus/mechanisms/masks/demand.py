@@ -16,15 +16,24 @@ from torch import Tensor
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operators import (
+    CHANNELWISE,
+    CONCATENATIONS,
+    CONVOLUTIONS,
+    COPIES,
+    DROPOUTS,
+    MIXES,
+    ORDER_KEEPING,
+    PADS,
+    PLAIN_REDUCTIONS,
+    UNTAGGED_POINTWISE,
+    ZERO_AT_ZERO,
+    is_pointwise,
+    is_random,
+    is_spatial,
+)
 from pluribus.mechanisms.network.torch_private import argument_names
-from pluribus.mechanisms.widths.flow import COPIES, ELEMENTWISE, MIXES, SPATIAL, shapes
-
-CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
-NORMS = frozenset({"batch_norm", "_native_batch_norm_legit_no_training", "instance_norm", "prelu"})
-REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "var", "std"})
-RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "flatten", "unsqueeze", "squeeze"})
-DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
-ZERO_AT_ZERO = frozenset({"relu", "gelu", "silu", "tanh", "elu", "leaky_relu", "contiguous", "clone", "to"})
+from pluribus.mechanisms.widths.flow import shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +168,9 @@ def needed(step: Step, name: str, position: int, operand: Node, kept: Some) -> K
     if _is_pointwise(step):
         axis = kept.axis - (len(shape_of(step.node)) - len(size))
         return None if axis < 0 or size[axis] == 1 else Some(axis, kept.chosen)
-    if operator in NORMS or step.is_depthwise:
+    if operator in CHANNELWISE or step.is_depthwise:
         return _channelwise(name, size, kept)
-    if operator.startswith(SPATIAL):
+    if is_spatial(operator):
         dims = re.search(r"(\d)d", operator)
         if kept.axis != 1 or dims is None or len(size) != int(dims[1]) + 2:
             raise Whole
@@ -173,10 +182,10 @@ def needed(step: Step, name: str, position: int, operand: Node, kept: Some) -> K
 
 
 def _is_pointwise(step: Step) -> bool:
-    tags = getattr(step.node.target, "tags", ())
-    if step.operator in MIXES or (torch.Tag.nondeterministic_seeded in tags and not step.is_idle_dropout):
+    target = step.node.target
+    if step.operator in MIXES or (is_random(target) and not step.is_idle_dropout):
         return False
-    return torch.Tag.pointwise in tags or step.operator in COPIES | ELEMENTWISE
+    return is_pointwise(target) or step.operator in COPIES | UNTAGGED_POINTWISE
 
 
 def _channelwise(name: str, size: Sequence[int], kept: Some) -> Kept:
@@ -255,13 +264,13 @@ def _pad(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
 
 
 _RULES = {
-    **dict.fromkeys(REDUCTIONS, _reduction),
+    **dict.fromkeys(PLAIN_REDUCTIONS, _reduction),
     **dict.fromkeys(("permute", "transpose"), _permute),
-    **dict.fromkeys(RESHAPES, _reshape),
-    **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
+    **dict.fromkeys(ORDER_KEEPING, _reshape),
+    **dict.fromkeys(CONCATENATIONS, _cat),
     "select": _select,
     "slice": _slice,
-    **dict.fromkeys(("constant_pad_nd", "pad"), _pad),
+    **dict.fromkeys(PADS, _pad),
 }
 
 
@@ -272,9 +281,9 @@ def zeros(node: Node, steps: Mapping[Node, Step], masks: Mapping[Node, Some]) ->
     step = steps.get(node)
     if step is None or len(step.operands) == 0:
         return None
-    passes = step.operator in ZERO_AT_ZERO | RESHAPES or step.is_idle_dropout
+    passes = step.operator in ZERO_AT_ZERO | ORDER_KEEPING or step.is_idle_dropout
     before = zeros(step.operands[0][2], steps, masks) if passes else None
-    if before is None or step.operator not in RESHAPES:
+    if before is None or step.operator not in ORDER_KEEPING:
         return before
     shape = shape_of(node)
     for axis in range(len(shape)):
@@ -312,7 +321,7 @@ def find_needs(
             needs[node] = None
         if node not in masks:
             needs[node] = some(needs[node])
-            if step.operator not in RESHAPES:
+            if step.operator not in ORDER_KEEPING:
                 needs[node] = rounded(needs[node], align)
         if step.operator == "sym_size":
             measured.add(step.operands[0][2])

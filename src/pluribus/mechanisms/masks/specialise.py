@@ -14,12 +14,18 @@ from torch import Tensor, nn
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
-from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.folding import Norm, fold_norm
+from pluribus.mechanisms.graph.operators import (
+    BATCH_NORMS,
+    ORDER_KEEPING,
+    SHAPE_TAKING,
+    is_random,
+    operator_name,
+)
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.masks.demand import (
-    RESHAPES,
     Kept,
     Some,
     Step,
@@ -35,7 +41,6 @@ from pluribus.mechanisms.masks.demand import (
 from pluribus.mechanisms.network.torch_private import argument_names
 
 aten = torch.ops.aten
-BATCH_NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
 
 
 class Specialiser:
@@ -106,8 +111,7 @@ class Specialiser:
         reached = set(self.program.entries)
         fixed = set()
         for node in self.program.steps:
-            random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-            if random or not reached.isdisjoint(node.all_input_nodes):
+            if is_random(node.target) or not reached.isdisjoint(node.all_input_nodes):
                 reached.add(node)
             elif node.op == "call_function":
                 fixed.add(node)
@@ -171,10 +175,10 @@ class Cut:
         held = [norm.argument(name) for name in ("running_mean", "running_var", "weight", "bias")]
         if any(one is not None and one not in self.constants for one in held) or None in held[:2]:
             return
-        mean, variance, scale, shift = (self.constants.get(one) for one in held)
-        fuse = fuse_linear_bn_weights if product.operator == "linear" else fuse_conv_bn_weights
-        weight, bias = fuse(*self.weights[node], mean, variance, norm.argument("eps"), scale, shift)  # type: ignore[arg-type]
-        self.weights[node] = weight.detach(), bias.detach()
+        mean, variance = (self.constants[one] for one in held[:2])
+        scale, shift = (self.constants.get(one) for one in held[2:])
+        numbers = Norm(mean, variance, norm.argument("eps"), scale, shift)
+        self.weights[node] = fold_norm(*self.weights[node], numbers)
         self.plain.add(norm.node)
 
 
@@ -234,7 +238,7 @@ class Writer:
         wanted: dict[tuple[str, int], Kept] = {}
         for name, position, operand in step.operands:
             wanted[name, position] = kept and needed(step, name, position, operand, kept)
-        if step.operator in RESHAPES and kept is not None:
+        if step.operator in ORDER_KEEPING and kept is not None:
             return self._reshape(step, kept)
         order = iter(step.operands)
 
@@ -258,7 +262,7 @@ class Writer:
         there = Some(kept.axis, channels.chosen.repeat_interleave(repeats))
         value = self._value(source, channels)
         others = [map_arg(argument, self.written.__getitem__) for argument in step.node.args[1:]]
-        if step.operator in ("view", "reshape", "_unsafe_view"):
+        if step.operator in SHAPE_TAKING:
             sizes = [*others[0]]  # type: ignore[misc]
             sizes[kept.axis] = there.count
             return self.graph.call_function(aten.reshape.default, (value, sizes)), there
@@ -341,8 +345,7 @@ class Writer:
 
 
 def _operation(node: Node) -> Operation:
-    name = str(node.target).removeprefix("aten.").split(".")[0]
-    return Operation(node, name, "", "")
+    return Operation(node, operator_name(node), "", "")
 
 
 def _is_masking(step: Step, masked: set[Node]) -> bool:
