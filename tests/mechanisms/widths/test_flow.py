@@ -62,7 +62,7 @@ def test_a_reshape_that_mixes_two_kinds_of_channels_is_refused_by_name():
         def forward(self, x):
             return self.head((self.one(x)[:, :, None] * self.other(x)[:, None]).flatten(1))
 
-    with pytest.raises(ConversionError, match=r"the network itself \(.*:\d+\) runs flatten, which mixes"):
+    with pytest.raises(ConversionError, match=r"got flatten in the network itself \(.*:\d+\), which mixes"):
         read_widths(Network(Outer(), X))
 
 
