@@ -17,7 +17,7 @@ ORDER = [
     {"members", "settings", "network", "binding", "mixture", "family", "surgery", "dropout", "conversion"}
     | {"prediction", "likelihood", "checkpoint", "per_sample"},
     {"metrics", "posthoc", "data", "backbones", "outcomes", "record"},
-    {"method", "exits"},
+    {"method", "exits", "reduction"},
     {"methods"},
     {"execution", "ensemble", "convert", "loading"},
     {"training", "evaluation"},
