@@ -64,7 +64,8 @@ def test_tails_of_a_frozen_trunk_train_as_if_alone():
     alone = []
     for row in range(3):
         one = tails.member(row).train()
-        assert not one[0].weight.requires_grad and one[3].weight.requires_grad
+        assert not one[0].weight.requires_grad
+        assert one[3].weight.requires_grad
         alone.append(weights(trained(pl.convert(one, Single())))[0])
     for came, wanted in zip(weights(trained(tails.train())), alone, strict=True):
         assert_close(came, wanted, rtol=1e-9, atol=1e-12)
@@ -103,7 +104,8 @@ def test_the_loss_is_a_sum_in_training_and_a_mean_in_evaluation(method):
 @pytest.mark.parametrize("method", [DeepEnsembles, DeepSubEnsembles, PackedEnsembles])
 def test_files_of_the_version_before_read_as_the_mean(method):
     written = method().to_dict()
-    assert written["reduction"] == "auto" and written["version"] == 2
+    assert written["reduction"] == "auto"
+    assert written["version"] == 2
     del written["reduction"]
     assert pl.Method.from_dict({**written, "version": 1}).reduction == "mean"
     assert pl.Method.from_dict({**written, "version": 1, "reduction": "sum"}).reduction == "sum"

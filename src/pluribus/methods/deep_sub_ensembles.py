@@ -16,7 +16,8 @@ The larger the trunk, the cheaper and the less diverse the members.
 Cost: one trunk and M tails to store; M passes to train. To predict, the trunk runs once and every tail.
 Deviations: the paper trains one whole network, then the further tails on its frozen trunk; here the trunk
 and all tails train together on the mean of the members' losses. Where the trunk's parameters are frozen
-before `convert`, the losses are summed and every tail trains as if it were alone. The tail's norms and running statistics belong to the member.
+before `convert`, the losses are summed and every tail trains as if it were alone. The tail's norms and
+running statistics belong to the member.
 """
 
 from collections.abc import Sequence
