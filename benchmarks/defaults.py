@@ -22,7 +22,7 @@ import pluribus as pl
 from pluribus import data
 from pluribus.backbones import cnn
 from pluribus.data.task import Split, Task
-from pluribus.execution.cost import cost
+from pluribus.mechanisms.graph.cost import cost
 from pluribus.methods import ECMP, EMP, SAE, Single
 from pluribus.metrics import METRICS
 from pluribus.training import Training, train

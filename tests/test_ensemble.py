@@ -12,8 +12,8 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
-from pluribus.execution.run import STACKED_ROWS
-from pluribus.members import split_batch
+from pluribus.mechanisms.members.axis import split_batch
+from pluribus.mechanisms.running.runner import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears
@@ -65,7 +65,7 @@ def test_a_criterion_stands_in_for_the_likelihood(training, reduction, method):
 def test_progress_and_samples_may_be_said_and_change_nothing_here(method):
     one = ensemble(method).eval()
     for progress in (0, 0.5, 1.0):
-        assert_close(one.loss(X, Y, progress=progress, samples=50_000), one.loss(X, Y))
+        assert_close(one.loss(X, Y, progress=progress, dataset_size=50_000), one.loss(X, Y))
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 4, 7])

@@ -25,13 +25,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from pluribus.binding import Binding
-from pluribus.conversion import Row
-from pluribus.method import Built, Choice, Method
-from pluribus.mixture import draw_options, start_alike
-from pluribus.network import Network
-from pluribus.network.fresh import PRIOR_SEED
-from pluribus.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.conversion_record import LayerRecord
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.network.fresh import PRIOR_SEED
+from pluribus.mechanisms.network.network import Network
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, one_of, whole
 
 
@@ -77,7 +77,7 @@ class DeepEnsembles(Method):
     def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, binding)  # Eq. (1)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         wanted = {
             name: (self.members, choice.method.start)
             for choice in choices
@@ -95,10 +95,10 @@ class DeepEnsembles(Method):
         return Built(binding, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
 
 
-def _row(choice: Choice, members: int) -> Row:
+def _row(choice: LayerChoice, members: int) -> LayerRecord:
     site = choice.site
     if not isinstance(choice.method, DeepEnsembles):
-        return Row(site.names, site.kind, "shared", choice.reason)
+        return LayerRecord(site.names, site.kind, "shared", choice.reason)
     if not site.trained and site.parameters:
-        return Row(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
-    return Row(site.names, site.kind, f"{members} copies, start {choice.method.start}")
+        return LayerRecord(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
+    return LayerRecord(site.names, site.kind, f"{members} copies, start {choice.method.start}")

@@ -26,15 +26,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from pluribus.binding import Binding
-from pluribus.conversion import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
-from pluribus.method import Built, Choice, Method
-from pluribus.mixture import draw_options, start_alike
-from pluribus.network import Network
-from pluribus.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.select import select
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, one_of, refuse, whole
-from pluribus.surgery import select
 
 TRUNK = "trunk"
 
@@ -93,7 +93,7 @@ class DeepSubEnsembles(Method):
     def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, binding)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         choices = self._split(choices)
         tail = [choice.site for choice in choices if choice.method]
         wanted = {
@@ -105,7 +105,7 @@ class DeepSubEnsembles(Method):
         rows = tuple(_row(choice, self.members, self.start) for choice in choices)
         return Built(Tails(network, own, self.members), rows, tuple(notes))
 
-    def _split(self, choices: Sequence[Choice]) -> list[Choice]:
+    def _split(self, choices: Sequence[LayerChoice]) -> list[LayerChoice]:
         """The choices with the layers of the trunk left."""
         layers = [choice.site for choice in choices if choice.method]
         if isinstance(self.trunk, int | float):
@@ -131,10 +131,10 @@ class DeepSubEnsembles(Method):
         ]
 
 
-def _row(choice: Choice, members: int, start: str) -> Row:
+def _row(choice: LayerChoice, members: int, start: str) -> LayerRecord:
     site = choice.site
     if choice.method is None:
-        return Row(site.names, site.kind, "shared", choice.reason)
+        return LayerRecord(site.names, site.kind, "shared", choice.reason)
     if not site.trained and site.parameters:
-        return Row(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
-    return Row(site.names, site.kind, f"{members} copies, start {start}")
+        return LayerRecord(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
+    return LayerRecord(site.names, site.kind, f"{members} copies, start {start}")
