@@ -227,8 +227,8 @@ def evaluate(
     for section in (measured.metrics, measured.posthoc, measured.cost):
         for name, value in section.items():
             console.print(f"{name:40} {value:.6g}", highlight=False)
-    for kind, found in measured.ood.items():
-        for name, value in found.items():
+    for kind, scores in measured.ood.items():
+        for name, value in scores.items():
             console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
     console.print(f"record: {folder / record.FILE}", highlight=False)
 
