@@ -78,14 +78,15 @@ def _axis_of_others(operands: Iterable[Node], rank: int, found: Mapping[Node, in
 def _moved_axis(node: Node, source: Node, axis: int) -> int | None:
     """Return where an operator moves an axis of its operand to."""
     name, value = operator(node), node.meta["val"]
+    rank = rank_of(node)
     if name == "permute":
-        order = [one % value.ndim for one in node.args[1]]  # type: ignore[union-attr,operator]
+        order = [one % rank for one in node.args[1]]  # type: ignore[union-attr,operator]
         return order.index(axis)
     if name == "transpose":
-        one, other = (int(str(place)) % value.ndim for place in node.args[1:3])
+        one, other = (int(str(place)) % rank for place in node.args[1:3])
         return {one: other, other: one}.get(axis, axis)
     # Any other operator that keeps the rank keeps the order of axes too.
-    if value.ndim == rank_of(source):
+    if rank == rank_of(source):
         return axis
     return _reshaped_axis(shape_of(source.meta["val"]), shape_of(value), axis)
 
