@@ -137,11 +137,11 @@ class Head(nn.Module):
 
 def _run(layer: nn.Module, value: Tensor) -> Tensor:
     """Run a layer of a head."""
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-        # torch raises in train mode where a channel has one number: its variance is zero.
-        if layer.training and value[:, :1].numel() == 1:
-            statistics = layer.running_mean, layer.running_var
-            return F.batch_norm(value, *statistics, layer.weight, layer.bias, eps=layer.eps)
+    single = value[:, :1].numel() == 1
+    # torch raises in train mode where a channel has one number: its variance is zero.
+    if single and isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training:
+        statistics = layer.running_mean, layer.running_var
+        return F.batch_norm(value, *statistics, layer.weight, layer.bias, eps=layer.eps)
     made: Tensor = layer(value)
     return made
 
