@@ -64,7 +64,7 @@ def evaluate(
         out = _predict(ensemble, task, x)
         ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), stored_ood_scores(out)
     gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
-    settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network, ensemble.seed)
+    settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     return Record(
         key_of(*settings, trained, shifted),

@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, find_exit_points
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
 from pluribus.mechanisms.members.members import Binding, share_among
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.sites import Site
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
 from pluribus.settings import refuse, whole
 
@@ -215,7 +215,7 @@ def slot_orders(batch: int, inputs: int, repetition: float, times: int = 1) -> l
 
 def build_exits(
     network: Network,
-    choices: Sequence[Choice],
+    choices: Sequence[LayerChoice],
     seed: int,
     *,
     inputs: int = 1,
@@ -279,12 +279,12 @@ def depth_divergence(theta: Tensor) -> Tensor:
     return divergence
 
 
-def _row(site: Site, points: ExitPoints, inputs: int) -> Row:
+def _row(site: Site, points: ExitPoints, inputs: int) -> LayerRecord:
     entering, leaving = (any(name in names for name in site.names) for names in (points.first, [points.last]))
     if inputs == 1 or not (entering or leaving):
-        return Row(site.names, site.kind, "shared", "all exits share it")
+        return LayerRecord(site.names, site.kind, "shared", "all exits share it")
     became = [f"takes {inputs} inputs"] * entering + [f"answers for {inputs} inputs"] * leaving
-    return Row(site.names, site.kind, " and ".join(became))
+    return LayerRecord(site.names, site.kind, " and ".join(became))
 
 
 def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
@@ -305,7 +305,7 @@ def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
     return tuple(found[round(place * places / depths) - 1] for place in range(1, depths))
 
 
-def _refuse_picks(choices: Sequence[Choice]) -> None:
+def _refuse_picks(choices: Sequence[LayerChoice]) -> None:
     picked = [c.site.name for c in choices if c.picked or c.overridden or c.method is None]
     if picked:
         raise ConversionError(

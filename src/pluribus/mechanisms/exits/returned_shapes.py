@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal
+from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
 from pluribus.mechanisms.network.returned import first_tensor
@@ -29,7 +29,7 @@ def returned_shapes(network: Network) -> tuple[dict[str, tuple[int, ...]], tuple
         for layer in module.modules():
             handle = layer.register_forward_hook(record)
             hooks.callback(handle.remove)
-        with accepting(example), rehearsal(module, False), torch.no_grad():
+        with accepting(example), dry_run(module, False), torch.no_grad():
             returned = module(*example.args, **example.keywords)
     shapes = {}
     for name, layer in module.named_modules():

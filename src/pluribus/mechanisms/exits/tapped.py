@@ -17,7 +17,7 @@ from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, check_inputs
 from pluribus.mechanisms.exits.heads import Head, apart, keep_rows
 from pluribus.mechanisms.exits.slots import Entry, Joined, Reached, Summed
 from pluribus.mechanisms.exits.widening import merge_first, widen_first, widen_last
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal, seeded
+from pluribus.mechanisms.network.dry_run import accepting, dry_run, seeded
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network, copy_module
 from pluribus.mechanisms.network.outputs import Output, select_output
@@ -374,12 +374,12 @@ def _near(came: Tensor, expected: Tensor) -> bool:
 def _prove(tapped: Tapped, network: Network) -> None:
     """Runs one sample in all slots: every slot must get what the network gives."""
     example, module = network.example, network.module
-    with torch.no_grad(), accepting(example), rehearsal(module, False):
+    with torch.no_grad(), accepting(example), dry_run(module, False):
         given = example.copy()
         expected = select_output(module(*given.args, **given.keywords), network.output)
     last = [(slot, tapped.depths - 1) for slot in range(tapped.inputs)]
     try:
-        with torch.no_grad(), rehearsal(tapped, False):
+        with torch.no_grad(), dry_run(tapped, False):
             came = tapped.run([example.copy()], last)
         near = came.shape == (len(expected), tapped.inputs, *expected.shape[1:]) and _near(came, expected)
         problem = "" if near else "the outputs are others than those of the network"
