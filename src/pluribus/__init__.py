@@ -9,11 +9,14 @@ Example:
 
 """
 
+from typing import Any
+
 from pluribus.conversion import convert
+from pluribus.deprecation import find_renamed
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError, SettingError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
-from pluribus.loading import from_checkpoints, load, pack
+from pluribus.loading import from_checkpoints, from_models, load
 from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.method import Method
 from pluribus.prediction import Prediction
@@ -39,6 +42,10 @@ __all__ = [
     "convert",
     "cost",
     "from_checkpoints",
+    "from_models",
     "load",
-    "pack",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return find_renamed(__name__, globals(), {"pack": "from_models"}, name)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
+from pluribus.deprecation import RenamedAttribute, find_renamed
 from pluribus.errors import SettingError
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
@@ -16,7 +17,7 @@ from pluribus.settings import Settings
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayerChoice:
     """What is to become of one layer.
 
     Attributes:
@@ -40,15 +41,17 @@ class Built:
 
     Attributes:
         binding: The tensors of all members.
-        rows: What became of every layer.
+        layers: What became of every layer.
         notes: What else a user should know.
         no_decay: Names of the binding's parameters that weight decay must leave alone.
     """
 
     binding: Binding
-    rows: tuple[Row, ...]
+    layers: tuple[LayerRecord, ...]
     notes: tuple[str, ...] = ()
     no_decay: frozenset[str] = field(default_factory=frozenset)
+
+    rows: ClassVar[Any] = RenamedAttribute("layers")
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Method(Settings, ABC):
     """Whether it picks layers by what the network does with its example, so that files keep which."""
 
     @abstractmethod
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """The members' tensors and the record of the conversion; may edit `network`, a copy."""
 
     def named(self, sites: Sequence[Site]) -> Self:
@@ -96,13 +99,13 @@ class Method(Settings, ABC):
         """
         return (losses * shares).sum()
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         """What the training objective adds to the losses, such as a prior on the weights.
 
         Args:
             binding: The tensors of all members.
             batch: How many samples the losses are a mean over.
-            samples: The size of the training set.
+            dataset_size: The size of the training set.
             progress: How much of training is done, in [0, 1].
         """
         return 0.0
@@ -139,3 +142,7 @@ class Method(Settings, ABC):
                     f"of {type(self).__name__} for single layers, however: {name!r} holds for all of them."
                 )
         return replace(self, **override)
+
+
+def __getattr__(name: str) -> Any:
+    return find_renamed(__name__, globals(), {"Choice": "LayerChoice"}, name)

@@ -59,18 +59,7 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
-        train = [
-            "train",
-            "--method",
-            "single",
-            "--epochs",
-            1,
-            "--accelerator",
-            "cpu",
-            "--out",
-            folder / "run",
-        ]
-        assert invoke(*train, *ARGUMENTS).exit_code == 0
+        assert invoke(*TRAIN, *ARGUMENTS, "--out", folder / "run").exit_code == 0
         yield folder
 
 

@@ -131,7 +131,7 @@ def test_one_input_with_one_depth_is_the_network():
     model = blocks(3)
     ensemble = pl.convert(model, EarlyExit(exits=1), example=X[:2]).eval()
     assert_close(ensemble(X), model(X)[None])
-    assert ensemble.kind == "single_exit"
+    assert ensemble.case == "single_exit"
 
 
 def test_the_last_exit_of_a_copied_network_computes_the_network():
@@ -148,7 +148,7 @@ def test_special_cases_coincide_with_their_direct_implementations():
     mimmo.load_state_dict(sae.state_dict())
     assert_close(mimmo(X), sae(X))
     assert_close(mimmo.weights, sae.weights)
-    assert sae.kind == mimmo.kind == "mimmo"
+    assert sae.case == mimmo.case == "mimmo"
     mimo = made(MIMO(inputs=2)).eval()
     common = {name: value for name, value in sae.state_dict().items() if ".shared.network." in name}
     mimo.load_state_dict(common, strict=False)

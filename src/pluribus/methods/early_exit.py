@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from pluribus.mechanisms.exits.pairs import build_exits, check_where
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import whole
 
 
@@ -53,5 +53,5 @@ class EarlyExit(Method):
             whole("exits", self.exits)
         check_where(self)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(network, choices, seed, depths=self.exits, where=self.where)

@@ -13,7 +13,7 @@ with the weights; predictions are averaged by it.
     N        inputs
     l_ij     Exits.logits, zero at first
     θ_ij     Exits.preferences
-    |D|      samples, of ensemble.loss
+    |D|      dataset_size, of ensemble.loss
 
 Cost: one network with a wider first and last layer, and a head for each depth.
 Deviations: every depth has a head of its own, where the paper shares the last layer; the expectation of (1)
@@ -36,7 +36,7 @@ from pluribus.mechanisms.exits.pairs import (
 )
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import one_of, share, whole
 
 
@@ -83,11 +83,11 @@ class MIMMO(Method):
             return binding.mean(losses)
         return (preferences(binding.logits, 1.0).flatten() * losses).sum()  # Eq. (1)
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
-        return depth_divergence(preferences(binding.logits, 1.0)).sum() / samples  # Eq. (2)
+        return depth_divergence(preferences(binding.logits, 1.0)).sum() / dataset_size  # Eq. (2)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(
             network, choices, seed, inputs=self.inputs, where=self.where, start=self.start, learnt=True
         )

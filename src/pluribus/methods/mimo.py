@@ -27,7 +27,7 @@ from torch import Tensor
 from pluribus.mechanisms.exits.pairs import build_exits, slot_orders
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import one_of, share, whole
 
 
@@ -70,5 +70,5 @@ class MIMO(Method):
             return super().total(losses, shares, binding, progress)
         return losses.sum()  # Eq. (1)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(network, choices, seed, inputs=self.inputs, depths=1, start=self.start)

@@ -71,7 +71,7 @@ def train(
             for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric, streams)):
                 progress = (now.epoch + step / steps) / training.epochs
                 _set_rate(optimizer, training.rate(progress))
-                loss = model.loss(x, y, progress=progress, samples=len(task.train))
+                loss = model.loss(x, y, progress=progress, dataset_size=len(task.train))
                 optimizer.zero_grad()
                 fabric.backward(loss)
                 if training.clip is not None:
