@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pluribus.ensemble import Ensemble
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.schema import Fields, Items, Named, Number, Schema, Text, Whole
 
 KEPT = 32
@@ -58,7 +58,7 @@ def fingerprint(ensemble: Ensemble, x: Tensor) -> dict[str, Any]:
     outputs = {mode: _outputs(member, inputs, mode == "train") for mode in ("eval", "train")}
     half = any(t.dtype in (torch.float16, torch.bfloat16) for t in member.parameters())
     return {
-        "network": ensemble.network,
+        "network": ensemble.network_name,
         "layers": layers,
         "tensors": tensors,
         "outputs": outputs,
@@ -118,7 +118,7 @@ def _overwrite(tensor: Tensor, name: str, scale: float, offset: float) -> None:
 def _outputs(member: nn.Module, inputs: Tensor, training: bool) -> list[float]:
     """Return the first numbers of the output; none where the network does not run in this mode."""
     try:
-        with rehearsal(member, training), torch.no_grad():
+        with dry_run(member, training), torch.no_grad():
             returned = member(inputs.clone())
     except Exception:  # whatever the user's code raises; layers and tensors are compared all the same
         return []

@@ -51,7 +51,7 @@ class Built:
     notes: tuple[str, ...] = ()
     no_decay: frozenset[str] = field(default_factory=frozenset)
 
-    rows: ClassVar[Any] = RenamedAttribute("layers")
+    rows = RenamedAttribute("layers")
 
 
 @dataclass(frozen=True)
