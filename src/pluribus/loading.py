@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from pluribus.checkpoint import REMEDY, WEIGHTS, read_folder, read_settings, rea
 from pluribus.conversion import assemble, convert
 from pluribus.document import check_counts, check_document, methods_of, read_method
 from pluribus.ensemble import Ensemble
-from pluribus.errors import CheckpointError, InputError, PluribusError
+from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
 from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.ranking.rank import Ranking
-from pluribus.method import LayerChoice
+from pluribus.method import LayerChoice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
 from pluribus.untrusted import read_header
 from pluribus.weights import check_exact_types, check_saved_types, check_shapes, check_values
@@ -33,7 +34,7 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
 
     Args:
         path: The folder.
-        model: The network it was made from, or its factory; the weights do not matter.
+        model: The network it was made from, or its factory; its weights do not matter.
         example: As for `convert`.
         output: As for `convert`; needed again where it was a function.
     """
@@ -46,15 +47,19 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         raise CheckpointError(
             f"{path} was saved with a function as output=, however: none was given. Pass it."
         )
-    network = Network(model, example, settings.get("output") if output is None else output)
-    with _rebuilding(path):
-        choices = _choices(network, settings, path)
-        ensemble = assemble(network, method, likelihood, choices, settings["seed"])
-        if (rows := settings.get("shrunk_to")) is not None:
-            ensemble.binding.recall(rows, saved)
-            ensemble = ensemble.shrink(rows)
+    shown = settings.get("output") if output is None else output
+    document = Document(method, likelihood, settings, saved, path)
+    try:
+        ensemble = _rebuild(Network(model, example, shown), document)
+    except (CheckpointError, ConversionError) as error:
+        # Weights may decide which layers run (mixtures of experts), and so what a method converts.
+        network = Network(model, example, shown)
+        _fill_first_row(network, saved)
+        try:
+            ensemble = _rebuild(network, document)
+        except PluribusError:
+            raise error from None
     held = ensemble.state_dict()
-    check_shapes(held, saved, path)
     check_saved_types(held, saved, path)
     check_values(saved, dict(ensemble.named_parameters()), path)
     floats = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
@@ -67,6 +72,43 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     if ranking := settings.get("ranking"):
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
     return ensemble.eval()
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a saved ensemble is rebuilt from."""
+
+    method: Method
+    likelihood: Likelihood
+    settings: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    path: str | Path
+
+
+def _rebuild(network: Network, document: Document) -> Ensemble:
+    """Return an ensemble into which the saved tensors fit; its own are those of the network."""
+    settings, path = document.settings, document.path
+    with _rebuilding(path):
+        choices = _choices(network, settings, path)
+        ensemble = assemble(network, document.method, document.likelihood, choices, settings["seed"])
+        if (rows := settings.get("shrunk_to")) is not None:
+            ensemble.binding.recall(rows, document.tensors)
+            ensemble = ensemble.shrink(rows)
+    check_shapes(ensemble.state_dict(), document.tensors, path)
+    return ensemble
+
+
+def _fill_first_row(network: Network, saved: Mapping[str, Tensor]) -> None:
+    """Give a network the saved weights of the first member, as far as they are found by name and shape."""
+    with torch.no_grad():
+        for name, tensor in network.tensors().items():
+            for key, value in saved.items():
+                if not key.endswith(f".{name}"):
+                    continue
+                if value.shape == tensor.shape:
+                    tensor.copy_(value)
+                elif value.shape[1:] == tensor.shape and len(value):
+                    tensor.copy_(value[0])
 
 
 @contextmanager
