@@ -112,8 +112,8 @@ class Exits(Binding):
             return [(slot, depth) for slot, depth in self.chosen.tolist()]
         return greatest(self.logits.detach(), self.exits)
 
-    def rows(self) -> Sequence[Pair]:
-        if self.training and self.chosen is None:
+    def rows(self, training: bool = False) -> Sequence[Pair]:
+        if training and self.chosen is None:
             return list(itertools.product(range(self.inputs), range(self.depths)))
         return self.kept
 

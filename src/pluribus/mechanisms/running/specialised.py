@@ -12,7 +12,8 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.program import Signature, read_program
 from pluribus.mechanisms.masks.specialise import Slicer
 from pluribus.mechanisms.members.axis import join
-from pluribus.mechanisms.members.members import Binding, materialise, tensors
+from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.runner import Runner
@@ -64,9 +65,9 @@ def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tup
     """
     with _or_reason():
         slicer, inputs = make_slicer(runner, binding, example)
-        rows = binding.rows()
+        rows = binding.rows(training=False)
         slices = Slices(slicer.program.signature, *slicer.members(binding.bind(rows)))
-        _prove(slices, inputs, lambda: runner(binding, rows, inputs))
+        _prove(slices, inputs, lambda: runner(binding, rows, inputs, modes=runner.eval_modes))
     shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
     sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
     return slices, [
@@ -79,7 +80,7 @@ def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | Non
     with _or_reason():
         slicer, inputs = make_slicer(runner, binding, example)
         member = Slice(slicer.program.signature, slicer.member(next(iter(binding.bind([row])))))
-        _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
+        _prove(member, inputs, lambda: runner(binding, [row], inputs, modes=runner.eval_modes)[0])
     return member
 
 
