@@ -87,10 +87,10 @@ def test_the_objective_is_eq_3(weighting, draw_from):
     torch.manual_seed(5)
     found = ensemble.loss(X, Y, progress=0.5)
     torch.manual_seed(5)
-    parts = method.assign(len(X), ensemble.binding.rows(), 0.5)
+    parts = method.assign(len(X), ensemble.binding.rows(training=True), 0.5)
     slots = [parts[0], parts[3]]
     batches = [Inputs.of(X[part]) for part in parts]
-    outputs = ensemble._runner.split(ensemble.binding, ensemble.binding.rows(), batches)
+    outputs = ensemble._runner.split(ensemble.binding, ensemble.binding.rows(training=True), batches)
     sharper = 0.75 if draw_from == "preferences" else 1.0
     drawn = relaxed_top_k(ensemble.binding.logits / sharper, 2, 0.75)
     data = sum(
