@@ -1,6 +1,7 @@
 """torch's private names: what is expected of each, so that a new version of torch fails here, by name."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from pluribus.mechanisms.network.torch_private import (
     has_storage,
     is_free_size,
     is_run_again,
+    kept_random_state,
     module_stack,
     module_tables,
     operator_packet,
@@ -38,6 +40,7 @@ from pluribus.mechanisms.network.torch_private import (
     tree_flatten,
     tree_leaves,
     tree_unflatten,
+    with_generator,
     without_dispatch_modes,
     without_subclass_rules,
     write_count,
@@ -233,6 +236,27 @@ def test_schema_names_arguments_and_writes():
 def test_operator_packet_drops_the_overload():
     assert str(operator_packet(torch.ops.aten.add.Tensor)) == "aten.add"
     assert operator_packet(len) is len
+
+
+@pytest.mark.parametrize(
+    "operator", [torch.ops.aten.bernoulli.default, torch.ops.aten.bernoulli.p, torch.ops.aten.rand.default]
+)
+def test_random_operators_have_a_form_with_a_generator(operator):
+    assert "generator" in argument_names(with_generator(operator))
+
+
+def test_operators_without_such_a_form_have_none():
+    assert with_generator(torch.ops.aten.native_dropout.default) is None
+
+
+def test_export_keeps_the_random_state_through_a_name_that_can_be_replaced():
+    from torch._functorch import aot_autograd
+
+    before = aot_autograd.preserve_rng_state
+    assert before.__name__ == "preserve_rng_state"
+    with kept_random_state():
+        assert aot_autograd.preserve_rng_state is nullcontext
+    assert aot_autograd.preserve_rng_state is before
 
 
 def test_symbolic_sizes_know_the_example():

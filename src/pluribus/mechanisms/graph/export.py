@@ -13,9 +13,9 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.graph.operators import operator_name
-from pluribus.mechanisms.network.dry_run import accepting, dry_run, silence
+from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.torch_private import module_stack, schema_of
+from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -88,7 +88,7 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
         {name: dynamic(value) for name, value in example.keywords.items()},
     )
     try:
-        with dry_run(module, training), silence():
+        with PROCESS, restored(module, training), silence(), kept_random_state():
             program = torch.export.export(
                 _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )

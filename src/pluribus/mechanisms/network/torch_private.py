@@ -5,7 +5,8 @@ file, and `test_torch_private.py` states what is expected of each, so that a new
 there, by name, and not somewhere inside a network. Written for torch 2.6 and later; tried with 2.13.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -39,17 +40,17 @@ MKLDNN_LAYOUT: torch.layout = torch._mkldnn  # type: ignore[attr-defined]
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def parameter_table(module: nn.Module) -> MutableMapping[str, nn.Parameter | None]:
+def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
     """Return the dict in which a module holds its own parameters; None marks an absent one."""
     return module._parameters
 
 
-def buffer_table(module: nn.Module) -> MutableMapping[str, Tensor | None]:
+def buffer_table(module: nn.Module) -> dict[str, Tensor | None]:
     """Return the dict in which a module holds its own buffers; None marks an absent one."""
     return module._buffers
 
 
-def child_table(module: nn.Module) -> MutableMapping[str, nn.Module | None]:
+def child_table(module: nn.Module) -> dict[str, nn.Module | None]:
     """Return the dict in which a module holds its children, one that is held twice under both keys."""
     return module._modules
 
@@ -123,6 +124,35 @@ def argument_names(target: Any) -> list[str]:
 def operator_packet(operator: Any) -> Any:
     """Return the operator without its overload: `aten.add` for `aten.add.Tensor`."""
     return getattr(operator, "_overloadpacket", operator)
+
+
+def with_generator(operator: Any) -> Any:
+    """Return the overload of a random operator that takes a generator; None where there is none."""
+    packet, name = operator_packet(operator), operator._overloadname
+    for form in (name, "generator" if name == "default" else f"{name}_generator"):
+        candidate = getattr(packet, form, None)
+        if candidate is not None and "generator" in argument_names(candidate):
+            return candidate
+    return None
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Keep torch.export from putting the global random state back to what it was at its start.
+
+    It traces with tensors that have no values and draws nothing (torch 2.13), while other threads draw:
+    putting the state back would replay their numbers. Call it with the process-wide lock held.
+    """
+    # Imported here, because it takes a second.
+    from torch._functorch import aot_autograd
+
+    tracing: Any = aot_autograd
+    before = tracing.preserve_rng_state
+    tracing.preserve_rng_state = nullcontext
+    try:
+        yield
+    finally:
+        tracing.preserve_rng_state = before
 
 
 def size_in_example(size: Any) -> Any:
