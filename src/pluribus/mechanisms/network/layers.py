@@ -85,24 +85,60 @@ def find_sites(module: nn.Module) -> list[Site]:
         if _is_whole(child):
             inside.update(part for part in child.modules() if part is not child)
     layers = [child for child in names if child not in inside and _is_layer(child)]
-    held = {layer: list(layer.parameters(recurse=_is_whole(layer))) for layer in layers}
-    holders = Counter(parameter for parameters in held.values() for parameter in parameters)
-    first_names = {parameter: name for name, parameter in module.named_parameters()}
     parents = _find_parents(module)
-    statistics = _find_statistics(module, layers)
+    tensors = _Tensors(module, layers)
     sites = []
     for layer in layers:
         site = Site(
             names=tuple(names[layer]),
             module=layer,
             parents=tuple(parents.get(layer, ())),
-            parameters=tuple(first_names[p] for p in held[layer]),
-            trained=tuple(first_names[p] for p in held[layer] if p.requires_grad),
-            tied=tuple(first_names[p] for p in held[layer] if holders[p] > 1),
-            statistics=statistics[layer],
+            parameters=tensors.parameters(layer),
+            trained=tensors.trained(layer),
+            tied=tensors.tied(layer),
+            statistics=tensors.statistics(layer),
         )
         sites.append(site)
     return sites
+
+
+class _Tensors:
+    """The first names of the tensors that layers hold.
+
+    Args:
+        module: The network.
+        layers: All of its layers.
+    """
+
+    def __init__(self, module: nn.Module, layers: Sequence[nn.Module]) -> None:
+        self._first_names = {id(parameter): name for name, parameter in module.named_parameters()}
+        self._buffer_names = {id(buffer): name for name, buffer in module.named_buffers()}
+        self._held = {layer: list(layer.parameters(recurse=_is_whole(layer))) for layer in layers}
+        self._holders = Counter(id(one) for held in self._held.values() for one in held)
+
+    def parameters(self, layer: nn.Module) -> tuple[str, ...]:
+        """Return the names of all parameters of a layer."""
+        return self._names(self._held[layer])
+
+    def trained(self, layer: nn.Module) -> tuple[str, ...]:
+        """Return the names of its parameters that are not frozen."""
+        return self._names(one for one in self._held[layer] if one.requires_grad)
+
+    def tied(self, layer: nn.Module) -> tuple[str, ...]:
+        """Return the names of its parameters that another layer holds too."""
+        return self._names(one for one in self._held[layer] if self._holders[id(one)] > 1)
+
+    def statistics(self, layer: nn.Module) -> tuple[str, ...]:
+        """Return the names of its buffers that training changes."""
+        found = []
+        for name, buffer in layer.named_buffers(recurse=_is_whole(layer)):
+            # Other integer buffers are indices and masks, which no training step changes.
+            if buffer.is_floating_point() or name.endswith("num_batches_tracked"):
+                found.append(self._buffer_names[id(buffer)])
+        return tuple(found)
+
+    def _names(self, parameters: Iterable[nn.Parameter]) -> tuple[str, ...]:
+        return tuple(self._first_names[id(one)] for one in parameters)
 
 
 def _find_parents(module: nn.Module) -> dict[nn.Module, list[tuple[nn.Module, str]]]:
@@ -116,47 +152,46 @@ def _find_parents(module: nn.Module) -> dict[nn.Module, list[tuple[nn.Module, st
     return parents
 
 
-def _find_statistics(module: nn.Module, layers: Sequence[nn.Module]) -> dict[nn.Module, tuple[str, ...]]:
-    """Map each layer to the first names of its buffers that training changes."""
-    first_names = {id(buffer): name for name, buffer in module.named_buffers()}
-    statistics = {}
-    for layer in layers:
-        found = []
-        for name, buffer in layer.named_buffers(recurse=_is_whole(layer)):
-            # Other integer buffers are indices and masks, which no training step changes.
-            if buffer.is_floating_point() or name.endswith("num_batches_tracked"):
-                found.append(first_names[id(buffer)])
-        statistics[layer] = tuple(found)
-    return statistics
-
-
 def _is_whole(module: nn.Module) -> bool:
+    """Return whether a module's code reads its children's tensors instead of calling the children."""
     return isinstance(module, nn.MultiheadAttention) or is_parametrized(module)
 
 
 def _is_layer(module: nn.Module) -> bool:
+    """Return whether a module is more than a container of others."""
     has_children = any(True for _ in module.children())
     return _is_whole(module) or not has_children or bool(own_tensors(module))
 
 
 def is_norm(site: Site) -> bool:
-    """Return whether a layer is a batch, layer, group, instance or RMS norm of any library."""
+    """Return whether a layer normalises its input.
+
+    Batch, layer, group, instance and RMS norms do, of torch or of any other library.
+    """
     if isinstance(site.module, NORMS) or NAMED_NORM.search(site.kind):
         return True
     if not MAYBE_NORM.search(site.kind):
         return False
+    # A norm may keep its numbers as `[1, channels, 1, 1]`, which is still a vector.
     return all(one.numel() == max(one.shape, default=1) for one in site.module.parameters())
 
 
 def is_bias(name: str) -> bool:
-    """Return whether a parameter of this name is a bias, such as `bias_ih_l0` or `in_proj_bias`."""
+    """Return whether a parameter is a bias, by any layer's name for it.
+
+    Args:
+        name: The qualified name, such as `encoder.in_proj_bias` or `lstm.bias_ih_l0`.
+    """
     *_, holder, last = ("", *name.split("."))
     # A parametrised bias is `parametrizations.bias.original`.
     return "bias" in (holder if last.startswith("original") else last)
 
 
 def has_computed_weights(module: nn.Module) -> bool:
-    """Return whether a layer computes its weights whenever it runs, as weight norms do."""
+    """Return whether a layer computes its weights whenever it runs, as weight norms do.
+
+    The older forms of weight norm and spectral norm do so in a hook.
+    """
     hooks = forward_pre_hooks(module)
     return is_parametrized(module) or any(isinstance(hook, WeightNorm | SpectralNorm) for hook in hooks)
 
@@ -186,14 +221,21 @@ def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]
 
 
 def is_selector(value: object) -> bool:
-    """Return whether this is one selector: a pattern, a layer type or a predicate."""
+    """Return whether this is one selector: a pattern, a layer type or a predicate.
+
+    A module is callable, and still no predicate.
+    """
     if isinstance(value, type):
         return issubclass(value, nn.Module)
     return isinstance(value, str) or (callable(value) and not isinstance(value, nn.Module))
 
 
 def there_are(sites: Sequence[Site]) -> str:
-    """Return a sentence that names the layers there are, for errors."""
+    """Return a sentence that names the layers there are, for errors.
+
+    Args:
+        sites: All layers of the network.
+    """
     kinds = sorted({site.kind for site in sites})
     names = [site.name or "''" for site in sites]
     shown = ", ".join(names[:SHOWN_NAMES])
@@ -203,6 +245,11 @@ def there_are(sites: Sequence[Site]) -> str:
 
 
 def _matches(site: Site, selector: Any, option: str) -> bool:
+    """Return whether one selector picks a layer, by any of its names.
+
+    Raises:
+        ConversionError: It is no selector.
+    """
     if not is_selector(selector):
         raise ConversionError(
             f"{option} must be layer types, name patterns or predicates, got {_show(selector)}. "
@@ -216,4 +263,5 @@ def _matches(site: Site, selector: Any, option: str) -> bool:
 
 
 def _show(selector: object) -> str:
+    """Return a selector as a user wrote it."""
     return selector.__name__ if isinstance(selector, type) else repr(selector)

@@ -27,7 +27,11 @@ NORM_SIZES = ("num_features", "num_channels", "normalized_shape")
 
 
 def follow_tensors(module: nn.Module) -> None:
-    """Set the sizes that torch's own layers keep to those of their tensors."""
+    """Set the sizes that torch's own layers keep to those of their tensors.
+
+    Args:
+        module: The network, whose tensors have their new sizes; changed in place.
+    """
     # A weight that is computed may count how often it was, as spectral norm does.
     with dry_run(module, training=False):
         for layer in module.modules():
@@ -51,7 +55,10 @@ def _sizes(layer: nn.Module) -> dict[str, Any]:
 
 
 def _attention(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Return the sizes of attention; separate projections let keys and values have their own."""
+    """Return the sizes of attention.
+
+    With separate projections, keys and values may have sizes of their own.
+    """
     width = layer.out_proj.weight.shape[0]
     keys, values = width, width
     if layer.in_proj_weight is None:
@@ -155,7 +162,10 @@ def sizes_seen(widths: Widths, sizes: Mapping[Group, int]) -> dict[str, dict[int
 
 
 def _with_parents(name: str) -> list[str]:
-    """Return the names of a module and of all modules around it, the network's own, '', last."""
+    """Return the names of a module and of all modules around it.
+
+    The module comes first, and the network itself, '', last.
+    """
     names = [name]
     while name:
         name = name.rpartition(".")[0]

@@ -122,7 +122,11 @@ class Flow:
         return self.resolve(operation.argument(name, default))
 
     def shape(self, operation: Operation) -> Any:
-        """Return the shape of the operator's result."""
+        """Return the shape of the operator's result.
+
+        Returns:
+            Sizes in the example; a list of shapes for several results; None for what is no tensor.
+        """
         return shapes(operation.node.meta.get("val"))
 
     def elementwise(self, values: Sequence[Any], shape: Sequence[int]) -> Labelled:
