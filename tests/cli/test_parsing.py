@@ -43,7 +43,7 @@ def test_methods_are_read_with_their_settings():
         ("EMP", "Did you mean 'emp'"),
         ("MCDropout", "Did you mean 'mc_dropout'"),
         ("deep_ensembles(member=5)", "Did you mean 'members'"),
-        ("deep_ensembles(members=0)", "members must be a whole number, at least 1"),
+        ("deep_ensembles(members=0)", "members must be at least 1"),
         ("deep_ensembles(members)", "written name=value"),
         ("emp(options=3, options=4)", "options is given twice"),
         ("emp(options=3", r"every bracket must be opened and closed, however: 'emp\(options=3'"),

@@ -179,8 +179,8 @@ def test_options_that_nobody_draws_get_no_step_but_all_are_trained_in_the_end():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"options": 0}, "options must be a whole number, at least 1, however: options=0"),
-        ({"prior_scale": -1.0}, "prior_scale must be a number, at least 0"),
+        ({"options": 0}, "options must be at least 1, got 0"),
+        ({"prior_scale": -1.0}, "prior_scale must be at least 0"),
         ({"draws": 0}, "draws must be"),
         ({"train_draws": 2.5}, "train_draws must be"),
         ({"start": "cold"}, "start must be one of 'fresh', 'copy'"),

@@ -27,7 +27,7 @@ from pluribus.mechanisms.members.options import draw_options, start_alike
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, whole
+from pluribus.settings import LARGEST, MOST_MEMBERS, setting
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,11 @@ class DeepEnsembles(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = 4
-    prior_scale: float = 0.0
-    start: str = "fresh"
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
+    start: str = setting("fresh", choices=("fresh", "copy"))
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"start"})
-
-    def __post_init__(self) -> None:
-        whole("members", self.members)
-        number("prior_scale", self.prior_scale, least=0)
-        one_of("start", self.start, ("fresh", "copy"))
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         wanted = {

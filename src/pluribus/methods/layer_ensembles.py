@@ -39,7 +39,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.norms import is_norm
 from pluribus.mechanisms.network.select import there_are
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, whole
+from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, setting
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,13 @@ class LayerEnsembles(Method):
         (('0', '2'), torch.Size([9, 7, 2]))
     """
 
-    options: int = 5
-    prior_scale: float = 1.0
-    draws: int = 125
-    train_draws: int = 5
-    start: str = "fresh"
+    options: int = setting(5, at_least=1, at_most=MOST_MEMBERS)
+    prior_scale: float = setting(1.0, at_least=0, at_most=LARGEST)
+    draws: int = setting(125, at_least=1, at_most=MOST_DRAWS)
+    train_draws: int = setting(5, at_least=1, at_most=MOST_DRAWS)
+    start: str = setting("fresh", choices=("fresh", "copy"))
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"options", "start"})
-
-    def __post_init__(self) -> None:
-        whole("options", self.options)
-        number("prior_scale", self.prior_scale, least=0)
-        whole("draws", self.draws)
-        whole("train_draws", self.train_draws)
-        one_of("start", self.start, ("fresh", "copy"))
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = [choice for choice in choices if _has_options(choice)]

@@ -43,7 +43,7 @@ from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import flag, one_of, positive, whole
+from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, setting
 
 
 def mask_density(members: int, gamma: int) -> float:
@@ -102,22 +102,14 @@ class PackedEnsembles(Method):
         (torch.Size([4, 7, 2]), 4)
     """
 
-    members: int = 4
-    alpha: float = 2.0
-    gamma: int = 1
-    min_channels: int = 64
-    reduction: str = "mean"
-    shuffle_members: bool = False
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    alpha: float = setting(2.0, above=0, at_most=1000)
+    gamma: int = setting(1, at_least=1, at_most=MOST_CHANNELS)
+    min_channels: int = setting(64, at_least=1, at_most=MOST_CHANNELS)
+    reduction: str = setting("mean", choices=("mean", "sum"))
+    shuffle_members: bool = setting(False)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"gamma"})
-
-    def __post_init__(self) -> None:
-        whole("members", self.members)
-        positive("alpha", self.alpha)
-        whole("gamma", self.gamma)
-        whole("min_channels", self.min_channels)
-        one_of("reduction", self.reduction, ("mean", "sum"))
-        flag("shuffle_members", self.shuffle_members)
 
     @property
     def factor(self) -> float:
