@@ -1,5 +1,6 @@
 """convert: a network and a method make an Ensemble."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def convert(
     if not isinstance(method, Method):
         came = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
         raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), got {came}.")
-    check("seed", seed, int, at_least=0)
+    check("seed", seed, int, at_least=0, at_most=math.inf)
     family = likelihood_named(likelihood)
     if isinstance(model, Ensemble):
         raise ConversionError("model must be a network, got an Ensemble. Convert its network.")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeVar
 
 from pluribus.errors import SettingError
+from pluribus.schema import shown
 
 T = TypeVar("T")
 
@@ -57,11 +58,13 @@ def nearest(word: object, words: Iterable[str]) -> str:
 
 
 def show(value: object) -> str:
-    """Return the `repr` of a value, cut to one line; numbers of thousands of digits have none."""
+    """Return the `repr` of a value, cut to one line."""
+    if type(value) is int:
+        return shown(value)
     try:
         text = repr(value)
-    except ValueError:
-        return "a number of more than 4000 digits"
+    except ValueError:  # a list with a whole number of more than 4300 digits, which Python does not print
+        return shown(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
@@ -77,7 +80,7 @@ class Range:
     Attributes:
         kind: int, float, bool or str; None where `choices` has them all.
         at_least: The least value.
-        at_most: The greatest value.
+        at_most: The greatest value; by default what torch can hold, with infinity there is no limit.
         above: All values are greater.
         below: All values are less.
         choices: The only values.
@@ -87,7 +90,7 @@ class Range:
 
     kind: type | None = None
     at_least: float = -math.inf
-    at_most: float = math.inf
+    at_most: float | None = None
     above: float = -math.inf
     below: float = math.inf
     choices: tuple[object, ...] = ()
@@ -122,7 +125,7 @@ class Range:
         if value < max(self.at_least, -MOST[self.kind]) or value <= self.above:
             error = invalid(name, self._lower, value)
             raise SettingError(f"{error} {self.remedy}" if self.remedy else str(error))
-        most = min(self.at_most, MOST[self.kind])
+        most = MOST[self.kind] if self.at_most is None else self.at_most
         if value > most:
             raise invalid(name, f"at most {most:.15g}", value)
         if value >= self.below:
@@ -140,7 +143,7 @@ def setting(
     *,
     kind: type | None = None,
     at_least: float = -math.inf,
-    at_most: float = math.inf,
+    at_most: float | None = None,
     above: float = -math.inf,
     below: float = math.inf,
     choices: Iterable[object] = (),
@@ -152,7 +155,7 @@ def setting(
         default: The value where none is given. None allows None, and needs a `kind` or `choices`.
         kind: int, float, bool or str.
         at_least: The least value.
-        at_most: The greatest value.
+        at_most: The greatest value; by default what torch can hold, with infinity there is no limit.
         above: All values are greater.
         below: All values are less.
         choices: The only values.
@@ -171,7 +174,7 @@ def check(
     kind: type | None = None,
     *,
     at_least: float = -math.inf,
-    at_most: float = math.inf,
+    at_most: float | None = None,
     above: float = -math.inf,
     below: float = math.inf,
     choices: Iterable[object] = (),
@@ -232,8 +235,14 @@ class Settings:
                 f"{chosen.__name__} reads settings of version 1 to {chosen.version}, "
                 f"got version {show(version)}. Install a later Pluribus to read newer settings."
             )
+        values = chosen.upgrade(values, version)
         chosen.check_names(values)
         return chosen(**values)
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        """Return settings that an earlier `version` wrote with the names and meanings of the present one."""
+        return values
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:

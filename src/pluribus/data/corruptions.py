@@ -16,6 +16,8 @@ Deviations:
   to grey; noise is drawn once, not once per colour.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -55,7 +57,7 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0, first: int 
         tensor(0.8000)
     """
     check_settings(kind, severity)
-    check("seed", seed, int, at_least=0)
+    check("seed", seed, int, at_least=0, at_most=math.inf)
     check("first", first, int, at_least=0)
     check_images(images)
     if len(images) == 0:

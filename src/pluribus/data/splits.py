@@ -1,5 +1,6 @@
 """Which samples are for training, for validation and for testing: seeded, disjoint, classes in proportion."""
 
+import math
 from typing import TypedDict, cast
 
 import torch
@@ -123,4 +124,4 @@ def check_sizes(sizes: Sizes) -> None:
                 f"sizes are {', '.join(Sizes.__annotations__)}, however: {name!r}."
                 + nearest(name, Sizes.__annotations__)
             )
-    check("seed", sizes.get("seed", 0), int, at_least=0)
+    check("seed", sizes.get("seed", 0), int, at_least=0, at_most=math.inf)

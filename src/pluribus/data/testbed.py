@@ -70,7 +70,7 @@ def draw_problem(
     """
     for name, value in (("inputs", inputs), ("ratio", ratio), ("points", points)):
         check(name, value, int, at_least=1)
-    check("seed", seed, int, at_least=0)
+    check("seed", seed, int, at_least=0, at_most=math.inf)
     check("noise", noise, float, above=0)
     check("relative", relative, bool)
     generator = Generator().manual_seed(seed)

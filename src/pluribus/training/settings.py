@@ -1,5 +1,6 @@
 """Training: how an ensemble is trained, as a value."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,8 @@ class Training(Settings):
         momentum: Of `sgd`, in [0, 1).
         schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth after 1/2 and 3/4).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
-        clip: Greatest norm of the gradient; None does not clip.
+        clip: Greatest norm of the gradient, of each member's where members train separately; None does not
+            clip.
         keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, or
             `last`. Without a validation set it is the last.
         patience: Stops after that many epochs without a better validation score; None never does.
@@ -50,7 +52,8 @@ class Training(Settings):
     clip: float | None = setting(None, kind=float, above=0)
     keep: str = setting("best", choices=("best", "last"))
     patience: int | None = setting(None, kind=int, at_least=1)
-    seed: int = setting(0, at_least=0)
+    # Any seed is folded into what torch takes.
+    seed: int = setting(0, at_least=0, at_most=math.inf)
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         """The optimizer of these parameter groups."""
