@@ -1,4 +1,4 @@
-"""The training loop, on Lightning Fabric for any device, precision and number of processes, or on a plain CPU.
+"""The training loop, on Lightning Fabric for any device, precision and number of processes, or a plain CPU.
 
     for each epoch: for each batch: loss, backward, step; then validate, log, write a checkpoint
 
