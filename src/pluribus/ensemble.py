@@ -375,7 +375,7 @@ class Ensemble(nn.Module):
         self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
     ) -> Tensor:
         """What the method makes of the rows' losses, each on the samples that it sees."""
-        parts = self.method.parts(inputs.batch, rows, progress) if self.training else None
+        parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
         if parts is None:
             means = losses.of_batch(self._runner, self.binding, rows, inputs, y)
             # Rows of training are drawn for it and count alike.
@@ -387,7 +387,7 @@ class Ensemble(nn.Module):
             means = losses.of_parts(self._runner, self.binding, rows, inputs, y, parts)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
-        return self.method.total(means, shares, self.binding, progress)
+        return self.method.combine(means, shares, self.binding, progress)
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network_name})"

@@ -57,7 +57,17 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
-        train = ["train", "--method", "single", "--epochs", 1, "--accelerator", "cpu", "--out", folder / "run"]
+        train = [
+            "train",
+            "--method",
+            "single",
+            "--epochs",
+            1,
+            "--accelerator",
+            "cpu",
+            "--out",
+            folder / "run",
+        ]
         assert invoke(*train, *ARGUMENTS).exit_code == 0
         yield folder
 
@@ -92,7 +102,9 @@ def test_own_code_is_taken_from_the_command_line_again(folder):
 
 
 def test_own_code_of_another_name_is_refused(folder):
-    with pytest.raises(pl.SettingError, match=r"--model must be what .* was made with, 'trusted_code:build', got"):
+    with pytest.raises(
+        pl.SettingError, match=r"--model must be what .* was made with, 'trusted_code:build', got"
+    ):
         predict(folder, *ARGUMENTS[:3], "trusted_code:other")
 
 

@@ -181,7 +181,7 @@ class MCDropout(Method):
     insert: bool | None = None
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
-    trains: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
+    own_weights: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
 
     def __post_init__(self) -> None:
         number("rate", self.rate, least=0, below=1)

@@ -125,14 +125,14 @@ class PackedEnsembles(Method):
         return self.alpha / self.members
 
     @property
-    def streams(self) -> int:
+    def data_orders(self) -> int:
         return self.members if self.shuffle_members else 1
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        mean = super().total(losses, shares, binding, progress)
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        mean = super().combine(losses, shares, binding, progress)
         return mean * len(losses) if self.reduction == "sum" else mean
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:

@@ -65,7 +65,7 @@ def train(
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps, streams = -(-len(task.train) // training.batch), ensemble.method.streams
+    steps, streams = -(-len(task.train) // training.batch), ensemble.method.data_orders
     with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
         while now.epoch < training.epochs and not _out_of_patience(now, training):
             model.train()
