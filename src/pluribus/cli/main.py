@@ -45,13 +45,21 @@ from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
 from pluribus.report.page import check_figures, write_figures, write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
 from pluribus.version import VERSION
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+# Plain help: the boxes of rich cut words that are longer than their column, such as examples of settings.
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 110},
+)
 console = Console()
 stderr = Console(stderr=True)
 
@@ -281,7 +289,7 @@ def methods(
 def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
     """A table for each network and task, and below it what to take."""
     for group in groups:
-        print_table(make_table(group), group.title)
+        print_table(make_table(group), group.title, metric)
         found = recommend(group, limits, metric if metric in qualities(group) else None)
         console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
 

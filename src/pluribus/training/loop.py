@@ -83,7 +83,7 @@ def train(
                 bar.advance()
             now.epoch += 1
             _validate(ensemble, task, training, now, _finite_mean(losses, now.epoch))
-            bar.tell(now.history[-1])
+            bar.tell(f"epoch {now.epoch} of {training.epochs}, loss {now.history[-1]['loss']:.4g}")
             if on_epoch is not None:
                 on_epoch(now.history[-1])
             if folder is not None and fabric.is_global_zero:
