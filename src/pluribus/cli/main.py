@@ -115,12 +115,24 @@ Version = Annotated[
 ]
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
+    try:
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
+
+
 @app.callback()
 def start(version: Version = False) -> None:
     """Turns networks into ensembles, measures them, and says which to take."""
 
 
 @app.command()
+@resumable()
 def compare(
     methods: Methods = "all",
     task: TaskName = "digits",
@@ -147,8 +159,7 @@ def compare(
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
     how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
-    with resumable():
-        records = run_comparison(build, data, chosen, out=folder, network=name, **how)
+    records = run_comparison(build, data, chosen, out=folder, network=name, **how)
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     groups = group_records([measured[one.key] for one in records])
     print_groups(groups, limits, metric)
@@ -186,6 +197,7 @@ def report(
 
 
 @app.command()
+@resumable()
 def train(
     method: Annotated[
         str, typer.Option(help="A method: masksembles, deep_ensembles(members=5)")
@@ -214,8 +226,7 @@ def train(
     fabric = make_fabric(accelerator, devices, precision)
     folder = writable(out or Path("pluribus_runs/train"))
     hint(task, data, option)
-    with resumable():
-        history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
+    history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
     write_run(folder, task, option or [], name, training, data, ensemble)
     console.print(
@@ -327,17 +338,6 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
             f"hint: {given['target']} is predicted as a number, however: it holds 0 to {classes - 1} alone. "
             "If these are classes, add --option likelihood=categorical"
         )
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
-    try:
-        with sigterm_interrupts():
-            yield
-    except KeyboardInterrupt as interrupt:
-        say("stopped: run the same line again to continue")
-        raise typer.Exit(exit_code(interrupt)) from None
 
 
 def main() -> None:
