@@ -150,7 +150,8 @@ def run(job: Job, report: Report = silent) -> Record:
             result = _measure(job, report)
             (job.folder / ERROR_FILE).unlink(missing_ok=True)
         except Exception as error:  # one failing method must not end the comparison
-            (job.folder / ERROR_FILE).write_text(traceback.format_exc(), encoding="utf-8")
+            with contextlib.suppress(OSError):  # a full disk may be the very failure
+                (job.folder / ERROR_FILE).write_text(traceback.format_exc(), encoding="utf-8")
             result = _failed(job, f"{type(error).__name__}: {error}")
         record.append(job.out, result)
     return result

@@ -111,7 +111,7 @@ class Display:
         done = self.total - self.before - self.runs_left()
         text = str(timedelta(seconds=int(passed)))
         # Before the first notes any estimate would be far off.
-        if done <= 0:
+        if done <= 0 or self.runs_left() <= 0:
             return text
         left = passed / done * self.runs_left()
         return f"{text}, {timedelta(seconds=int(left))} left"
