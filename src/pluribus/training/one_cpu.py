@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 PRECISIONS = ("32-true", "32", 32)
-LAUNCHED = ("WORLD_SIZE", "LT_CLI_USED")
+LAUNCHED = frozenset({"WORLD_SIZE", "LT_CLI_USED"})
 """Environment variables of a launcher of several processes."""
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -41,15 +41,18 @@ class OneCPU:
 
 def is_enough(accelerator: str, devices: Any, precision: Any) -> bool:
     """Return whether `OneCPU` trains exactly as Fabric with these arguments would."""
-    if accelerator not in ("auto", "cpu") or devices not in (1, "1") or precision not in PRECISIONS:
+    plain = (accelerator in ("auto", "cpu"), devices in (1, "1"), precision in PRECISIONS)
+    launched = not LAUNCHED.isdisjoint(os.environ)
+    if launched or not all(plain):
         return False
-    if any(name in os.environ for name in LAUNCHED):
-        return False
+    # With `auto`, Fabric takes a GPU or TPU where there is one.
     return accelerator == "cpu" or not _has_accelerator()
 
 
 def _has_accelerator() -> bool:
     """Return whether Fabric's `auto` may choose something else than the CPU."""
-    found = torch.cuda.is_available() or torch.backends.mps.is_available()
+    gpu = torch.cuda.is_available()
+    apple = torch.backends.mps.is_available()
     # A TPU is seen only by importing torch_xla, which Fabric does.
-    return found or importlib.util.find_spec("torch_xla") is not None
+    tpu = importlib.util.find_spec("torch_xla") is not None
+    return any((gpu, apple, tpu))
