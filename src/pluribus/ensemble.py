@@ -17,6 +17,7 @@ from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.members import share_among
+from pluribus.mechanisms.members.prior import is_unsettled, settle
 from pluribus.mechanisms.network.inputs import Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
@@ -93,6 +94,7 @@ class Ensemble(nn.Module):
             **kwargs: The network's keyword inputs.
         """
         inputs = Inputs(args, kwargs)
+        self._settle_prior(inputs)
         outputs = self._runner(self.binding, self._rows(members, draws), inputs)
         self._remember(inputs)
         return outputs
@@ -125,6 +127,7 @@ class Ensemble(nn.Module):
             whole("dataset_size", dataset_size)
         inputs, rows = Inputs.of(x), self._rows()
         self._remember(inputs)
+        self._settle_prior(inputs)
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
@@ -344,6 +347,14 @@ class Ensemble(nn.Module):
         self._example = self._example and self._example.each(fn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+    def _settle_prior(self, inputs: Inputs) -> None:
+        """Give the norms of prior networks the statistics of the first training batch."""
+        prior = self.binding.prior
+        if prior is None or not self.training or not getattr(self.method, "settle_prior", False):
+            return
+        if is_unsettled(self._runner.module, prior):
+            settle(self._runner.module, prior, inputs, self._runner._call)
 
     def _remember(self, inputs: Inputs) -> None:
         """Keeps two samples to read the network's data flow with, where no example was given."""

@@ -13,7 +13,10 @@ SETTINGS = {"method": {"kind": "single"}, "training": {"lr": 0.1}}
 
 def write(folder, weight=1.0):
     progress = Progress(SETTINGS, epoch=2, history=[{"loss": 0.5}], best_weights={"w": torch.tensor([7.0])})
-    optimizer = {"state": {0: {"momentum_buffer": torch.ones(2)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    optimizer = {
+        "state": {0: {"momentum_buffer": torch.ones(2)}},
+        "param_groups": [{"lr": 0.1, "params": [0]}],
+    }
     checkpoint.write(folder, progress, {"w": torch.tensor([weight])}, optimizer)
 
 

@@ -32,7 +32,7 @@ from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_los
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, whole
+from pluribus.settings import flag, number, one_of, whole
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class DeepEnsembles(Method):
             the factory again; `copy` starts all members from the model's weights.
         reduction: Of the members' losses: `sum` trains each member as if it were alone, `mean` divides
             its gradient by the number of members; `auto` is the sum unless members share trained tensors.
+        settle_prior: Whether BatchNorm layers of prior networks take the statistics of the first training
+            batch, or keep the mean 0 and variance 1 they are made with.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
@@ -57,6 +59,7 @@ class DeepEnsembles(Method):
     prior_scale: float = 0.0
     start: str = "fresh"
     reduction: str = "auto"
+    settle_prior: bool = True
 
     version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"start"})
@@ -66,10 +69,11 @@ class DeepEnsembles(Method):
         number("prior_scale", self.prior_scale, least=0)
         one_of("start", self.start, ("fresh", "copy"))
         one_of("reduction", self.reduction, REDUCTIONS)
+        flag("settle_prior", self.settle_prior)
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        return values if version > 1 else {"reduction": "mean"} | values
+        return values if version > 1 else {"reduction": "mean", "settle_prior": False} | values
 
     def is_separate(self, binding: Binding) -> bool:
         return is_sum(self.reduction, binding) and shares_nothing(binding)
