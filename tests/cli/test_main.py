@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import pluribus as pl
 from pluribus.backbones import BACKBONES
 from pluribus.cli import main as cli
+from pluribus.cli import run_file
 from pluribus.comparison import record
 from pluribus.data import TASKS, csv_file
 from pluribus.methods import EMP
@@ -146,8 +147,8 @@ def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_pa
 
 
 def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
-    line = (run / cli.RUN_FILE).read_text().replace("table.csv", "gone.csv")
-    (tmp_path / cli.RUN_FILE).write_text(line)
+    line = (run / run_file.FILE).read_text().replace("table.csv", "gone.csv")
+    (tmp_path / run_file.FILE).write_text(line)
     with pytest.raises(pl.InputError, match=r"needs the data that it was trained on \(csv, path=.*gone.csv"):
         invoke("predict", tmp_path, "x.npy")
 
@@ -185,7 +186,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "run_comparison", stopped)
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 130
-    assert "stopped: run the same line again to go on" in result.stderr
+    assert "stopped: run the same line again to continue" in result.stderr
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_before_training(tmp_path):

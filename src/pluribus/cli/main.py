@@ -1,7 +1,5 @@
 """The command line: compare, report, train, evaluate, predict, methods."""
 
-import csv
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 try:
     import typer
@@ -28,6 +26,9 @@ from pluribus.cli.parsing import (
     parse_options,
     resolve_task,
 )
+from pluribus.cli.run_file import load_run, write_run
+from pluribus.cli.spreadsheet import write_table
+from pluribus.cli.termination import exit_code, sigterm_interrupts
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.evaluation import evaluate as run_evaluation
@@ -36,9 +37,7 @@ from pluribus.data import TASKS
 from pluribus.data.raw_inputs import far_outside, read_inputs
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
-from pluribus.ensemble import Ensemble
-from pluribus.errors import InputError, PluribusError, SettingError
-from pluribus.loading import load
+from pluribus.errors import PluribusError, SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
@@ -86,8 +85,14 @@ BudgetText = Annotated[
 ]
 Judge = Annotated[str | None, typer.Option("--metric", help="What to judge by: nll, accuracy, ece, rmse…")]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
-
-RUN_FILE = "run.json"
+OwnTask = Annotated[
+    str | None,
+    typer.Option("--task", help="Your own task again, if the run has one."),
+]
+OwnModel = Annotated[
+    str | None,
+    typer.Option("--model", help="Your own network again, if the run has one."),
+]
 
 
 def print_version(asked: bool) -> None:
@@ -204,28 +209,27 @@ def train(
     with resumable():
         history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
-    line = {"task": task, "options": option or [], "model": name, "training": training.to_dict()}
-    (folder / RUN_FILE).write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")
+    write_run(folder, task, option or [], name, training, data, ensemble)
     console.print(
         f"{counted(len(history), 'epoch')}; the ensemble is in {folder / 'ensemble'}", highlight=False
     )
 
 
 @app.command()
-def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
+def evaluate(
+    run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None, out: Out = None
+) -> None:
     """Measures a trained ensemble on its task."""
-    ensemble, data = load_run(run, data_dir)
-    line, folder = read_run(run), writable(out or Path("pluribus_runs/evaluate"))
-    network = Build(line["model"], data)()
-    single = convert(network, Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
-    trained = Training.from_dict(line["training"]) if "training" in line else None
-    measured = run_evaluation(ensemble, data, single=single, network=line["model"], training=trained)
+    found, folder = load_run(run, data_dir, task, model), writable(out or Path("pluribus_runs/evaluate"))
+    ensemble, data, name = found.ensemble, found.task, found.build.name
+    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
+    measured = run_evaluation(ensemble, data, single=single, network=name, training=found.training)
     record.append(folder, measured)
     for section in (measured.metrics, measured.posthoc, measured.cost):
         for name, value in section.items():
             console.print(f"{name:40} {value:.6g}", highlight=False)
-    for kind, found in measured.ood.items():
-        for name, value in found.items():
+    for kind, scores in measured.ood.items():
+        for name, value in scores.items():
             console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
     console.print(f"record: {folder / record.FILE}", highlight=False)
 
@@ -240,23 +244,21 @@ def predict(
             "1): a .npy or .npz file (x), or a CSV file whose first line names the features."
         ),
     ],
+    task: OwnTask = None,
+    model: OwnModel = None,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
         "pluribus_runs/predict/predictions.csv"
     ),
 ) -> None:
     """Writes predictions with their uncertainty as CSV, one row for each input."""
-    ensemble, data = load_run(run, data_dir)
-    given = parse_options(read_run(run)["options"])
+    found = load_run(run, data_dir, task, model)
+    data, given = found.task, parse_options(found.options)
     raw = read_inputs(inputs, data, given.get("delimiter", ","))
     writable(out.parent)
     if far := far_outside(raw, data):
         say(f"warning: {far}")
-    table = data.table(ensemble.predict(data.prepare(raw), chunk=512))
-    with writing(out) as file:
-        writer = csv.writer(file)
-        writer.writerow(table)
-        writer.writerows(zip(*table.values(), strict=True))
+    write_table(out, data.table(found.ensemble.predict(data.prepare(raw), chunk=512)))
     console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
 
 
@@ -308,19 +310,6 @@ def writable(folder: Path) -> Path:
     return folder
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[TextIO]:
-    """A CSV file to write."""
-    try:
-        file = path.open("w", newline="", encoding="utf-8")
-    except OSError as error:
-        raise SettingError(
-            f"--out must be a file that can be written, however: {path}: {error.strerror}. Choose another."
-        ) from error
-    with file:
-        yield file
-
-
 def hint(name: str, task: Task, options: list[str] | None) -> None:
     """Tells of a CSV file whose numbers to predict look like classes."""
     given = parse_options(options or [])
@@ -334,32 +323,13 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ends in one line where a user stops what can go on."""
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
     try:
-        yield
-    except KeyboardInterrupt:
-        say("stopped: run the same line again to go on")
-        raise typer.Exit(130) from None
-
-
-def read_run(run: Path) -> dict[str, Any]:
-    """What `pluribus train` wrote of a run."""
-    if not (run / RUN_FILE).is_file():
-        raise SettingError(f"{run} must be a folder of `pluribus train`, however: it has no {RUN_FILE}.")
-    line: dict[str, Any] = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
-    return line
-
-
-def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
-    """The ensemble that `pluribus train` wrote, and its task."""
-    line = read_run(run)
-    try:
-        task = resolve_task(line["task"], data_dir, line["options"])
-    except InputError as error:
-        needed = ", ".join((line["task"], *line["options"]))
-        raise InputError(f"{run} needs the data that it was trained on ({needed}): {error}") from error
-    ensemble = load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
-    return ensemble.eval(), task
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
-from pluribus.mechanisms.network.dry_run import PROCESS, accepting, rehearsal, restored, silence
+from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -93,7 +93,7 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
             )
     except Exception as error:
         if not training:  # in training a network may need more than its inputs
-            with accepting(example), rehearsal(module, training), torch.no_grad():
+            with accepting(example), dry_run(module, training), torch.no_grad():
                 module(*example.args, **example.keywords)
         reason = str(error).strip().splitlines()
         raise UnreadableError(

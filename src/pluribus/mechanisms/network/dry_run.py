@@ -110,7 +110,7 @@ def _with_generator(operator: Any) -> Any:
 
 
 @contextmanager
-def rehearsal(module: nn.Module, training: bool) -> Iterator[None]:
+def dry_run(module: nn.Module, training: bool) -> Iterator[None]:
     """A context in which `module` may run in one mode; its modes and its buffers are afterwards as they
     were, and torch's random numbers are not touched. What it warns of, it warns of again in a real run.
     """
