@@ -2,8 +2,8 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ from pluribus.mechanisms.running.error_context import blaming_inputs
 from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.freeze import freeze, prune
 from pluribus.mechanisms.running.frozen import Frozen, Rows
+from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.runner import Runner
@@ -72,6 +73,7 @@ class Ensemble(nn.Module):
         self._output = network.output
         # A network that gives all rows at once has picked the prediction itself.
         self._runner = Runner(network.module, None if self.binding.at_once else network.output)
+        self._training_lock = Lock()
         self.training = self.binding.training = self._runner.module.training
 
     def train(self, mode: bool = True) -> Self:
@@ -93,7 +95,8 @@ class Ensemble(nn.Module):
             **kwargs: The network's keyword inputs.
         """
         inputs = Inputs(args, kwargs)
-        outputs = self._runner(self.binding, self._rows(members, draws), inputs)
+        with self._training_lock if self.training else nullcontext():
+            outputs = self._runner(self.binding, self._rows(members, draws, self.training), inputs)
         self._remember(inputs)
         return outputs
 
@@ -123,14 +126,16 @@ class Ensemble(nn.Module):
             raise InputError(f"progress must be at most 1, however: progress={progress!r}.")
         if dataset_size is not None:
             whole("dataset_size", dataset_size)
-        inputs, rows = Inputs.of(x), self._rows()
+        inputs = Inputs.of(x)
         self._remember(inputs)
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
-        total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
         size = inputs.batch if dataset_size is None else dataset_size
-        return total + self.method.penalty(self.binding, inputs.batch, size, progress)
+        with self._training_lock if self.training else nullcontext():
+            rows = self._rows(training=self.training)
+            total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
+            return total + self.method.penalty(self.binding, inputs.batch, size, progress)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""
@@ -176,14 +181,14 @@ class Ensemble(nn.Module):
             share("exit_when", exit_when)
             if memory is not None:
                 raise InputError("memory= and exit_when= exclude each other, however: both were given.")
-        with _evaluating(self), torch.no_grad():
+        with torch.no_grad():
             rows, weights = self._counted_rows(best, draws)
             parts, predictions = (self._runner, self.binding, self.likelihood), []
             batches = batches_of(x, self._runner.forward, self.device)
             for inputs in (part for batch in batches for part in batch.chunks(chunk)):
                 with blaming_inputs(inputs):
                     predictions.append(
-                        self.likelihood.prediction(self._runner(self.binding, rows, inputs, memory), weights)
+                        self.likelihood.prediction(self._evaluated(rows, inputs, memory), weights)
                         if exit_when is None
                         else predict_anytime(*parts, rows, weights, inputs, exit_when)
                     )
@@ -209,8 +214,7 @@ class Ensemble(nn.Module):
         """
         if memory is not None:
             whole("memory", memory)
-        with _evaluating(self):
-            return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
+        return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
 
     def rank(
         self, data: Any, metric: str = "nll", *, per_multiply_add: bool = False, chunk: int | None = None
@@ -302,7 +306,7 @@ class Ensemble(nn.Module):
         network returns more.
         """
         if self.binding.masks:
-            with suppress(ConversionError), _evaluating(self):
+            with suppress(ConversionError):
                 return cut_member(self._runner, self.binding, self.binding.pick([row])[0], self._example)
         return self._runner.member(self.binding, row)
 
@@ -316,8 +320,7 @@ class Ensemble(nn.Module):
         why = ""
         if self.binding.masks:
             try:
-                with _evaluating(self):
-                    return Frozen(*cut_members(self._runner, self.binding, self._example), self.likelihood)
+                return Frozen(*cut_members(self._runner, self.binding, self._example), self.likelihood)
             except ConversionError as error:
                 why = f"masks are multiplied, not cut out: {error}"
         runner, binding, notes = freeze(self._runner, self.binding, self._example)
@@ -350,14 +353,20 @@ class Ensemble(nn.Module):
         if self._example is None:
             self._example = inputs.take(slice(0, 2)).copy()
 
-    def _rows(self, members: Sequence[Any] | None = None, draws: int | None = None) -> Sequence[Any]:
+    def _evaluated(self, rows: Sequence[Any], inputs: Inputs, memory: int | None) -> Tensor:
+        """Return the outputs of rows in eval mode, whatever mode the ensemble is in."""
+        return self._runner(self.binding, rows, inputs, memory, self._runner.eval_modes)
+
+    def _rows(
+        self, members: Sequence[Any] | None = None, draws: int | None = None, training: bool = False
+    ) -> Sequence[Any]:
         if members is not None and draws is not None:
             raise InputError("members= and draws= exclude each other, however: both were given.")
         if draws is not None:
             whole("draws", draws)
-            return self.binding.draw(draws)
+            return self.binding.draw(draws, training)
         if members is None:
-            return self.binding.rows()
+            return self.binding.rows(training)
         if not isinstance(members, Sequence) or not members:
             raise InputError(f"members must be a list of at least one row, however: {members!r}.")
         return self.binding.pick(members)
@@ -391,16 +400,3 @@ class Ensemble(nn.Module):
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network_name})"
-
-
-@contextmanager
-def _evaluating(ensemble: Ensemble) -> Iterator[None]:
-    """Eval mode for a while; layers that the user had put into another mode get it back."""
-    before = ensemble.training
-    modes = ensemble._runner.modes()
-    ensemble.eval()
-    try:
-        yield
-    finally:
-        ensemble.train(before)
-        ensemble._runner.set_modes(modes)

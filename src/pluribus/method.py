@@ -115,6 +115,10 @@ class Method(Settings, ABC):
         """
         return (losses * shares).sum()
 
+    def is_separate(self, binding: Binding) -> bool:
+        """Return whether the objective trains every member as if it were alone, with its own gradient."""
+        return False
+
     def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         """What the training objective adds to the losses, such as a prior on the weights.
 

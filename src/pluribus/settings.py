@@ -72,8 +72,14 @@ class Settings:
                 f"{chosen.__name__} reads settings of version 1 to {chosen.version}, "
                 f"however: version={version!r}. Install a later Pluribus to read newer settings."
             )
+        values = chosen.upgrade(values, version)
         chosen.check_names(values)
         return chosen(**values)
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        """Return settings that an earlier `version` wrote with the names and meanings of the present one."""
+        return values
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:

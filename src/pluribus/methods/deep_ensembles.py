@@ -6,7 +6,7 @@ deep ensembles", NeurIPS 2017. Randomized prior networks: Osband, Aslanides & Ca
 Members differ by their random initialisation alone and see the same batches. With a prior, member m
 adds the output of a fixed random network of its own:
 
-    L = 1/M Σ_m 1/B Σ_b ℓ(f_m(x_b), y_b)                                          (1)
+    L = Σ_m 1/B Σ_b ℓ(f_m(x_b), y_b)                                              (1)
     f_m(x) = f(x; θ_m) + β f(x; φ_m),    φ_m drawn once, no gradient              (2)
 
     symbol   here
@@ -15,15 +15,20 @@ adds the output of a fixed random network of its own:
 
 Cost: M networks, trained and run; 2 M with priors. Deviation: adversarial training, which the paper
 offers as an option, is left out. Frozen parameters of the network stay what they are, shared by all.
+Losses are summed, so that every member has the gradient of training alone; where layers that are left out
+are trained and shared, the mean is trained.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from torch import Tensor
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -39,6 +44,8 @@ class DeepEnsembles(Method):
         prior_scale: Factor of each member's fixed random prior network, at least 0; 0 is none.
         start: `fresh` initialises every member anew, from the model's own initialisers or by calling
             the factory again; `copy` starts all members from the model's weights.
+        reduction: Of the members' losses: `sum` trains each member as if it were alone, `mean` divides
+            its gradient by the number of members; `auto` is the sum unless members share trained tensors.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
@@ -49,13 +56,26 @@ class DeepEnsembles(Method):
     members: int = 4
     prior_scale: float = 0.0
     start: str = "fresh"
+    reduction: str = "auto"
 
+    version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"start"})
 
     def __post_init__(self) -> None:
         whole("members", self.members)
         number("prior_scale", self.prior_scale, least=0)
         one_of("start", self.start, ("fresh", "copy"))
+        one_of("reduction", self.reduction, REDUCTIONS)
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        return values if version > 1 else {"reduction": "mean"} | values
+
+    def is_separate(self, binding: Binding) -> bool:
+        return is_sum(self.reduction, binding) and shares_nothing(binding)
+
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        return reduce_losses(losses, shares, self.reduction, binding)  # Eq. (1)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         wanted = {

@@ -22,6 +22,7 @@ from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
 from pluribus.training.checkpoint import Progress
+from pluribus.training.clipping import clip_gradients
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
 from pluribus.writing import replacing
@@ -75,7 +76,7 @@ def train(
                 optimizer.zero_grad()
                 fabric.backward(loss)
                 if training.clip is not None:
-                    fabric.clip_gradients(model, optimizer, max_norm=training.clip)
+                    clip_gradients(ensemble, training.clip, model, optimizer, fabric)
                 optimizer.step()
                 losses.append(loss.detach())
                 bar.advance()

@@ -30,7 +30,8 @@ class Training(Settings):
         momentum: Of `sgd`, in [0, 1).
         schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth after 1/2 and 3/4).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
-        clip: Greatest norm of the gradient; None does not clip.
+        clip: Greatest norm of the gradient, of each member's where members train separately; None does not
+            clip.
         keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, or
             `last`. Without a validation set it is the last.
         patience: Stops after that many epochs without a better validation score; None never does.
