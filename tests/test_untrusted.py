@@ -4,6 +4,7 @@ import io
 import json
 import os
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -161,15 +162,11 @@ def test_every_byte_changed_is_an_error_of_ours_or_nothing(tmp_path):
         raw = bytearray(sound)
         raw[generator.integers(len(raw))] = generator.integers(256)
         path.write_bytes(raw)
-        try:
+        with suppress(pl.CheckpointError):
             read_arrays(path, "")
-        except pl.CheckpointError:
-            pass
     for _ in range(300):
         raw = bytearray(b'{"n": [1, {"a": "b\\u00e9"}, null, 1e5]}')
         raw[generator.integers(len(raw))] = generator.integers(256)
         path.write_bytes(raw)
-        try:
+        with suppress(pl.CheckpointError):
             read_json(path, Anything(), "")
-        except pl.CheckpointError:
-            pass

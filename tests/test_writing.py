@@ -15,10 +15,6 @@ from pluribus.errors import WriteError
 from pluribus.writing import explaining, remove_stale, replacing, unfinished_name
 
 
-def full_disk(*_, **__):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
     with replacing(tmp_path / "deep" / "a.txt") as unfinished:
         unfinished.write_text("new")
@@ -27,17 +23,19 @@ def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
     assert os.listdir(tmp_path / "deep") == ["a.txt"]
 
 
+def write_half(path, error):
+    with replacing(path) as unfinished:
+        unfinished.write_text("half")
+        raise error
+
+
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt, ValueError, OSError(errno.ENOSPC, "No space left on device")]
 )
 def test_a_failure_leaves_the_file_before_and_no_litter(error, tmp_path):
     (tmp_path / "a.txt").write_text("old")
-    with (
-        pytest.raises(WriteError if isinstance(error, OSError) else error),
-        replacing(tmp_path / "a.txt") as path,
-    ):
-        path.write_text("half")
-        raise error
+    with pytest.raises(WriteError if isinstance(error, OSError) else error):
+        write_half(tmp_path / "a.txt", error)
     assert (tmp_path / "a.txt").read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
 

@@ -132,7 +132,7 @@ def test_a_full_disk_is_an_error_of_ours(tmp_path, monkeypatch):
 
     append(tmp_path, one("a"))
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(WriteError, match="No space left on device. Free some space"):
+    with pytest.raises(WriteError, match=r"No space left on device. Free some space"):
         append(tmp_path, one("b"))
     monkeypatch.undo()
     assert [record.key for record in read([tmp_path])] == ["a"]
