@@ -89,7 +89,7 @@ def _grid(title: str, labels: Sequence[str], columns: Sequence[_Drawn]) -> Any:
 
 
 def fitting(columns: Sequence[_Drawn], room: int, metric: str | None) -> list[_Drawn]:
-    """Return the most important columns that fit into the room, at least one if there are any, in their own order."""
+    """Return the most important columns that fit into the room, at least one, in their own order."""
     if not columns:  # every run failed
         return []
     order = [*IMPORTANCE, *(one.column.name for one in columns)]
