@@ -23,7 +23,7 @@ from pluribus.errors import SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
-from pluribus.settings import whole
+from pluribus.settings import check
 from pluribus.training import Training, train
 
 Build = Callable[[], nn.Module]
@@ -95,8 +95,8 @@ def compare(
     Returns:
         One record for each run, in the order of methods and seeds; a failed one says why in `error`.
     """
-    whole("seeds", seeds)
-    whole("workers", workers)
+    check("seeds", seeds, int, at_least=1)
+    check("workers", workers, int, at_least=1)
     check_task(task)
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))

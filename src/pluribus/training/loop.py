@@ -109,7 +109,7 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
     except Exception as error:  # each thing that this machine lacks raises something else
         raise SettingError(
             "accelerator, devices and precision must be what Lightning Fabric offers on this machine, "
-            f"however: {str(error).rstrip('.!')}."
+            f"got {str(error).rstrip('.!')}."
         ) from error
     fabric.launch()
     return fabric
@@ -128,13 +128,13 @@ def _set_up(fabric: "Fabric | OneCPU", ensemble: Ensemble, optimizer: Any) -> tu
 def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
     """Where logs go, if anywhere; that they cannot be written is told before training."""
     if tensorboard and out is None:
-        raise SettingError("tensorboard=True needs a folder for its logs, however: out=None. Give out=.")
+        raise SettingError("tensorboard=True needs a folder for its logs, got out=None. Give out=.")
     if tensorboard:
         try:
             import torch.utils.tensorboard  # noqa: F401
         except ImportError as error:
             raise SettingError(
-                "tensorboard=True needs the package tensorboard, however: it is not installed. "
+                "tensorboard=True needs the package tensorboard, but it is not installed. "
                 "Run `pip install tensorboard`."
             ) from error
     return None if out is None else Path(out)
@@ -211,7 +211,7 @@ def _finite_mean(losses: list[Tensor], epoch: int) -> float:
     value = torch.stack(losses).mean().item()
     if value != value or abs(value) == float("inf"):
         raise PluribusError(
-            f"the loss must stay finite, however: it is {value} in epoch {epoch}. "
+            f"the loss must stay finite, but it is {value} in epoch {epoch}. "
             "Lower lr, set clip, or normalise the inputs."
         )
     return value
