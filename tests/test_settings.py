@@ -16,6 +16,7 @@ from pluribus.methods import (
     LayerEnsembles,
     Masksembles,
     MCDropout,
+    PackedEnsembles,
     Single,
 )
 from pluribus.settings import nearest, number, one_of, positive, snake_case, whole
@@ -214,3 +215,11 @@ def test_the_nearest_word_is_a_hint_or_nothing():
     assert nearest("zzz", ["members", "rate"]) == ""
     assert nearest("EMP", ["ecmp", "emp"]) == " Did you mean 'emp'?"
     assert nearest("sae", ["SAE"]) == " Did you mean 'SAE'?"
+
+
+@pytest.mark.parametrize("digits", [10, 400, 5000])
+def test_counts_beyond_reason_are_refused_at_once(digits):
+    with pytest.raises(SettingError, match="members must be a whole number, at least 1 and at most 1000000"):
+        DeepEnsembles(members=10**digits)
+    with pytest.raises(SettingError, match="alpha must be a number, below 1000"):
+        PackedEnsembles(alpha=1e9)

@@ -67,7 +67,7 @@ def convert(
     if not isinstance(overrides, Mapping | None):
         raise SettingError(f"overrides must be a dict by name pattern, however: {overrides!r}.")
     network = Network(model, example, output, seed)
-    method = method.named(find_sites(network.module))
+    method = method.resolved(find_sites(network.module))
     choices = choose(network, method, include, exclude, overrides or {})
     return assemble(network, method, family, choices, seed)
 
@@ -86,14 +86,14 @@ def choose(
     methods: dict[Site, Method | None] = dict.fromkeys(sites, method)
     overridden: set[Site] = set()
     for pattern, override in overrides.items():
-        given = override.named(sites) if isinstance(override, Method) else override
-        changed = None if isinstance(given, Single) else method.changed(given, pattern)
+        given = override.resolved(sites) if isinstance(override, Method) else override
+        changed = None if isinstance(given, Single) else method.with_settings(given, pattern)
         matched = select(sites, pattern, f"overrides[{pattern!r}]")
         methods |= dict.fromkeys(matched, changed)
         overridden.update(matched)
 
     def choice(site: Site) -> LayerChoice:
-        reason = method.left(site)
+        reason = method.why_skipped(site)
         if site not in included:
             reason = "not included"
         elif site in excluded:
@@ -111,7 +111,7 @@ def choose(
 
 def _check_some(choices: Sequence[LayerChoice], method: Method) -> None:
     """There is a layer to convert."""
-    converted = [c for c in choices if c.method and not (method.trains and c.site.frozen)]
+    converted = [c for c in choices if c.method and not (method.own_weights and c.site.frozen)]
     if not isinstance(method, Single) and not converted:
         reasons = {c.reason or "frozen" for c in choices}
         thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
@@ -139,7 +139,7 @@ def assemble(
     """The ensemble that a method makes of a network when every layer's fate is decided."""
     built = method.build(network, choices, seed)
     conversion = Conversion(f"{method} on {network.kind}", built.layers, built.notes)
-    picked = {row.names for row in conversion.converted} if method.picks else set()
+    picked = {row.names for row in conversion.converted} if method.depends_on_example else set()
     selection = [
         {
             "name": choice.site.name,

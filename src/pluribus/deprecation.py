@@ -63,7 +63,6 @@ def adopt_renamed(child: type, renamed: Mapping[str, str]) -> None:
         if old in child.__dict__ and new not in child.__dict__:
             warn_renamed(f"{child.__name__}.{old}", new, stacklevel=4)
             setattr(child, new, child.__dict__[old])
-            delattr(child, old)
 
 
 def find_renamed(module: str, names: Mapping[str, Any], renamed: Mapping[str, str], name: str) -> Any:

@@ -2,8 +2,8 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +26,7 @@ from pluribus.mechanisms.running.error_context import blaming_inputs
 from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.freeze import freeze, prune
 from pluribus.mechanisms.running.frozen import Frozen, Rows
+from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.runner import Runner
@@ -73,6 +74,7 @@ class Ensemble(nn.Module):
         self._output = network.output
         # A network that gives all rows at once has picked the prediction itself.
         self._runner = Runner(network.module, None if self.binding.at_once else network.output)
+        self._training_lock = Lock()
         self.training = self.binding.training = self._runner.module.training
 
     def train(self, mode: bool = True) -> Self:
@@ -94,8 +96,9 @@ class Ensemble(nn.Module):
             **kwargs: The network's keyword inputs.
         """
         inputs = Inputs(args, kwargs)
-        self._settle_prior(inputs)
-        outputs = self._runner(self.binding, self._rows(members, draws), inputs)
+        with self._training_lock if self.training else nullcontext():
+            self._settle_prior(inputs)
+            outputs = self._runner(self.binding, self._rows(members, draws, self.training), inputs)
         self._remember(inputs)
         return outputs
 
@@ -125,15 +128,17 @@ class Ensemble(nn.Module):
             raise InputError(f"progress must be at most 1, however: progress={progress!r}.")
         if dataset_size is not None:
             whole("dataset_size", dataset_size)
-        inputs, rows = Inputs.of(x), self._rows()
+        inputs = Inputs.of(x)
         self._remember(inputs)
-        self._settle_prior(inputs)
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
-        total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
         size = inputs.batch if dataset_size is None else dataset_size
-        return total + self.method.penalty(self.binding, inputs.batch, size, progress)
+        with self._training_lock if self.training else nullcontext():
+            self._settle_prior(inputs)
+            rows = self._rows(training=self.training)
+            total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
+            return total + self.method.penalty(self.binding, inputs.batch, size, progress)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""
@@ -179,14 +184,14 @@ class Ensemble(nn.Module):
             share("exit_when", exit_when)
             if memory is not None:
                 raise InputError("memory= and exit_when= exclude each other, however: both were given.")
-        with _evaluating(self), torch.no_grad():
+        with torch.no_grad():
             rows, weights = self._counted_rows(best, draws)
             parts, predictions = (self._runner, self.binding, self.likelihood), []
             batches = batches_of(x, self._runner.forward, self.device)
             for inputs in (part for batch in batches for part in batch.chunks(chunk)):
                 with blaming_inputs(inputs):
                     predictions.append(
-                        self.likelihood.prediction(self._runner(self.binding, rows, inputs, memory), weights)
+                        self.likelihood.prediction(self._evaluated(rows, inputs, memory), weights)
                         if exit_when is None
                         else predict_anytime(*parts, rows, weights, inputs, exit_when)
                     )
@@ -212,8 +217,7 @@ class Ensemble(nn.Module):
         """
         if memory is not None:
             whole("memory", memory)
-        with _evaluating(self):
-            return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
+        return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
 
     def rank(
         self, data: Any, metric: str = "nll", *, per_multiply_add: bool = False, chunk: int | None = None
@@ -305,7 +309,7 @@ class Ensemble(nn.Module):
         network returns more.
         """
         if self.binding.masks:
-            with suppress(ConversionError), _evaluating(self):
+            with suppress(ConversionError):
                 return cut_member(self._runner, self.binding, self.binding.pick([row])[0], self._example)
         return self._runner.member(self.binding, row)
 
@@ -319,8 +323,7 @@ class Ensemble(nn.Module):
         why = ""
         if self.binding.masks:
             try:
-                with _evaluating(self):
-                    return Frozen(*cut_members(self._runner, self.binding, self._example), self.likelihood)
+                return Frozen(*cut_members(self._runner, self.binding, self._example), self.likelihood)
             except ConversionError as error:
                 why = f"masks are multiplied, not cut out: {error}"
         runner, binding, notes = freeze(self._runner, self.binding, self._example)
@@ -361,14 +364,20 @@ class Ensemble(nn.Module):
         if self._example is None:
             self._example = inputs.take(slice(0, 2)).copy()
 
-    def _rows(self, members: Sequence[Any] | None = None, draws: int | None = None) -> Sequence[Any]:
+    def _evaluated(self, rows: Sequence[Any], inputs: Inputs, memory: int | None) -> Tensor:
+        """Return the outputs of rows in eval mode, whatever mode the ensemble is in."""
+        return self._runner(self.binding, rows, inputs, memory, self._runner.eval_modes)
+
+    def _rows(
+        self, members: Sequence[Any] | None = None, draws: int | None = None, training: bool = False
+    ) -> Sequence[Any]:
         if members is not None and draws is not None:
             raise InputError("members= and draws= exclude each other, however: both were given.")
         if draws is not None:
             whole("draws", draws)
-            return self.binding.draw(draws)
+            return self.binding.draw(draws, training)
         if members is None:
-            return self.binding.rows()
+            return self.binding.rows(training)
         if not isinstance(members, Sequence) or not members:
             raise InputError(f"members must be a list of at least one row, however: {members!r}.")
         return self.binding.pick(members)
@@ -386,7 +395,7 @@ class Ensemble(nn.Module):
         self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
     ) -> Tensor:
         """What the method makes of the rows' losses, each on the samples that it sees."""
-        parts = self.method.parts(inputs.batch, rows, progress) if self.training else None
+        parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
         if parts is None:
             means = losses.of_batch(self._runner, self.binding, rows, inputs, y)
             # Rows of training are drawn for it and count alike.
@@ -398,20 +407,7 @@ class Ensemble(nn.Module):
             means = losses.of_parts(self._runner, self.binding, rows, inputs, y, parts)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
-        return self.method.total(means, shares, self.binding, progress)
+        return self.method.combine(means, shares, self.binding, progress)
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network_name})"
-
-
-@contextmanager
-def _evaluating(ensemble: Ensemble) -> Iterator[None]:
-    """Eval mode for a while; layers that the user had put into another mode get it back."""
-    before = ensemble.training
-    modes = ensemble._runner.modes()
-    ensemble.eval()
-    try:
-        yield
-    finally:
-        ensemble.train(before)
-        ensemble._runner.set_modes(modes)

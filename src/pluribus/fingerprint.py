@@ -58,7 +58,7 @@ def fingerprint(ensemble: Ensemble, x: Tensor) -> dict[str, Any]:
     outputs = {mode: _outputs(member, inputs, mode == "train") for mode in ("eval", "train")}
     half = any(t.dtype in (torch.float16, torch.bfloat16) for t in member.parameters())
     return {
-        "network": ensemble.network,
+        "network": ensemble.network_name,
         "layers": layers,
         "tensors": tensors,
         "outputs": outputs,

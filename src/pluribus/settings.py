@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from pluribus.errors import SettingError
+from pluribus.schema import shown
 
 INFINITE = "inf"
 """Infinity in files and on the command line."""
@@ -92,15 +93,27 @@ class Settings:
                 )
 
 
+MOST = dict.fromkeys(("members", "options", "inputs", "draws", "train_draws"), 1_000_000)
+"""Greatest counts by the name of the setting: more cannot be meant, and would only hang or exhaust memory."""
+MOST_OTHERS = (1 << 63) - 1
+"""Greatest whole number of all other settings, that of torch's sizes."""
+
+
 def refuse(name: str, expected: str, value: object, words: Iterable[str] = ()) -> SettingError:
     """The error for an impossible value; `words` are those that it may have been meant to be."""
-    return SettingError(f"{name} must be {expected}, however: {name}={value!r}.{nearest(value, words)}")
+    # Python refuses to print integers of more than 4300 digits.
+    came = shown(value) if type(value) is int else repr(value)
+    hint = nearest(value, words) if words else ""
+    return SettingError(f"{name} must be {expected}, however: {name}={came}.{hint}")
 
 
 def whole(name: str, value: object, least: int = 1, most: float = math.inf) -> None:
     """Checks for an integer from `least` to `most`."""
+    most = min(most, MOST.get(name, MOST_OTHERS))
+    if name == "seed":
+        most = math.inf  # any seed is folded into what torch takes
     if type(value) is not int or not least <= value <= most:
-        limits = f"at least {least}" + f" and at most {most}" * (most < math.inf)
+        limits = f"at least {least}" + f" and at most {most}" * (most < MOST_OTHERS)
         raise refuse(name, f"a whole number, {limits}", value)
 
 

@@ -186,7 +186,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "run_comparison", stopped)
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 130
-    assert "stopped: run the same line again to go on" in result.stderr
+    assert "stopped: run the same line again to continue" in result.stderr
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_before_training(tmp_path):

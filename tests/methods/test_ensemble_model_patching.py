@@ -318,7 +318,7 @@ def test_draws_of_a_step_may_divide_the_batch():
     torch.manual_seed(0)
     loss = ensemble.loss(X, Y)
     torch.manual_seed(0)
-    rows, parts = ensemble.binding.rows(), ensemble.method.parts(10, range(5), 0.0)
+    rows, parts = ensemble.binding.rows(training=True), ensemble.method.assign(10, range(5), 0.0)
     each = [
         nn.functional.cross_entropy(ensemble(X[p], members=[r])[0], Y[p])
         for r, p in zip(rows, parts, strict=True)

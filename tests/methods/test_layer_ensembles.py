@@ -68,7 +68,7 @@ def test_training_draws_members_afresh_for_every_step():
     assert ensemble(X).shape == (3, 7, 3)
     assert not torch.equal(ensemble(X), ensemble(X))
     torch.manual_seed(5)
-    rows = ensemble.binding.rows()
+    rows = ensemble.binding.rows(training=True)
     expected = torch.stack([nn.functional.cross_entropy(ensemble(X, members=[row])[0], Y) for row in rows])
     torch.manual_seed(5)
     assert_close(ensemble.loss(X, Y), expected.mean())

@@ -87,10 +87,10 @@ def test_the_objective_is_eq_3(weighting, draw_from):
     torch.manual_seed(5)
     found = ensemble.loss(X, Y, progress=0.5)
     torch.manual_seed(5)
-    parts = method.parts(len(X), ensemble.binding.rows(), 0.5)
+    parts = method.assign(len(X), ensemble.binding.rows(training=True), 0.5)
     slots = [parts[0], parts[3]]
     batches = [Inputs.of(X[part]) for part in parts]
-    outputs = ensemble._runner.split(ensemble.binding, ensemble.binding.rows(), batches)
+    outputs = ensemble._runner.split(ensemble.binding, ensemble.binding.rows(training=True), batches)
     sharper = 0.75 if draw_from == "preferences" else 1.0
     drawn = relaxed_top_k(ensemble.binding.logits / sharper, 2, 0.75)
     data = sum(
@@ -106,7 +106,7 @@ def test_the_objective_is_eq_3(weighting, draw_from):
 def _drawn(method, ensemble):
     """The weights of one draw, as the gradient of the objective by the losses."""
     losses = torch.zeros(3, requires_grad=True)
-    method.total(losses, losses, ensemble.binding, 0.0).backward()
+    method.combine(losses, losses, ensemble.binding, 0.0).backward()
     return losses.grad
 
 
@@ -144,9 +144,9 @@ def test_logits_are_spared_weight_decay():
 def test_schedules_are_linear_between_their_ends():
     assert [interpolate((1.0, 0.2), progress) for progress in (0, 0.5, 1)] == pytest.approx([1.0, 0.6, 0.2])
     method = SAE(inputs=2, input_repetition=(0.0, 1.0), batch_repetition=1)
-    first, second = method.parts(100, [(0, 0), (1, 0)], 1.0)
+    first, second = method.assign(100, [(0, 0), (1, 0)], 1.0)
     assert first.equal(second)
-    first, second = method.parts(100, [(0, 0), (1, 0)], 0.0)
+    first, second = method.assign(100, [(0, 0), (1, 0)], 0.0)
     assert not first.equal(second)
 
 

@@ -28,6 +28,8 @@ from pluribus.cli.parsing import (
 )
 from pluribus.cli.run_file import load_run, write_run
 from pluribus.cli.spreadsheet import write_table
+from pluribus.cli.termination import exit_code, sigterm_interrupts
+from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.evaluation import evaluate as run_evaluation
@@ -141,6 +143,7 @@ def compare(
     with resumable():
         records = run_comparison(build, data, chosen, out=folder, network=name, **how)
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
+    warn_of_damage([folder])
     groups = group_records([measured[one.key] for one in records])
     print_groups(groups, limits, metric)
     console.print(f"records: {folder / record.FILE}", highlight=False)
@@ -167,6 +170,7 @@ def report(
     if figures:
         check_figures()
     groups = group_records(record.read(runs, outcomes=True))
+    warn_of_damage(runs)
     folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
     page = write_page(folder, groups, limits, metric)
     print_groups(groups, limits, metric)
@@ -262,6 +266,21 @@ def predict(
 
 
 @app.command()
+def verify(
+    run: Annotated[Path, typer.Argument(help="A folder of train, compare or evaluate, or a saved ensemble.")],
+) -> None:
+    """Checks the files of a folder, without running anything of yours."""
+    found = verify_folder(run)
+    for one in found:
+        line = f"bad  {one.path}: {one.problem}" if one.problem else f"ok   {one.path}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    bad = sum(1 for one in found if one.problem)
+    if bad:
+        say(f"error: {bad} of {counted(len(found), 'file')} damaged", "red")
+        raise typer.Exit(1)
+
+
+@app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to be told what its settings mean.")] = None,
 ) -> None:
@@ -283,6 +302,12 @@ def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | N
         print_table(make_table(group), group.title)
         found = recommend(group, limits, metric if metric in qualities(group) else None)
         console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
+
+
+def warn_of_damage(runs: list[Path]) -> None:
+    """Name the lines of records that cannot be read; each costs one run."""
+    for sentence in record.damaged_lines(runs):
+        say(f"warning: {sentence}")
 
 
 def say(line: str, style: str = "yellow") -> None:
@@ -322,12 +347,13 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ends in one line where a user stops what can go on."""
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
     try:
-        yield
-    except KeyboardInterrupt:
-        say("stopped: run the same line again to go on")
-        raise typer.Exit(130) from None
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
 
 
 def main() -> None:
@@ -336,4 +362,7 @@ def main() -> None:
         app(standalone_mode=True)
     except PluribusError as error:
         say(f"error: {error}", "red")
+        sys.exit(2)
+    except OSError as error:  # a full disk or a file that vanished, met where nobody expected it
+        say(f"error: {error.filename or 'a file'}: {error.strerror or error}", "red")
         sys.exit(2)

@@ -164,7 +164,7 @@ class BatchEnsemble(Method):
         notes = tuple(f"gradients of {name} are dense" for name in changed)
         return Built(binding, rows, notes, no_decay=frozenset(factors))
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
 
 

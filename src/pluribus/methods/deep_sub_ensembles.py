@@ -90,7 +90,7 @@ class DeepSubEnsembles(Method):
     def is_separate(self, binding: Binding) -> bool:
         return is_sum(self.reduction, binding) and shares_nothing(binding)
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, binding)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:

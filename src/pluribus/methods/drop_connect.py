@@ -56,7 +56,7 @@ class DropConnect(Method):
     train_draws: int = 1
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
-    trains: ClassVar[bool] = False  # frozen weights may be dropped too
+    own_weights: ClassVar[bool] = False  # frozen weights may be dropped too
 
     def __post_init__(self) -> None:
         number("rate", self.rate, least=0, below=1)

@@ -46,7 +46,7 @@ class EarlyExit(Method):
     exits: int | None = None
     where: str | tuple[str, ...] | None = None
 
-    trains: ClassVar[bool] = False
+    own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.exits is not None:

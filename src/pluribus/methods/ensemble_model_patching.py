@@ -138,7 +138,7 @@ class Patching(Method, ABC):
     freeze_shared: bool = False
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"options", "perturbation", "probabilities", "start"})
-    picks: ClassVar[bool] = True
+    depends_on_example: ClassVar[bool] = True
     assignment: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class Patching(Method, ABC):
         """How probable each option is."""
         return uniform(self.options) if self.probabilities is None else self.probabilities
 
-    def named(self, sites: Sequence[Site]) -> Self:
+    def resolved(self, sites: Sequence[Site]) -> Self:
         where = [
             name
             for one in self._selectors
@@ -214,7 +214,7 @@ class Patching(Method, ABC):
     def _is_named(self) -> bool:
         return all(isinstance(one, str) for one in self._selectors)
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return split_batch(batch, len(rows)) if self.divide else None
 
     def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:

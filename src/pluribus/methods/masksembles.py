@@ -250,7 +250,7 @@ class Masksembles(Method):
     align: int = 8
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"scale"})
-    trains: ClassVar[bool] = False  # masks may stand before frozen layers, and where no weights are
+    own_weights: ClassVar[bool] = False  # masks may stand before frozen layers, and where no weights are
 
     def __post_init__(self) -> None:
         whole("members", self.members)
@@ -261,7 +261,7 @@ class Masksembles(Method):
             flag(name, getattr(self, name))
         whole("align", self.align)
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:

@@ -119,8 +119,8 @@ class Draws(SeededBinding):
         self.owners = owners
         self.axes = batch_axes(network.module, owners, network.example)
 
-    def draw(self, draws: int) -> Sequence[int | None]:
-        return [None] * draws if self.training else super().draw(draws)
+    def draw(self, draws: int, training: bool = False) -> Sequence[int | None]:
+        return [None] * draws if training else super().draw(draws, training)
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         return itertools.repeat(self.shared_tensors(), len(rows))
@@ -181,7 +181,7 @@ class MCDropout(Method):
     insert: bool | None = None
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
-    trains: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
+    own_weights: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
 
     def __post_init__(self) -> None:
         number("rate", self.rate, least=0, below=1)

@@ -64,7 +64,7 @@ class MIMMO(Method):
     batch_repetition: int = 2
     start: str = "fresh"
 
-    trains: ClassVar[bool] = False
+    own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         whole("inputs", self.inputs)
@@ -73,11 +73,11 @@ class MIMMO(Method):
         whole("batch_repetition", self.batch_repetition)
         one_of("start", self.start, ("copy", "fresh"))
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
         if not binding.training or binding.chosen is not None:
             return binding.mean(losses)

@@ -46,7 +46,10 @@ from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import flag, one_of, positive, whole
+from pluribus.settings import flag, number, one_of, positive, whole
+
+WIDEST = 1000
+"""Greatest alpha; the paper's are 1 to 4, and a network grows with the square."""
 
 
 def mask_density(members: int, gamma: int) -> float:
@@ -119,6 +122,7 @@ class PackedEnsembles(Method):
     def __post_init__(self) -> None:
         whole("members", self.members)
         positive("alpha", self.alpha)
+        number("alpha", self.alpha, below=WIDEST)
         whole("gamma", self.gamma)
         whole("min_channels", self.min_channels)
         one_of("reduction", self.reduction, REDUCTIONS)
@@ -134,13 +138,13 @@ class PackedEnsembles(Method):
         return self.alpha / self.members
 
     @property
-    def streams(self) -> int:
+    def data_orders(self) -> int:
         return self.members if self.shuffle_members else 1
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, binding)
 
     def is_separate(self, binding: Binding) -> bool:

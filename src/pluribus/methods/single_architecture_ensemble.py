@@ -142,7 +142,7 @@ class SAE(Method):
     draw_from: str = "preferences"
 
     version: ClassVar[int] = 2
-    trains: ClassVar[bool] = False
+    own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("inputs", "exits", "batch_repetition"):
@@ -162,12 +162,12 @@ class SAE(Method):
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
         return values if version > 1 else FIRST_VERSION | values
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         repetition = interpolate(self.input_repetition, progress)
         orders = slot_orders(batch, self.inputs, repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
         if not binding.training or binding.chosen is not None:
             return binding.mean(losses)

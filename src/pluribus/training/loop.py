@@ -64,7 +64,7 @@ def train(
     model, optimizer = fabric.setup(ensemble, optimizer)
     model.mark_forward_method("loss")
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps, streams = -(-len(task.train) // training.batch), ensemble.method.streams
+    steps, streams = -(-len(task.train) // training.batch), ensemble.method.data_orders
     with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
         while now.epoch < training.epochs and not _out_of_patience(now, training):
             model.train()

@@ -121,8 +121,8 @@ class Exits(Binding):
     def members(self) -> int:
         return len(self.kept)
 
-    def rows(self) -> Sequence[Pair]:
-        if self.training and self.chosen is None:
+    def rows(self, training: bool = False) -> Sequence[Pair]:
+        if training and self.chosen is None:
             return list(itertools.product(range(self.inputs), range(self.depths)))
         return self.kept
 

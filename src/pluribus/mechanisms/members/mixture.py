@@ -171,9 +171,9 @@ class Mixed(Binding):
     train_draws: int
     _names: dict[str, tuple[str, ...]]
 
-    def rows(self) -> Sequence[Any]:
-        each = self.training and self.per_sample
-        return [None] * self.train_draws if each else super().rows()
+    def rows(self, training: bool = False) -> Sequence[Any]:
+        each = training and self.per_sample
+        return [None] * self.train_draws if each else super().rows(training)
 
     def mix(self, rows: Sequence[Any], sizes: Sequence[int]) -> dict[str, Tensor] | None:
         if any(row is not None for row in rows):
@@ -224,7 +224,7 @@ class DrawnBank(Mixed, OptionBank):
         dtype = next(iter(own.values())).dtype  # that of the network, which says how a file is read
         self.register_buffer("shares", torch.tensor(shares, dtype=dtype))
 
-    def draw(self, draws: int) -> Sequence[Options]:
+    def draw(self, draws: int, training: bool = False) -> Sequence[Options]:
         return choose_rows(self._probabilities(), draws)
 
     def weights(self, draws: int | None = None) -> Tensor:

@@ -99,8 +99,8 @@ class OptionBank(Binding):
         own = tensors(self.own)
         return tuple(len(own[names[0]]) for names in self._names.values())
 
-    def rows(self) -> Sequence[Options]:
-        return self.draw(self.train_draws) if self.training else self._kept_rows()
+    def rows(self, training: bool = False) -> Sequence[Options]:
+        return self.draw(self.train_draws, training) if training else self._kept_rows()
 
     def pick(self, members: Sequence[Any]) -> Sequence[Options]:
         several = isinstance(members, tuple) and all(type(member) is int for member in members)
@@ -113,7 +113,7 @@ class OptionBank(Binding):
         kept = self._kept_rows()
         return [kept[member] if type(member) is int else self._checked(member) for member in members]
 
-    def draw(self, draws: int) -> Sequence[Options]:
+    def draw(self, draws: int, training: bool = False) -> Sequence[Options]:
         return draw_rows(self.options, draws)
 
     def choices(self, row: Options) -> dict[str, Hashable]:

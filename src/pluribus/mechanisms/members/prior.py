@@ -10,7 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from pluribus.mechanisms.members.members import Binding, materialise, tensors
+from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs
 
 FEWEST = 2

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import work_by_layer
-from pluribus.mechanisms.members.members import Binding, materialise
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
 from pluribus.mechanisms.ranking.criteria import Criterion, criterion, is_higher_better
 from pluribus.mechanisms.running.runner import Runner

@@ -33,7 +33,7 @@ class Rows(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The outputs of all rows."""
-        return self.runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
+        return self.runner(self.binding, self.binding.rows(training=False), Inputs(args, kwargs))
 
 
 class Frozen(nn.Module):
@@ -96,4 +96,4 @@ class Frozen(nn.Module):
         if isinstance(self.network, SpecialisedMembers):
             return Explanation(len(self.network.members), "they are cut out by their masks")
         rows = self.network
-        return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))
+        return explain(rows.runner, rows.binding, rows.binding.rows(training=False), Inputs.of(x))
