@@ -281,5 +281,5 @@ def test_the_nearest_word_is_a_hint_or_nothing():
 def test_counts_beyond_reason_are_refused_at_once(digits):
     with pytest.raises(SettingError, match="members must be at most 10000, got "):
         DeepEnsembles(members=10**digits)
-    with pytest.raises(SettingError, match="alpha must be at most 1000, got 1000000000.0"):
+    with pytest.raises(SettingError, match=r"alpha must be at most 1000, got 1000000000\.0"):
         PackedEnsembles(alpha=1e9)
