@@ -214,6 +214,14 @@ def test_help_names_tasks_and_networks_and_says_what_is_read_and_written():
     assert "CSV file" in help_of("predict", "out")
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_help_does_not_cut_its_examples(width):
+    result = CliRunner().invoke(cli.app, ["compare", "--help"], terminal_width=width)
+    assert "single,deep_ensembles(members=5)" in result.output
+    assert "multiply_adds<=1.5x,parameters<=2M" in result.output
+    assert max(map(len, result.output.splitlines())) <= width
+
+
 def test_methods_lists_every_method_with_its_settings():
     printed = invoke("methods")
     for name in pl.Method.known():

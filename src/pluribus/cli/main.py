@@ -23,7 +23,6 @@ from pluribus.cli.parsing import (
     meaning,
     parse_method,
     parse_methods,
-    parse_options,
     resolve_task,
 )
 from pluribus.cli.run_file import load_run, write_run
@@ -41,18 +40,27 @@ from pluribus.data.task import Task
 from pluribus.errors import PluribusError, SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
+from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
 from pluribus.report.page import check_figures, write_figures, write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
 from pluribus.version import VERSION
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+# Plain help: the boxes of rich cut words that are longer than their column, such as examples of settings.
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 110},
+)
 console = Console()
 stderr = Console(stderr=True)
 
@@ -108,12 +116,24 @@ Version = Annotated[
 ]
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
+    try:
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
+
+
 @app.callback()
 def start(version: Version = False) -> None:
     """Turns networks into ensembles, measures them, and says which to take."""
 
 
 @app.command()
+@resumable()
 def compare(
     methods: Methods = "all",
     task: TaskName = "digits",
@@ -140,8 +160,7 @@ def compare(
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
     how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
-    with resumable():
-        records = run_comparison(build, data, chosen, out=folder, network=name, **how)
+    records = run_comparison(build, data, chosen, out=folder, network=name, **how)
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     warn_of_damage([folder])
     groups = group_records([measured[one.key] for one in records])
@@ -181,6 +200,7 @@ def report(
 
 
 @app.command()
+@resumable()
 def train(
     method: Annotated[
         str, typer.Option(help="A method: masksembles, deep_ensembles(members=5)")
@@ -209,8 +229,7 @@ def train(
     fabric = make_fabric(accelerator, devices, precision)
     folder = writable(out or Path("pluribus_runs/train"))
     hint(task, data, option)
-    with resumable():
-        history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
+    history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
     write_run(folder, task, option or [], name, training, data, ensemble)
     console.print(
@@ -299,7 +318,7 @@ def methods(
 def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
     """A table for each network and task, and below it what to take."""
     for group in groups:
-        print_table(make_table(group), group.title)
+        print_table(make_table(group), group.title, metric)
         found = recommend(group, limits, metric if metric in qualities(group) else None)
         console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
 
@@ -343,17 +362,6 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
             f"hint: {given['target']} is predicted as a number, however: it holds 0 to {classes - 1} alone. "
             "If these are classes, add --option likelihood=categorical"
         )
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
-    try:
-        with sigterm_interrupts():
-            yield
-    except KeyboardInterrupt as interrupt:
-        say("stopped: run the same line again to continue")
-        raise typer.Exit(exit_code(interrupt)) from None
 
 
 def main() -> None:

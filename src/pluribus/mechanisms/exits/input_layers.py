@@ -9,7 +9,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.mechanisms.exits.data_flow import DataFlow
 from pluribus.mechanisms.graph.export import layer_of
-from pluribus.mechanisms.graph.operators import operator_name
+from pluribus.mechanisms.graph.operators import RECURRENT, operator_name
 
 # Operators of the layers that can be made to read several inputs. A layer that exports as another operator
 # runs code of the user's, which widening would change.
@@ -20,7 +20,7 @@ OPERATORS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Conv2d: PLAIN_OPERATORS,
     nn.Conv3d: PLAIN_OPERATORS,
     nn.Embedding: ("embedding",),
-    nn.RNNBase: ("lstm", "gru", "rnn_tanh", "rnn_relu"),
+    nn.RNNBase: tuple(RECURRENT),
 }
 
 

@@ -21,7 +21,7 @@ from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import child_table, parameter_table
-from pluribus.settings import whole
+from pluribus.settings import check
 
 SEEDS = 1 << 40
 """How many seeds there are to draw from."""
@@ -108,7 +108,7 @@ class Binding(nn.Module):
     def weights(self, draws: int | None = None) -> Tensor:
         """How much each row of eval mode counts, `[members]`, or would with the first `draws` alone."""
         first = self.members if draws is None else draws
-        whole("draws", first, most=self.members)
+        check("draws", first, int, at_least=1, at_most=self.members)
         return (torch.arange(self.members) < first) / first
 
     def count_draws(self, rows: Sequence[Any]) -> int:
@@ -122,6 +122,10 @@ class Binding(nn.Module):
 
     def rows(self, training: bool = False) -> Sequence[Any]:
         """Return the rows of `ensemble(x)` in train or in eval mode."""
+        return range(self.members)
+
+    def covering_rows(self) -> Sequence[Any]:
+        """Return rows that together take every value of every tensor."""
         return range(self.members)
 
     def pick(self, members: Sequence[Any]) -> Sequence[Any]:

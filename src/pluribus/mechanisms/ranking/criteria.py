@@ -106,7 +106,7 @@ def criterion(prediction: Prediction, target: Tensor, metric: str) -> Criterion:
     if metric not in known:
         raise InputError(
             f"members of a {type(prediction).__name__} are ranked by one of {', '.join(known)}, "
-            f"got metric={metric!r}.{nearest(metric, known)}"
+            f"got {metric!r}.{nearest(metric, known)}"
         )
     if metric != "kl":
         prediction, target = samples(prediction, target)

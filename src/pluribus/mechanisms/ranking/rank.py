@@ -25,7 +25,7 @@ from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
 from pluribus.mechanisms.ranking.criteria import Criterion, criterion, is_higher_better
 from pluribus.mechanisms.running.runner import Runner
 from pluribus.prediction import Prediction
-from pluribus.settings import whole
+from pluribus.settings import check
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def best_rows(ranking: Ranking | None, best: int | None) -> list[int] | None:
     """
     if best is None:
         return None
-    whole("best", best)
+    check("best", best, int, at_least=1)
     if ranking is None:
         raise InputError("best= needs ranked members, got none. Call rank((x, y)) first.")
     if best > len(ranking):
