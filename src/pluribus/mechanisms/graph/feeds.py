@@ -55,5 +55,5 @@ def _weights(program: Program, node: Node) -> list[Node]:
 
 def _norms(program: Program, node: Node, statistics: Mapping[str, str]) -> set[str]:
     """Return the norms whose statistics a step reads."""
-    names = [program.held.get(one) for one in node.all_input_nodes]
+    names = [program.held.get(one, "") for one in node.all_input_nodes]
     return {statistics[name] for name in names if name in statistics}
