@@ -154,7 +154,9 @@ def test_settings_of_another_kind_are_refused_by_a_final_class():
 
 def test_an_unknown_setting_is_refused_with_the_nearest_name():
     written = {**DeepEnsembles().to_dict(), "member": 3}
-    message = r"are members, prior_scale, start, reduction, got 'member'\. Did you mean 'members'\?"
+    message = (
+        r"are members, prior_scale, start, reduction, settle_prior, got 'member'\. Did you mean 'members'\?"
+    )
     with pytest.raises(SettingError, match=message):
         Method.from_dict(written)
     with pytest.raises(SettingError, match=r"settings of Single are none, got 'xyz'\.$"):

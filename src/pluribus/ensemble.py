@@ -17,6 +17,7 @@ from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.members import share_among
+from pluribus.mechanisms.members.prior import is_unsettled, settle
 from pluribus.mechanisms.network.inputs import Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
@@ -96,6 +97,7 @@ class Ensemble(nn.Module):
         """
         inputs = Inputs(args, kwargs)
         with self._training_lock if self.training else nullcontext():
+            self._settle_prior(inputs)
             outputs = self._runner(self.binding, self._rows(members, draws, self.training), inputs)
         self._remember(inputs)
         return outputs
@@ -130,6 +132,7 @@ class Ensemble(nn.Module):
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
         size = inputs.batch if dataset_size is None else dataset_size
         with self._training_lock if self.training else nullcontext():
+            self._settle_prior(inputs)
             rows = self._rows(training=self.training)
             total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
             return total + self.method.penalty(self.binding, inputs.batch, size, progress)
@@ -341,6 +344,14 @@ class Ensemble(nn.Module):
         self._example = self._example and self._example.each(fn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+    def _settle_prior(self, inputs: Inputs) -> None:
+        """Give the norms of prior networks the statistics of the first training batch."""
+        prior = self.binding.prior
+        if prior is None or not self.training or not getattr(self.method, "settle_prior", False):
+            return
+        if is_unsettled(self._runner.module, prior):
+            settle(self._runner.module, prior, inputs, self._runner._call)
 
     def _remember(self, inputs: Inputs) -> None:
         """Keeps two samples to read the network's data flow with, where no example was given."""

@@ -45,3 +45,12 @@ def test_an_unknown_network_is_refused_with_the_nearest(name, hint):
 def test_a_network_is_built_for_its_task_in_another_process_too():
     build = pickle.loads(pickle.dumps(Build("mlp", two_moons(train=20))))
     assert build()(torch.zeros(3, 2)).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "value", ["(" * 5000, "[" * 300 + "]" * 300, "9" * 5000, "{[]: 1}", "-'a'", "1" + "+1" * 50000]
+)
+def test_values_that_python_cannot_read_are_words_or_refused(value):
+    with pytest.raises(pl.SettingError):
+        parse_method(f"deep_ensembles(members={value})")
+    parse_options([f"target={value}"])

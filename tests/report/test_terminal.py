@@ -83,6 +83,12 @@ def test_failures_are_printed_below(capsys):
     assert "±0.050" in printed
 
 
+def test_a_table_of_failures_alone_is_printed(capsys):
+    failed = Record("x", {"kind": "mimo", "version": 1}, "digits", "cnn", 2, {}, error="ValueError: no")
+    print_table(make_table([failed]), "a title")
+    assert "failed: mimo seed 2: ValueError: no" in capsys.readouterr().out
+
+
 def test_labels_are_cut_between_settings():
     assert wrap_label("single", 4) == "single"
     assert wrap_label("emp(options=4, where=norm)", 40) == "emp(options=4, where=norm)"

@@ -46,6 +46,8 @@ class DeepEnsembles(Method):
             the factory again; `copy` starts all members from the model's weights.
         reduction: Of the members' losses: `sum` trains each member as if it were alone, `mean` divides
             its gradient by the number of members; `auto` is the sum unless members share trained tensors.
+        settle_prior: Whether BatchNorm layers of prior networks take the statistics of the first training
+            batch, or keep the mean 0 and variance 1 they are made with.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
@@ -57,13 +59,14 @@ class DeepEnsembles(Method):
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
     start: str = setting("fresh", choices=("fresh", "copy"))
     reduction: str = setting("auto", choices=REDUCTIONS)
+    settle_prior: bool = setting(True)
 
     version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"start"})
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        return values if version > 1 else {"reduction": "mean"} | values
+        return values if version > 1 else {"reduction": "mean", "settle_prior": False} | values
 
     def is_separate(self, binding: Binding) -> bool:
         return is_sum(self.reduction, binding) and shares_nothing(binding)

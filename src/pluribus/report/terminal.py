@@ -90,6 +90,8 @@ def _grid(title: str, labels: Sequence[str], columns: Sequence[_Drawn]) -> Any:
 
 def fitting(columns: Sequence[_Drawn], room: int, metric: str | None) -> list[_Drawn]:
     """Return the most important columns that fit into the room, at least one, in their own order."""
+    if not columns:  # every run failed
+        return []
     order = [*IMPORTANCE, *(one.column.name for one in columns)]
     if metric is not None:
         order.insert(0, metric)

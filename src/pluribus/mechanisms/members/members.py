@@ -123,6 +123,10 @@ class Binding(nn.Module):
         """Return the rows of `ensemble(x)` in train or in eval mode."""
         return range(self.members)
 
+    def covering_rows(self) -> Sequence[Any]:
+        """Return rows that together take every value of every tensor."""
+        return range(self.members)
+
     def pick(self, members: Sequence[Any]) -> Sequence[Any]:
         """The rows that a user names by their positions in eval mode."""
         for member in members:
