@@ -15,7 +15,7 @@ from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.planner import Planner
-from pluribus.mechanisms.running.simulate import weigh_steps
+from pluribus.mechanisms.running.simulate import simulate_steps
 from tests import zoo
 from tests.cases import case_named, normal
 from tests.mechanisms.running.options import alone, chain, mixed, options, some
@@ -108,7 +108,7 @@ def upstream(program, node):
 def test_rows_run_together_are_rows_alone(name):
     network, binding, plan, rows = planned(name)
     expected = torch.stack([run_alone(network, held) for held in binding.bind(rows)])
-    weights = weigh_steps(plan.program, next(binding.bind(rows)), network.example)
+    weights = simulate_steps(plan.program, next(binding.bind(rows)), network.example)
     for node in plan.program.calls:
         taken = [[binding.choices(row).get(one) for one in upstream(plan.program, node)] for row in rows]
         assert plan.count(node) == len({tuple(one) for one in taken})
@@ -142,9 +142,10 @@ def test_peaks_are_those_planned(name):
     least = least_memory(lambda: planner(binding, rows, network.example, 1))
     for memory in (None, 2 * least, least):
         ready = planner(binding, rows, network.example, memory)
+        x = network.example
         with torch.no_grad(), Meter() as meter:
-            ready(network.example)
-        assert meter.peak == ready.peak(network.example)
+            ready(x)
+        assert meter.peak == ready.peak(x)
         assert memory is None or meter.peak <= memory
 
 

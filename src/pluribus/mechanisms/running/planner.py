@@ -20,7 +20,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
 from pluribus.mechanisms.network.torch_private import without_dispatch_modes
 from pluribus.mechanisms.running.plan import ExecutionPlan
-from pluribus.mechanisms.running.simulate import Weight, estimate, weigh_plan, weigh_steps
+from pluribus.mechanisms.running.simulate import StepCost, estimate, simulate_plan, simulate_steps
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Planned:
 
     plan: ExecutionPlan
     size: int
-    weights: Mapping[Node, Weight]
+    weights: Mapping[Node, StepCost]
     drawn: Mapping[Node, int]
     stage: Stage
     rows: tuple[Any, ...]
@@ -69,7 +69,7 @@ class Planned:
 
     def peak(self, inputs: Inputs) -> int:
         """The most bytes that are alive at once: activations, and tensors made for the rows of a block."""
-        activations = weigh_plan(self.plan, self.size, self.tensors(), inputs)[0]
+        activations = simulate_plan(self.plan, self.size, self.tensors(), inputs)[0]
         return activations + max(map(self.drawn_bytes, self.plan.cut(self.size)))
 
     def drawn_bytes(self, rows: Sequence[int]) -> int:
@@ -106,7 +106,7 @@ class Planner:
         self.module, self.output, self.reason = module, output, ""
         self._readings: dict[Any, Reading] = {}
         self._planned: dict[Any, Planned] = {}
-        self._weights: dict[Any, dict[Node, Weight]] = {}
+        self._weights: dict[Any, dict[Node, StepCost]] = {}
 
     def will_read(self, binding: Binding, inputs: Inputs) -> bool:
         """Whether these inputs are of another kind than those before, and not one too many."""
@@ -159,7 +159,7 @@ class Planner:
             plan = ExecutionPlan(program, [stage.choices(row) for row in rows])
             tensors = next(iter(stage.bind([rows[0]])))
             size = (kind, str(inputs))
-            weights = _kept(self._weights, size, lambda: weigh_steps(program, tensors, inputs))
+            weights = _kept(self._weights, size, lambda: simulate_steps(program, tensors, inputs))
             drawn = _drawn(plan, binding, tensors)
             return _sized(Planned(plan, 1, weights, drawn, stage, tuple(rows)), inputs, memory)
 
