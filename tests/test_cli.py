@@ -125,6 +125,19 @@ def test_predictions_follow_the_names_of_columns_and_tell_those_of_classes(run, 
         assert row["labels"] == ("cat" if float(row["p_cat"]) > 0.5 else "dog")
 
 
+def test_class_names_that_look_like_formulas_are_escaped(tmp_path):
+    formula = "=cmd|' /C calc'!A0"
+    write(tmp_path / "table.csv", [["a", "pet"], *([i % 7, (formula, "cat")[i % 2]] for i in range(40))])
+    table = [f"path={tmp_path / 'table.csv'}", "target=pet", "likelihood=categorical"]
+    options = [part for one in table for part in ("--option", one)]
+    method = ["--method", "single", "--accelerator", "cpu", "--epochs", 1]
+    invoke("train", "--task", "csv", *options, *method, "--out", tmp_path / "run")
+    invoke("predict", tmp_path / "run", tmp_path / "table.csv", "--out", tmp_path / "1.csv")
+    cells = [cell for row in csv.reader((tmp_path / "1.csv").read_text().splitlines()) for cell in row]
+    assert f"'{formula}" in cells
+    assert not any(cell.startswith("=") for cell in cells)
+
+
 def test_inputs_far_from_those_of_training_are_told_on_stderr(run, tmp_path):
     np.save(tmp_path / "x.npy", np.array([[100, 0, 0, 0]]))
     arguments = ["predict", run, tmp_path / "x.npy", "--out", tmp_path / "far.csv"]

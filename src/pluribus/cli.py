@@ -22,6 +22,8 @@ from pluribus.backbones import BACKBONES
 from pluribus.comparison import compare as run_comparison
 from pluribus.convert import convert
 from pluribus.data import TASKS
+from pluribus.data.csv_file import without_formula
+from pluribus.data.limits import MOST_BYTES
 from pluribus.data.raw_inputs import far_outside, read_inputs
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
@@ -248,15 +250,16 @@ def predict(
     """Writes predictions with their uncertainty as CSV, one row for each input."""
     ensemble, data = load_run(run, data_dir)
     given = parse_options(read_run(run)["options"])
-    raw = read_inputs(inputs, data, given.get("delimiter", ","))
+    raw = read_inputs(inputs, data, given.get("delimiter", ","), given.get("most_bytes", MOST_BYTES))
     writable(out.parent)
     if far := far_outside(raw, data):
         say(f"warning: {far}")
     table = data.table(ensemble.predict(data.prepare(raw), chunk=512))
     with writing(out) as file:
         writer = csv.writer(file)
-        writer.writerow(table)
-        writer.writerows(zip(*table.values(), strict=True))
+        writer.writerow(map(without_formula, table))
+        for row in zip(*table.values(), strict=True):
+            writer.writerow(map(without_formula, row))
     console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
 
 
@@ -322,7 +325,9 @@ def writing(path: Path) -> Iterator[TextIO]:
 
 
 def hint(name: str, task: Task, options: list[str] | None) -> None:
-    """Tells of a CSV file whose numbers to predict look like classes."""
+    """Print what was assumed of the data, and whether numbers to predict in a CSV file look like classes."""
+    for note in task.notes:
+        say(f"note: {note}")
     given = parse_options(options or [])
     classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
     if classes and "likelihood" not in given:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pluribus.data.csv_file import csv_file
-from pluribus.errors import InputError
+from pluribus.data.csv_file import check_columns, csv_file, numbers, without_formula
+from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Categorical, Gaussian, Point
 
 GOOD = [f"{i},{i % 5}.5,{'yes' if i % 3 else 'no'},{2 * i}" for i in range(50)]
@@ -117,3 +117,49 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "bytes.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
     with pytest.raises(InputError, match=r"bytes.csv .*however: 'utf-8' codec can't decode"):
         csv_file(tmp_path / "bytes.csv", "b")
+
+
+class Unsearchable(list):
+    """A list that must not be searched, which takes time in proportion to its length."""
+
+    def _refuse(self, *_):
+        raise AssertionError("searched for a name")
+
+    index = count = __contains__ = _refuse
+
+
+def test_columns_are_looked_up_in_constant_time(tmp_path):
+    names = [f"c{i}" for i in range(100)]
+    check_columns(tmp_path, Unsearchable(names), Unsearchable(names), ",")
+    found = numbers(Unsearchable(names), {2: [str(i) for i in range(100)]}, names[::-1])
+    assert_close(found, torch.arange(99.0, -1, -1)[None].double())
+
+
+def test_wide_tables_are_read(tmp_path):
+    names = [f"c{i}" for i in range(100_000)]
+    lines = [",".join(names), *(",".join([str(row)] * len(names)) for row in range(10))]
+    assert csv_file(write(tmp_path, lines), "c77").input_shape == (99_999,)
+    with pytest.raises(InputError, match=r"has the columns c0, c1, .* and 99990 more, however: 'none'"):
+        csv_file(write(tmp_path, lines), "none")
+
+
+def test_memory_of_a_table_is_limited(tmp_path):
+    path = write(tmp_path, [HEADER, *GOOD])
+    with pytest.raises(InputError, match=r"cells of .*table.csv must take at most 10000 bytes.*most_bytes"):
+        csv_file(path, "price", features=["age"], most_bytes=10_000)
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "\n", 3, '"'])
+def test_impossible_delimiters_are_refused(tmp_path, delimiter):
+    with pytest.raises(SettingError, match="delimiter must be one character"):
+        csv_file(write(tmp_path, [HEADER, *GOOD]), "price", delimiter=delimiter)
+
+
+@pytest.mark.parametrize("cell", ["=cmd|' /C calc'!A0", "+x", "-x", "@SUM(A1)", "\tx", "\rx", " =x"])
+def test_words_that_start_as_formulas_are_escaped(cell):
+    assert without_formula(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize("cell", ["cat", "-1.5", "+3", "-inf", 1.5, -2, True, None, "a=b"])
+def test_other_cells_stay(cell):
+    assert without_formula(cell) == cell

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
+from pluribus.data.limits import SHOWN
 from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
@@ -73,6 +75,7 @@ class Task:
         scaling: What `prepare` does to raw inputs.
         target_scaling: What was done to the targets.
         feature_names: Of the columns of an input in order, or none.
+        notes: What was assumed when the data was read, in whole sentences.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Task:
     scaling: Scaling = UNSCALED
     target_scaling: Scaling = UNSCALED
     feature_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.train) or not len(self.test):
@@ -213,13 +217,18 @@ def check_all_present(y: Tensor, classes: int, names: tuple[str, ...]) -> None:
     """Refuses a class without training samples, and names that are not one per class."""
     if names and len(names) != classes:
         raise refuse("class_names", f"{classes} names or none", names)
-    counts = torch.bincount(y[y >= 0], minlength=classes)
-    empty = [names[i] if names else str(i) for i in (counts == 0).nonzero().flatten().tolist()]
-    if empty:
-        raise InputError(
-            f"each of {classes} classes must have training samples, however: class {', '.join(empty)} "
-            "has none. Add samples, or number the classes without gaps."
-        )
+    present = set(torch.unique(y[y >= 0]).tolist())
+    if len(present) == classes:
+        return
+    # A loop over all classes would take as long as the greatest label says, which may be 10^9.
+    first = islice((i for i in range(classes) if i not in present), SHOWN)
+    empty = ", ".join(names[i] if names else str(i) for i in first)
+    more = classes - len(present) - SHOWN
+    raise InputError(
+        f"each of {classes} classes must have training samples, got none for class {empty}"
+        + (f" and {more} more" if more > 0 else "")
+        + ". Add samples, or number the classes without gaps."
+    )
 
 
 def check_numbers(part: str, y: Tensor, likelihood: Likelihood) -> None:
