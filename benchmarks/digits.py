@@ -11,9 +11,10 @@ import json
 from pathlib import Path
 from statistics import fmean
 
-from pluribus import cli, record
+from pluribus.cli import main as cli
+from pluribus.comparison import record
+from pluribus.comparison.record import Record
 from pluribus.method import Method
-from pluribus.record import Record
 from pluribus.report.groups import label
 
 OUT = Path("pluribus_runs/compare")

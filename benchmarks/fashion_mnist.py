@@ -19,11 +19,11 @@ from pathlib import Path
 
 import torch
 
+from pluribus.cli.parsing import Build
 from pluribus.comparison import compare
+from pluribus.comparison.record import Record
 from pluribus.data import load_task
 from pluribus.methods import DeepEnsembles, Single
-from pluribus.named import Build
-from pluribus.record import Record
 from pluribus.report.groups import group_records, label
 from pluribus.report.tables import make_table, print_table
 from pluribus.training import Training

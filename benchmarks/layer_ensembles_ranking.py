@@ -20,9 +20,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 import pluribus as pl
-from pluribus.binding import Binding, tensors
 from pluribus.data.testbed import Problem, draw_problem
-from pluribus.execution.criteria import divergence
+from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.ranking.criteria import divergence
 from pluribus.methods import DeepEnsembles, LayerEnsembles
 
 RESULT = Path(__file__).parent / "results" / "layer_ensembles_ranking.json"

@@ -17,9 +17,9 @@ import torch
 
 from pluribus.backbones import wide_resnet
 from pluribus.comparison import compare
+from pluribus.comparison.record import read
 from pluribus.data import load_task
 from pluribus.methods import DeepEnsembles, Masksembles, MCDropout, Single
-from pluribus.record import read
 from pluribus.report.groups import Entry, group_records
 from pluribus.report.page import write_page
 from pluribus.report.tables import columns_of, make_table, print_table

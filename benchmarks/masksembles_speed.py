@@ -18,7 +18,7 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.backbones import resnet18, wide_resnet
-from pluribus.binding import Skeleton, blank
+from pluribus.mechanisms.members.members import Skeleton, blank
 from pluribus.methods import Masksembles
 
 METHOD = Masksembles(members=4, scale=2.0)

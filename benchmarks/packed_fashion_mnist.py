@@ -15,9 +15,9 @@ import torch
 
 from pluribus.backbones import resnet18
 from pluribus.comparison import compare
+from pluribus.comparison.record import read
 from pluribus.data import load_task
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
-from pluribus.record import read
 from pluribus.report.groups import group_records
 from pluribus.report.noise import difference
 from pluribus.report.page import write_page

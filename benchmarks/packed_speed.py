@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import pluribus as pl
 from pluribus.backbones import resnet18
-from pluribus.execution import freeze
+from pluribus.mechanisms.running import freeze
 from pluribus.methods import DeepEnsembles, PackedEnsembles, Single
 
 

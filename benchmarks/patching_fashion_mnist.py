@@ -21,11 +21,11 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.comparison import compare
+from pluribus.comparison.record import Record, read
 from pluribus.data import Task, load_task
 from pluribus.methods import ECMP, EMP, DeepEnsembles, MCDropout, Single
 from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
-from pluribus.record import Record, read
 from pluribus.report.groups import group_records
 from pluribus.report.page import write_page
 from pluribus.report.tables import make_table, print_table

@@ -17,9 +17,9 @@ from patching_fashion_mnist import build, shown
 
 import pluribus as pl
 from pluribus.data import Task, load_task
+from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.methods import ECMP, EMP, Single
 from pluribus.metrics import METRICS
-from pluribus.network.rehearsal import seeded
 from pluribus.training import Training, train
 
 RESULT = Path(__file__).parent / "results" / "patching_fine_tuning.json"

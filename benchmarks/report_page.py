@@ -15,7 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from pluribus import cli
+from pluribus.cli import main as cli
 from pluribus.report.page import FILE
 
 METHODS = ",".join(

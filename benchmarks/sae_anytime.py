@@ -16,9 +16,9 @@ import torch
 
 import pluribus as pl
 from pluribus.backbones import vgg
+from pluribus.comparison.evaluation import versions
 from pluribus.data import Split, Task, load_task
 from pluribus.ensemble import Ensemble
-from pluribus.evaluation import versions
 from pluribus.methods import EarlyExit, Single
 from pluribus.training import Training, train
 

@@ -34,11 +34,11 @@ from torch import nn
 
 from pluribus.backbones import residual_mlp, resnet18, vgg, vit
 from pluribus.comparison import compare
+from pluribus.comparison.record import Record, read
 from pluribus.data import Task, load_task
 from pluribus.data.images import GRADES
 from pluribus.method import Method
 from pluribus.methods import SAE, BatchEnsemble, DeepEnsembles, MCDropout, Single
-from pluribus.record import Record, read
 from pluribus.report.groups import Entry, Group, group_records
 from pluribus.report.page import write_page
 from pluribus.report.tables import make_table, print_table, summarise

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
-from pluribus.execution.run import STACKED_ROWS
-from pluribus.members import split_batch
+from pluribus.mechanisms.members.axis import split_batch
+from pluribus.mechanisms.running.runner import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears

@@ -7,9 +7,9 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import ConversionError, SettingError
+from pluribus.mechanisms.network.sites import find_sites
 from pluribus.method import Method
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
-from pluribus.surgery import find_sites
 from tests import zoo
 
 METHODS = [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2), MCDropout(draws=2)]

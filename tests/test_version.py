@@ -3,7 +3,7 @@
 import importlib.metadata
 
 import pluribus
-from pluribus.evaluation import versions
+from pluribus.comparison.evaluation import versions
 from pluribus.version import VERSION
 
 

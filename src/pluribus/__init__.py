@@ -9,12 +9,12 @@ Example:
 
 """
 
-from pluribus.convert import convert
+from pluribus.conversion import convert
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError, SettingError
-from pluribus.execution.cost import Cost, cost
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
 from pluribus.loading import from_checkpoints, load, pack
+from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.method import Method
 from pluribus.prediction import Prediction
 from pluribus.version import VERSION

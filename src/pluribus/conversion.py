@@ -1,72 +1,153 @@
-"""Conversion: the printable record of what became of every layer."""
+"""convert: a network and a method make an Ensemble."""
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from pluribus.errors import InputError
+from torch import nn
+
+from pluribus.conversion_record import Conversion
+from pluribus.ensemble import Ensemble
+from pluribus.errors import ConversionError, SettingError
+from pluribus.likelihood import Likelihood
+from pluribus.likelihood import likelihood as likelihood_named
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.outputs import Output
+from pluribus.mechanisms.network.select import Selector, select, there_are
+from pluribus.mechanisms.network.sites import Site, find_sites
+from pluribus.method import Choice, Method
+from pluribus.methods.single import Single
+from pluribus.settings import whole
+
+Overrides = Mapping[str, Method | Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Row:
-    """What became of one layer.
+def convert(
+    model: nn.Module | Callable[..., nn.Module],
+    method: Method,
+    likelihood: str | Likelihood = "categorical",
+    *,
+    example: Any = None,
+    include: Selector | None = None,
+    exclude: Selector | None = None,
+    overrides: Overrides | None = None,
+    output: Output = None,
+    seed: int = 0,
+) -> Ensemble:
+    """Turns a network into an ensemble; the network is copied and not touched.
 
-    Attributes:
-        names: All names of the layer.
-        kind: Its class.
-        became: What it is in the ensemble, in a few words.
-        reason: Why it was left as it is; empty where it was converted.
+    Args:
+        model: A module, or a factory of one, which some methods call once for each member. A factory
+            with one required argument gets a width, 1.0 for the network itself.
+        method: What the ensemble is, such as `DeepEnsembles(members=4)`.
+        likelihood: What the outputs mean: `categorical`, `bernoulli`, `gaussian`, `point`, or a
+            `Likelihood`.
+        example: One input as the network takes it: a tensor, a tuple, or a dict of keyword inputs.
+            Made from the network where a method needs it.
+        include: The layers to convert, by type, name pattern (`fnmatch`, `*` crosses dots) or
+            predicate of name and layer, or several of these; all that the method can.
+        exclude: The layers to leave as they are, likewise.
+        overrides: By name pattern, settings that differ for some layers: a dict of them, the method
+            with them, or `Single()` to leave the layer; the last match wins.
+        output: What of the returned values is the prediction: a key, a position or a function; found
+            by itself where it is the only tensor or called `logits`.
+        seed: Of everything random in the conversion; same seed, same ensemble.
+
+    Example:
+        >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=4))
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([4, 7, 2])
     """
-
-    names: tuple[str, ...]
-    kind: str
-    became: str
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What `convert` did, layer by layer.
-
-    Attributes:
-        title: The method and the network.
-        rows: One for each layer, in the network's order.
-        notes: What else a user should know.
-    """
-
-    title: str
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-
-    def __getitem__(self, name: str) -> Row:
-        for row in self.rows:
-            if name in row.names:
-                return row
-        names = ", ".join(name or "''" for row in self.rows for name in row.names)
-        raise InputError(f"layers are {names or 'none'}, however: {name!r}.")
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    @property
-    def converted(self) -> tuple[Row, ...]:
-        """The rows of layers that were not left as they were."""
-        return tuple(row for row in self.rows if not row.reason)
-
-    def __str__(self) -> str:
-        lines = [(_show(row.names), row.kind, _describe(row)) for row in self.rows]
-        widths = [max((len(line[column]) for line in lines), default=0) for column in range(2)]
-        table = [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in lines]
-        left = Counter(row.reason for row in self.rows if row.reason)
-        summary = f"{len(self.converted)} of {len(self.rows)} layers converted"
-        if left:
-            summary += "; left: " + ", ".join(f"{count} ({reason})" for reason, count in left.items())
-        return "\n".join([self.title, *table, summary, *(f"note: {note}" for note in self.notes)])
+    if not isinstance(method, Method):
+        came = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
+        raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), however: {came}.")
+    whole("seed", seed, least=0)
+    family = likelihood_named(likelihood)
+    if isinstance(model, Ensemble):
+        raise ConversionError("model must be a network, however: it is an Ensemble. Convert its network.")
+    if not isinstance(overrides, Mapping | None):
+        raise SettingError(f"overrides must be a dict by name pattern, however: {overrides!r}.")
+    network = Network(model, example, output, seed)
+    method = method.named(find_sites(network.module))
+    choices = choose(network, method, include, exclude, overrides or {})
+    return assemble(network, method, family, choices, seed)
 
 
-def _show(names: tuple[str, ...]) -> str:
-    return " = ".join(name or "(root)" for name in names)
+def choose(
+    network: Network,
+    method: Method,
+    include: Selector | None,
+    exclude: Selector | None,
+    overrides: Overrides,
+) -> list[Choice]:
+    """What the user wants of every layer; raises for any problem before anything is changed."""
+    sites = find_sites(network.module)
+    included = set(sites if include is None else select(sites, include, "include"))
+    excluded = set() if exclude is None else set(select(sites, exclude, "exclude"))
+    methods: dict[Site, Method | None] = dict.fromkeys(sites, method)
+    overridden: set[Site] = set()
+    for pattern, override in overrides.items():
+        given = override.named(sites) if isinstance(override, Method) else override
+        changed = None if isinstance(given, Single) else method.changed(given, pattern)
+        matched = select(sites, pattern, f"overrides[{pattern!r}]")
+        methods |= dict.fromkeys(matched, changed)
+        overridden.update(matched)
+
+    def choice(site: Site) -> Choice:
+        reason = method.left(site)
+        if site not in included:
+            reason = "not included"
+        elif site in excluded:
+            reason = "excluded"
+        elif methods[site] is None:
+            reason = "left by overrides"
+        picked = include is not None and not reason
+        return Choice(site, None if reason else methods[site], reason, picked, site in overridden)
+
+    choices = [choice(site) for site in sites]
+    _check_tied(choices)
+    _check_some(choices, method)
+    return choices
 
 
-def _describe(row: Row) -> str:
-    return f"{row.became}: {row.reason}" if row.reason else row.became
+def _check_some(choices: Sequence[Choice], method: Method) -> None:
+    """There is a layer to convert."""
+    converted = [c for c in choices if c.method and not (method.trains and c.site.frozen)]
+    if not isinstance(method, Single) and not converted:
+        reasons = {c.reason or "frozen" for c in choices}
+        thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
+        raise ConversionError(
+            f"{type(method).__name__} must have a layer to convert, however: all are left "
+            f"({', '.join(sorted(reasons)) or 'there is none'}). {there_are([c.site for c in choices])}{thaw}"
+        )
+
+
+def _check_tied(choices: Sequence[Choice]) -> None:
+    """A parameter that two layers hold is converted for both or for neither."""
+    converted = {name: c.site for c in choices if c.method for name in c.site.tied}
+    for choice in choices:
+        for name in choice.site.tied if choice.method is None else ():
+            if name in converted and choice.reason != "never runs":
+                raise ConversionError(
+                    f"tied layers must be converted together, however: {choice.site} is left "
+                    f"({choice.reason}), {converted[name]} is not, and both hold {name}. Pick both or none."
+                )
+
+
+def assemble(
+    network: Network, method: Method, likelihood: Likelihood, choices: Sequence[Choice], seed: int
+) -> Ensemble:
+    """The ensemble that a method makes of a network when every layer's fate is decided."""
+    built = method.build(network, choices, seed)
+    conversion = Conversion(f"{method} on {network.kind}", built.rows, built.notes)
+    picked = {row.names for row in conversion.converted} if method.picks else set()
+    selection = [
+        {
+            "name": choice.site.name,
+            "settings": None if choice.method is None else choice.method.to_dict(),
+            "reason": choice.reason,
+            "picked": choice.picked or choice.site.names in picked,
+            "overridden": choice.overridden,
+        }
+        for choice in choices
+    ]
+    return Ensemble(network, method, likelihood, built, conversion, selection, seed)

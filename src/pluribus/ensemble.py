@@ -11,24 +11,24 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.binding import share_among
 from pluribus.checkpoint import write_folder
-from pluribus.conversion import Conversion
+from pluribus.conversion_record import Conversion
 from pluribus.errors import ConversionError, InputError
-from pluribus.execution.anytime import predict_anytime
-from pluribus.execution.explain import Explanation, explain
-from pluribus.execution.failure import blaming_inputs
-from pluribus.execution.freeze import freeze, prune
-from pluribus.execution.frozen import Frozen, Rows
-from pluribus.execution.losses import Criterion, Losses
-from pluribus.execution.rank import Ranking, best_rows, rank_members, read_work, with_targets
-from pluribus.execution.run import Runner
-from pluribus.execution.slices import cut_member, cut_members
-from pluribus.execution.uncompiled import uncompiled
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.members.members import share_among
+from pluribus.mechanisms.network.inputs import Inputs, batches_of
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
+from pluribus.mechanisms.running.anytime import predict_anytime
+from pluribus.mechanisms.running.error_context import blaming_inputs
+from pluribus.mechanisms.running.explain import Explanation, explain
+from pluribus.mechanisms.running.freeze import freeze, prune
+from pluribus.mechanisms.running.frozen import Frozen, Rows
+from pluribus.mechanisms.running.losses import Criterion, Losses
+from pluribus.mechanisms.running.no_compile import uncompiled
+from pluribus.mechanisms.running.runner import Runner
+from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
-from pluribus.network import Network
-from pluribus.network.inputs import Inputs, batches_of
 from pluribus.prediction import Prediction
 from pluribus.settings import flag, number, share, whole
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pluribus.errors import InputError, SettingError
-from pluribus.members import fold, fork, unfold
+from pluribus.mechanisms.members.axis import fold, fork, unfold
 from pluribus.prediction import (
     BernoulliPrediction,
     CategoricalPrediction,

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.checkpoint import SETTINGS, read_folder, read_tensors
-from pluribus.convert import assemble, convert
+from pluribus.conversion import assemble, convert
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError
-from pluribus.execution.rank import Ranking
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.outputs import Output
+from pluribus.mechanisms.network.sites import find_sites
+from pluribus.mechanisms.ranking.rank import Ranking
 from pluribus.method import Choice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
-from pluribus.network import Network
-from pluribus.network.output import Output
-from pluribus.surgery import find_sites
 
 Model = nn.Module | Callable[..., nn.Module]
 PREFIXES = ("module.", "_orig_mod.")

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from pluribus.binding import Binding
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import SettingError
-from pluribus.network import Network
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.sites import Site
 from pluribus.settings import Settings
-from pluribus.surgery import Site
 
 
 @dataclass(frozen=True)

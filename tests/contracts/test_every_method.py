@@ -9,8 +9,9 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.binding import tensors
-from pluribus.execution import run as execution_run
+from pluribus.mechanisms.members.members import tensors
+from pluribus.mechanisms.members.options import OptionBank
+from pluribus.mechanisms.running import runner as execution_run
 from pluribus.methods import (
     ECMP,
     EMP,
@@ -25,7 +26,6 @@ from pluribus.methods import (
     Single,
 )
 from pluribus.methods.deep_sub_ensembles import Tails
-from pluribus.mixture import OptionBank
 from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
 
 METHODS = [

@@ -9,11 +9,11 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 import pluribus as pl
-from pluribus.comparison import compare
+from pluribus.comparison.comparison import compare
+from pluribus.comparison.evaluation import evaluate
 from pluribus.data.scaling import Scaling
 from pluribus.data.task import Split, Task
 from pluribus.errors import InputError, SettingError
-from pluribus.evaluation import evaluate
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
 from pluribus.methods import Single
 from pluribus.training import train

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import ConversionError
-from pluribus.members import split_batch
+from pluribus.mechanisms.members.axis import split_batch
 from pluribus.methods import BatchEnsemble
 from pluribus.methods.batch_ensemble import rank_one
 from tests import zoo

@@ -6,8 +6,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.binding import tensors
 from pluribus.errors import ConversionError, SettingError
+from pluribus.mechanisms.members.members import tensors
 from pluribus.methods import DeepEnsembles, DeepSubEnsembles
 from tests import zoo
 from tests.cases import case_named

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus import family
 from pluribus.backbones import pyramidnet, resnet18
-from pluribus.binding import tensors
 from pluribus.errors import ConversionError, InputError, SettingError
+from pluribus.mechanisms.members.members import tensors
 from pluribus.methods import ECMP, EMP, DeepEnsembles
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
 from tests import zoo

@@ -9,8 +9,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.binding import tensors
 from pluribus.errors import ConversionError, InputError, SettingError
+from pluribus.mechanisms.members.members import tensors
 from pluribus.methods import DeepEnsembles, DeepSubEnsembles, LayerEnsembles
 from tests import zoo
 from tests.cases import CASES, case_named, each, run, seeded

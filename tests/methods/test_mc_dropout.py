@@ -7,8 +7,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.dropout import Draw
 from pluribus.errors import ConversionError, InputError
+from pluribus.mechanisms.dropout.kept import Draw
 from pluribus.methods import MCDropout, Single
 from tests import zoo
 from tests.cases import case_named, each, run, seeded

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import InputError, SettingError
-from pluribus.execution import plan
+from pluribus.mechanisms.running import plan
 from pluribus.methods import ECMP, EMP
 from tests import zoo
 from tests.cases import case_named, seeded

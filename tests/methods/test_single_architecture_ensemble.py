@@ -12,10 +12,10 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import SettingError
-from pluribus.exits import preferences
+from pluribus.mechanisms.exits.pairs import preferences
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
 from pluribus.methods.single_architecture_ensemble import COLDEST, interpolate, relaxed_top_k
-from pluribus.network.inputs import Inputs
 from tests.cases import blocks, seeded
 
 X = torch.randn(12, 6, generator=seeded(1))

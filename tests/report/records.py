@@ -2,10 +2,10 @@
 
 import torch
 
+from pluribus.comparison.outcomes import make_gallery, read_outcomes, strangeness
+from pluribus.comparison.record import Record
 from pluribus.likelihood import Categorical, Gaussian
 from pluribus.metrics import evaluate_all, evaluate_ood
-from pluribus.outcomes import make_gallery, read_outcomes, strangeness
-from pluribus.record import Record
 from pluribus.report.groups import group_records
 
 COSTS = {"single": 1.0, "deep_ensembles": 4.0, "batch_ensemble": 1.1, "mc_dropout": 1.0}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pluribus.record import Record
+from pluribus.comparison.record import Record
 from pluribus.report.groups import group_records
 from pluribus.report.tables import Cell, print_table
 from pluribus.report.tables import make_table as table_of

@@ -26,15 +26,15 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.binding import Binding, plant, take, tensors, uproot
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
-from pluribus.members import split_batch
+from pluribus.mechanisms.members.axis import split_batch
+from pluribus.mechanisms.members.members import Binding, plant, take, tensors, uproot
+from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.select import there_are
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
-from pluribus.network.rehearsal import ALIKE, derived_seed
 from pluribus.settings import flag, number, whole
-from pluribus.surgery.select import there_are
 
 MATRIX_LAYERS = (
     nn.Linear,

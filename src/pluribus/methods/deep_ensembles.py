@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pluribus.binding import Binding
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.network.fresh import PRIOR_SEED
+from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, Choice, Method
-from pluribus.mixture import draw_options, start_alike
-from pluribus.network import Network
-from pluribus.network.fresh import PRIOR_SEED
 from pluribus.settings import number, one_of, whole
 
 

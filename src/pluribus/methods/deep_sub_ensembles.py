@@ -23,14 +23,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from pluribus.binding import Binding
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.select import select
 from pluribus.method import Built, Choice, Method
-from pluribus.mixture import draw_options, start_alike
-from pluribus.network import Network
 from pluribus.settings import number, one_of, refuse, whole
-from pluribus.surgery import select
 
 TRUNK = "trunk"
 

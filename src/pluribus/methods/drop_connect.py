@@ -20,15 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pluribus.binding import stack_modules
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
-from pluribus.family import Mixture, MixtureBank
+from pluribus.mechanisms.members.members import stack_modules
+from pluribus.mechanisms.members.mixture import Mixture, MixtureBank
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.norms import is_norm
+from pluribus.mechanisms.network.select import there_are
+from pluribus.mechanisms.network.sites import has_computed_weights, is_bias
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
 from pluribus.settings import number, whole
-from pluribus.surgery import has_computed_weights, is_bias, is_norm
-from pluribus.surgery.select import there_are
 
 
 @dataclass(frozen=True)

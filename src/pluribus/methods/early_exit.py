@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pluribus.exits import build_exits, check_where
+from pluribus.mechanisms.exits.pairs import build_exits, check_where
+from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
 from pluribus.settings import whole
 
 

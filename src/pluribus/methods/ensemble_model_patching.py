@@ -40,20 +40,21 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Generator, Tensor
 
-from pluribus.binding import Binding
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
-from pluribus.family import DrawnBank, Mixed, Mixture, MixtureBank, uniform
-from pluribus.members import split_batch
+from pluribus.mechanisms.graph.first_and_last import find_ends, order_of_run
+from pluribus.mechanisms.members.axis import split_batch
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.mixture import DrawnBank, Mixed, Mixture, MixtureBank, uniform
+from pluribus.mechanisms.members.options import draw_options, start_alike, tie_sites
+from pluribus.mechanisms.members.per_sample import PerSample, why_apart
+from pluribus.mechanisms.network.dry_run import derived_seed
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.norms import is_norm
+from pluribus.mechanisms.network.select import Selector, is_selector, select, there_are
+from pluribus.mechanisms.network.sites import Site, is_bias
 from pluribus.method import Built, Choice, Method
-from pluribus.mixture import draw_options, start_alike, tie_sites
-from pluribus.network import Network
-from pluribus.network.rehearsal import derived_seed
-from pluribus.per_sample import PerSample, why_apart
 from pluribus.settings import flag, nearest, number, one_of, refuse, whole
-from pluribus.surgery import Selector, Site, is_bias, is_norm, select
-from pluribus.surgery.ends import find_ends, order_of_run
-from pluribus.surgery.select import is_selector, there_are
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")

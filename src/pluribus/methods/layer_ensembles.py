@@ -31,15 +31,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
+from pluribus.mechanisms.members.options import OptionBank, draw_options, tie_sites
+from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.norms import is_norm
+from pluribus.mechanisms.network.select import there_are
 from pluribus.method import Built, Choice, Method
-from pluribus.mixture import OptionBank, draw_options, tie_sites
-from pluribus.network import Network
-from pluribus.network.fresh import PRIOR_SEED, fresh_modules
 from pluribus.settings import number, one_of, whole
-from pluribus.surgery import is_norm
-from pluribus.surgery.select import there_are
 
 
 @dataclass(frozen=True)

@@ -33,22 +33,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor
 
-from pluribus.binding import Binding, tensors
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
-from pluribus.members import split_batch
+from pluribus.mechanisms.masks.places import DROPOUTS, READERS, Place, find_places, put_masks
+from pluribus.mechanisms.members.axis import split_batch
+from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.members.per_sample import why_apart
+from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed, seeded
+from pluribus.mechanisms.network.fresh import fresh_modules
+from pluribus.mechanisms.network.network import Network, built
+from pluribus.mechanisms.network.select import there_are
+from pluribus.mechanisms.network.sites import find_sites
+from pluribus.mechanisms.widths.groups import read_widths
+from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
-from pluribus.network.fresh import fresh_modules
-from pluribus.network.network import built
-from pluribus.network.rehearsal import ALIKE, derived_seed, seeded
-from pluribus.network.resize import resize
-from pluribus.network.widths import read_widths
-from pluribus.per_sample import why_apart
 from pluribus.settings import flag, number, refuse, whole
-from pluribus.surgery import find_sites
-from pluribus.surgery.masking import DROPOUTS, READERS, Place, find_places, put_masks
-from pluribus.surgery.select import there_are
 
 ALIGNED = 32
 """Kept widths below this are not rounded."""

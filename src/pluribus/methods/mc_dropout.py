@@ -23,18 +23,18 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pluribus.binding import SeededBinding, Stage, Surrounding
-from pluribus.conversion import Row
-from pluribus.dropout import Draw, Masked, batch_axes, named_masks
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError, UnreadableError
+from pluribus.mechanisms.dropout.kept import Draw, Masked, batch_axes, named_masks
+from pluribus.mechanisms.graph.export import Graph
+from pluribus.mechanisms.members.members import SeededBinding, Stage, Surrounding
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.insert import insert, prove
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.select import there_are
+from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
-from pluribus.network.graph import Graph
-from pluribus.network.inputs import Inputs
 from pluribus.settings import number, one_of, whole
-from pluribus.surgery import Site, insert
-from pluribus.surgery.insert import prove
-from pluribus.surgery.select import there_are
 
 INSERT_BEFORE = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
 RATES = {

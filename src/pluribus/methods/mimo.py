@@ -24,10 +24,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from pluribus.binding import Binding
-from pluribus.exits import build_exits, slot_orders
+from pluribus.mechanisms.exits.pairs import build_exits, slot_orders
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
 from pluribus.settings import one_of, share, whole
 
 

@@ -33,17 +33,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pluribus.binding import Binding, stack_modules
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
 from pluribus.errors import ConversionError
+from pluribus.mechanisms.members.members import Binding, stack_modules
+from pluribus.mechanisms.network.dry_run import seeded
+from pluribus.mechanisms.network.fresh import fresh_modules
+from pluribus.mechanisms.network.network import Network, built
+from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples, regroup
+from pluribus.mechanisms.widths.groups import Widths, read_widths
+from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
-from pluribus.network.fresh import fresh_modules
-from pluribus.network.grouping import inner_convolutions, multiples, regroup
-from pluribus.network.network import built
-from pluribus.network.rehearsal import seeded
-from pluribus.network.resize import resize
-from pluribus.network.widths import Widths, read_widths
 from pluribus.settings import flag, one_of, positive, whole
 
 

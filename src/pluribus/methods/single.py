@@ -6,10 +6,10 @@ The baseline of every comparison. Cost: one network.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pluribus.binding import Binding
-from pluribus.conversion import Row
+from pluribus.conversion_record import Row
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor
 
-from pluribus.binding import Binding
-from pluribus.exits import Exits, build_exits, check_where, depth_divergence, preferences, slot_orders
+from pluribus.mechanisms.exits.pairs import (
+    Exits,
+    build_exits,
+    check_where,
+    depth_divergence,
+    preferences,
+    slot_orders,
+)
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, Choice, Method
-from pluribus.network import Network
 from pluribus.prediction import precise
 from pluribus.settings import one_of, refuse, whole
 

@@ -25,7 +25,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pluribus.members import fork
+from pluribus.mechanisms.members.axis import fork
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import average, samples
 from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussian_surprise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pluribus.outcomes import Array, Gallery
+from pluribus.comparison.outcomes import Array, Gallery
 from pluribus.report.groups import Entry
 
 

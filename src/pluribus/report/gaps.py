@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from pluribus.record import Record
+from pluribus.comparison.record import Record
 from pluribus.report.groups import Entry, Group
 from pluribus.report.tables import columns_of
 

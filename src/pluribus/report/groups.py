@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from pluribus import methods
-from pluribus.record import Record
+from pluribus.comparison.record import Record
 from pluribus.settings import snake_case
 
 UNTOLD = ("kind", "version", "seed")

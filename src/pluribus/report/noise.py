@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pluribus.outcomes import Array
+from pluribus.comparison.outcomes import Array
 from pluribus.report.groups import Entry
 
 Columns = dict[str, Array]

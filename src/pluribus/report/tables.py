@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pluribus.comparison.record import Record
 from pluribus.errors import InputError
 from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
-from pluribus.record import Record
 from pluribus.report.groups import Entry, Group
 
 WIDE = 120

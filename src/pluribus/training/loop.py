@@ -18,8 +18,8 @@ from torch import Tensor
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError, SettingError
+from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.metrics import METRICS
-from pluribus.network.rehearsal import derived_seed
 from pluribus.training import checkpoint
 from pluribus.training.checkpoint import Progress
 from pluribus.training.progress import Show

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
-from pluribus.exits import kind_of
+from pluribus.mechanisms.exits.pairs import kind_of
 from pluribus.report.figures.drawing import INSIDE, OUTSIDE, Figures, Panel, Selector, figure, rounded
 from pluribus.report.figures.preference import depth_of
 from pluribus.report.groups import Entry, Group

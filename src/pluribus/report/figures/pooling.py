@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pluribus.outcomes import Array
+from pluribus.comparison.outcomes import Array
 from pluribus.report.groups import Entry
 
 

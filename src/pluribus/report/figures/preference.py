@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from pluribus.record import Record
+from pluribus.comparison.record import Record
 from pluribus.report.figures.drawing import (
     COLOURS,
     DASHES,

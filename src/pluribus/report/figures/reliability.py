@@ -12,8 +12,8 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 
+from pluribus.comparison.outcomes import Array
 from pluribus.metrics.calibration import binned, equal_width
-from pluribus.outcomes import Array
 from pluribus.report.figures.drawing import Panel, Selector, diagonal, figure, look, rounded
 from pluribus.report.figures.pooling import pooled
 from pluribus.report.groups import Group

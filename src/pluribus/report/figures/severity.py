@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from pluribus.comparison.record import Record
 from pluribus.metrics import METRICS
-from pluribus.record import Record
 from pluribus.report.figures.drawing import Figures, Panel, Selector, bars, figure, look, rounded
 from pluribus.report.groups import Group
 from pluribus.report.tables import Cell, summarise

@@ -1,0 +1,376 @@
+"""The command line: compare, report, train, evaluate, predict, methods."""
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from textwrap import fill
+from typing import Annotated, Any, TextIO
+
+try:
+    import typer
+    from rich.console import Console
+except ImportError as error:  # the command comes with the library, what it needs with an extra
+    raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
+
+from pluribus.backbones import BACKBONES
+from pluribus.cli.parsing import (
+    MOST_DRAWS,
+    Build,
+    default_model,
+    meaning,
+    parse_method,
+    parse_methods,
+    parse_options,
+    resolve_task,
+)
+from pluribus.comparison import record
+from pluribus.comparison.comparison import compare as run_comparison
+from pluribus.comparison.evaluation import evaluate as run_evaluation
+from pluribus.conversion import convert
+from pluribus.data import TASKS
+from pluribus.data.csv_file import without_formula
+from pluribus.data.limits import MOST_BYTES
+from pluribus.data.raw_inputs import far_outside, read_inputs
+from pluribus.data.targets import classes_in
+from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
+from pluribus.errors import InputError, PluribusError, SettingError
+from pluribus.loading import load
+from pluribus.mechanisms.network.dry_run import seeded
+from pluribus.method import Method
+from pluribus.methods.single import Single
+from pluribus.report.budget import Limit, parse_budget
+from pluribus.report.groups import Group, group_records
+from pluribus.report.page import check_figures, write_figures, write_page
+from pluribus.report.recommendation import check_metric, qualities, recommend
+from pluribus.report.tables import make_table, print_table
+from pluribus.training import Training
+from pluribus.training import train as run_training
+from pluribus.training.loop import make_fabric
+from pluribus.version import VERSION
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+stderr = Console(stderr=True)
+
+Methods = Annotated[
+    str,
+    typer.Option(
+        help="Names, with settings if need be: single,deep_ensembles(members=5); or all of them, then with "
+        f"{MOST_DRAWS} draws at most."
+    ),
+]
+TaskName = Annotated[
+    str, typer.Option(help=f"{', '.join(TASKS)}, or package.module:function that makes a task.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help=f"{', '.join(BACKBONES)}, or package.module:function that builds the network."),
+]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where data sets lie; by default what PLURIBUS_DATA names.")
+]
+Options = Annotated[list[str] | None, typer.Option("--option", help="An option of the task, name=value.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training set.")]
+Batch = Annotated[int, typer.Option(min=1, help="Samples in a training step.")]
+Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
+Out = Annotated[
+    Path | None, typer.Option(help="The folder to write to; by default ./pluribus_runs/<command>.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Of initial weights and training.")]
+BudgetText = Annotated[
+    str, typer.Option("--budget", help="What it may cost: multiply_adds<=1.5x,parameters<=2M")
+]
+Judge = Annotated[str | None, typer.Option("--metric", help="What to judge by: nll, accuracy, ece, rmse…")]
+Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
+
+RUN_FILE = "run.json"
+
+
+def print_version(asked: bool) -> None:
+    """Prints the version and ends, where asked to."""
+    if asked:
+        console.print(f"pluribus {VERSION}", highlight=False)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Prints the version.")
+]
+
+
+@app.callback()
+def start(version: Version = False) -> None:
+    """Turns networks into ensembles, measures them, and says which to take."""
+
+
+@app.command()
+def compare(
+    methods: Methods = "all",
+    task: TaskName = "digits",
+    model: Model = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
+    epochs: Epochs = 30,
+    batch: Batch = 64,
+    rate: Rate = 3e-3,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread.")] = 2,
+    shifted: Annotated[bool, typer.Option(help="Measure on shifted data too, which takes longest.")] = True,
+    keep: Annotated[str, typer.Option(help="Weights to keep: best on validation data, or last.")] = "best",
+    data_dir: DataDir = None,
+    option: Options = None,
+    budget: BudgetText = "",
+    metric: Judge = None,
+    out: Out = None,
+) -> None:
+    """Trains and measures methods on a task, and says which is best. Run again, it goes on."""
+    chosen, data = parse_methods(methods), resolve_task(task, data_dir, option)
+    limits = parse_budget(budget)
+    check_metric(metric)
+    name = model or default_model(data)
+    training, build = Training(epochs=epochs, batch=batch, lr=rate, keep=keep), Build(name, data)
+    folder = writable(out or Path("pluribus_runs/compare"))
+    hint(task, data, option)
+    how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
+    with resumable():
+        records = run_comparison(build, data, chosen, out=folder, network=name, **how)
+    measured = {one.key: one for one in record.read([folder], outcomes=True)}
+    groups = group_records([measured[one.key] for one in records])
+    print_groups(groups, limits, metric)
+    console.print(f"records: {folder / record.FILE}", highlight=False)
+    failed = [one for one in records if one.error]
+    if len(failed) < len(records):
+        console.print(f"report:  {write_page(folder, groups, limits, metric)}", highlight=False)
+    if failed:
+        say(f"error: {len(failed)} of {counted(len(records), 'run')} failed", "red")
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders with records, of compare or evaluate.")],
+    budget: BudgetText = "",
+    metric: Judge = None,
+    figures: Annotated[bool, typer.Option("--figures", help="Save PNG and SVG files too.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
+    ] = None,
+) -> None:
+    """Makes one page of all records of some runs, and says what to take within a budget."""
+    limits = parse_budget(budget)
+    if figures:
+        check_figures()
+    groups = group_records(record.read(runs, outcomes=True))
+    folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
+    page = write_page(folder, groups, limits, metric)
+    print_groups(groups, limits, metric)
+    console.print(f"report:  {page}", highlight=False)
+    if figures:
+        for path in write_figures(folder / "figures", groups):
+            console.print(f"figure:  {path}", highlight=False)
+
+
+@app.command()
+def train(
+    method: Annotated[
+        str, typer.Option(help="A method: masksembles, deep_ensembles(members=5)")
+    ] = "deep_ensembles",
+    task: TaskName = "digits",
+    model: Model = None,
+    epochs: Epochs = 30,
+    batch: Batch = 64,
+    rate: Rate = 3e-3,
+    seed: Seed = 0,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda, mps")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="How many devices or processes.")] = 1,
+    precision: Annotated[str, typer.Option(help="32-true, bf16-mixed, 16-mixed, 64-true")] = "32-true",
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard logs too.")] = False,
+    data_dir: DataDir = None,
+    option: Options = None,
+    out: Out = None,
+) -> None:
+    """Trains one ensemble. The same line run again goes on where it stopped."""
+    chosen, data = parse_method(method), resolve_task(task, data_dir, option)
+    name = model or default_model(data)
+    training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
+    with seeded(seed):
+        network = Build(name, data)()
+    ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
+    fabric = make_fabric(accelerator, devices, precision)
+    folder = writable(out or Path("pluribus_runs/train"))
+    hint(task, data, option)
+    with resumable():
+        history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
+    ensemble.save(folder / "ensemble")
+    line = {"task": task, "options": option or [], "model": name, "training": training.to_dict()}
+    (folder / RUN_FILE).write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")
+    console.print(
+        f"{counted(len(history), 'epoch')}; the ensemble is in {folder / 'ensemble'}", highlight=False
+    )
+
+
+@app.command()
+def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
+    """Measures a trained ensemble on its task."""
+    ensemble, data = load_run(run, data_dir)
+    line, folder = read_run(run), writable(out or Path("pluribus_runs/evaluate"))
+    network = Build(line["model"], data)()
+    single = convert(network, Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
+    trained = Training.from_dict(line["training"]) if "training" in line else None
+    measured = run_evaluation(ensemble, data, single=single, network=line["model"], training=trained)
+    record.append(folder, measured)
+    for section in (measured.metrics, measured.posthoc, measured.cost):
+        for name, value in section.items():
+            console.print(f"{name:40} {value:.6g}", highlight=False)
+    for kind, found in measured.ood.items():
+        for name, value in found.items():
+            console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
+    console.print(f"record: {folder / record.FILE}", highlight=False)
+
+
+@app.command()
+def predict(
+    run: Run,
+    inputs: Annotated[
+        Path,
+        typer.Argument(
+            help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to "
+            "1): a .npy or .npz file (x), or a CSV file whose first line names the features."
+        ),
+    ],
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
+        "pluribus_runs/predict/predictions.csv"
+    ),
+) -> None:
+    """Writes predictions with their uncertainty as CSV, one row for each input."""
+    ensemble, data = load_run(run, data_dir)
+    given = parse_options(read_run(run)["options"])
+    raw = read_inputs(inputs, data, given.get("delimiter", ","), given.get("most_bytes", MOST_BYTES))
+    writable(out.parent)
+    if far := far_outside(raw, data):
+        say(f"warning: {far}")
+    table = data.table(ensemble.predict(data.prepare(raw), chunk=512))
+    with writing(out) as file:
+        writer = csv.writer(file)
+        writer.writerow(map(without_formula, table))
+        for row in zip(*table.values(), strict=True):
+            writer.writerow(map(without_formula, row))
+    console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to be told what its settings mean.")] = None,
+) -> None:
+    """Lists the methods and their settings, or says what those of one method mean."""
+    if name is not None:
+        for line in meaning(name):
+            indent = " " * 8 if line.startswith(" ") else ""
+            console.print(fill(line, console.width, subsequent_indent=indent), highlight=False, markup=False)
+        return
+    for name, method in Method.known().items():
+        settings = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
+        console.print(f"[bold]{name}[/bold]({settings})", highlight=False)
+        console.print(f"    {(method.__doc__ or '').splitlines()[0]}", highlight=False, markup=False)
+
+
+def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
+    """A table for each network and task, and below it what to take."""
+    for group in groups:
+        print_table(make_table(group), group.title)
+        found = recommend(group, limits, metric if metric in qualities(group) else None)
+        console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
+
+
+def say(line: str, style: str = "yellow") -> None:
+    """A line on stderr, not in the way of what is read from stdout."""
+    stderr.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def counted(count: int, word: str) -> str:
+    """`1 epoch`, `2 epochs`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def writable(folder: Path) -> Path:
+    """The folder, made if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(
+            f"--out must lie in a folder that is there or can be made, however: {folder}: {error.strerror}. "
+            "Choose another."
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise SettingError(f"--out must be open to be written to, however: {folder} is not. Choose another.")
+    return folder
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """A CSV file to write."""
+    try:
+        file = path.open("w", newline="", encoding="utf-8")
+    except OSError as error:
+        raise SettingError(
+            f"--out must be a file that can be written, however: {path}: {error.strerror}. Choose another."
+        ) from error
+    with file:
+        yield file
+
+
+def hint(name: str, task: Task, options: list[str] | None) -> None:
+    """Print what was assumed of the data, and whether numbers to predict in a CSV file look like classes."""
+    for note in task.notes:
+        say(f"note: {note}")
+    given = parse_options(options or [])
+    classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
+    if classes and "likelihood" not in given:
+        say(
+            f"hint: {given['target']} is predicted as a number, however: it holds 0 to {classes - 1} alone. "
+            "If these are classes, add --option likelihood=categorical"
+        )
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Ends in one line where a user stops what can go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("stopped: run the same line again to go on")
+        raise typer.Exit(130) from None
+
+
+def read_run(run: Path) -> dict[str, Any]:
+    """What `pluribus train` wrote of a run."""
+    if not (run / RUN_FILE).is_file():
+        raise SettingError(f"{run} must be a folder of `pluribus train`, however: it has no {RUN_FILE}.")
+    line: dict[str, Any] = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+    return line
+
+
+def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
+    """The ensemble that `pluribus train` wrote, and its task."""
+    line = read_run(run)
+    try:
+        task = resolve_task(line["task"], data_dir, line["options"])
+    except InputError as error:
+        needed = ", ".join((line["task"], *line["options"]))
+        raise InputError(f"{run} needs the data that it was trained on ({needed}): {error}") from error
+    ensemble = load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
+    return ensemble.eval(), task
+
+
+def main() -> None:
+    """The command `pluribus`: errors of ours are one line, without a traceback."""
+    try:
+        app(standalone_mode=True)
+    except PluribusError as error:
+        say(f"error: {error}", "red")
+        sys.exit(2)

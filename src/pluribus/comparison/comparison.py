@@ -1,0 +1,201 @@
+"""compare: train and measure several methods on one task, and go on where a killed run stopped."""
+
+import contextlib
+import os
+import pickle
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pluribus.comparison import record
+from pluribus.comparison.evaluation import evaluate
+from pluribus.comparison.record import Record, key_of
+from pluribus.conversion import convert
+from pluribus.data.task import Task, check_task
+from pluribus.errors import SettingError
+from pluribus.mechanisms.network.dry_run import seeded
+from pluribus.method import Method
+from pluribus.methods.single import Single
+from pluribus.settings import whole
+from pluribus.training import Training, train
+from pluribus.training.progress import Show
+
+Build = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a method with a seed, and where it lives on disk."""
+
+    build: Build
+    task: Task
+    method: Method
+    seed: int
+    training: Training
+    network: str
+    out: Path
+    shifted: bool = True
+
+    @property
+    def key(self) -> str:
+        """The same for the same settings, and only for these."""
+        return key_of(*self.settings, self.shifted)
+
+    @property
+    def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
+        """As a record has them."""
+        return self.method.to_dict(), repr(self.task), self.network, self.seed, self.training.to_dict()
+
+    @property
+    def folder(self) -> Path:
+        """Of its checkpoint and its trained ensemble."""
+        return self.out / "runs" / f"{self.method.kind()}-{self.seed}-{self.key}"
+
+
+def compare(
+    build: Build,
+    task: Task,
+    methods: Sequence[Method],
+    *,
+    seeds: int = 3,
+    training: Training | None = None,
+    out: str | Path = "pluribus_runs/compare",
+    network: str | None = None,
+    workers: int = 1,
+    shifted: bool = True,
+    show: bool = True,
+) -> list[Record]:
+    """Trains and measures every method with every seed; finished runs are not repeated.
+
+    Args:
+        build: Makes the network; called once for each run, with torch's seed set.
+        task: The data.
+        methods: What to compare; `Single()` is the yardstick of costs whether it is among them or not.
+        seeds: How many runs of each method, at least 1.
+        training: How; its own seed is replaced by that of the run.
+        out: A folder for `records.jsonl` and the runs.
+        network: What records call the network; the name of `build`.
+        workers: How many processes, each with one thread; 1 runs in this process.
+        shifted: Whether to measure on shifted data, which takes longest.
+        show: Whether to show progress.
+
+    Returns:
+        One record for each run, in the order of methods and seeds; a failed one says why in `error`.
+    """
+    whole("seeds", seeds)
+    whole("workers", workers)
+    check_task(task)
+    _check_contestants(build, methods)
+    name = network or str(getattr(build, "__name__", type(build).__name__))
+    training = training or Training()
+    jobs = [
+        Job(build, task, method, seed, replace(training, seed=seed), name, Path(out), shifted)
+        for method in methods
+        for seed in range(seeds)
+    ]
+    finished = _finished(Path(out))
+    waiting = [job for job in jobs if job.key not in finished]
+    with Show("comparing", len(jobs), show, len(jobs) - len(waiting)) as bar:
+        for done in _run_all(waiting, workers):
+            bar.advance()
+            bar.say(f"{done.method['kind']} seed {done.seed}: {done.error or 'done'}")
+    records = {one.key: one for one in record.read([Path(out)])}
+    return [records[job.key] for job in jobs]
+
+
+def _check_contestants(build: Any, methods: Any) -> None:
+    """Refuses what is no factory of networks, and what are no methods."""
+    alone = isinstance(methods, Method)
+    wrong = [methods] if alone else [method for method in methods if not isinstance(method, Method)]
+    if wrong or not methods:
+        came = repr(wrong[0]) if wrong else "there is none"
+        raise SettingError(f"methods must be a list of Methods such as [Single()], however: {came}.")
+    if isinstance(build, nn.Module) or not callable(build):
+        raise SettingError(
+            "build must be a function that makes the network anew for each run, however: "
+            f"{type(build).__name__}. Give `lambda: ...`."
+        )
+
+
+def run(job: Job) -> Record:
+    """Trains and measures one method with one seed, unless another process has done so meanwhile."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with _locked(job.folder / "lock"):
+        done = _finished(job.out).get(job.key)
+        if done is not None:
+            return done
+        try:
+            result = _measure(job)
+        except Exception as error:  # one failing method must not end the comparison
+            (job.folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            result = Record(job.key, *job.settings, error=f"{type(error).__name__}: {error}")
+        record.append(job.out, result)
+    return result
+
+
+def _measure(job: Job) -> Record:
+    start = time.perf_counter()
+    with seeded(job.seed):
+        network = job.build()
+    options: dict[str, Any] = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2]}
+    options["seed"] = job.seed
+    ensemble = convert(network, job.method, **options)
+    rows = train(ensemble, job.task, job.training, out=job.folder, show=False)
+    ensemble.save(job.folder / "ensemble")
+    seconds = {"training": time.perf_counter() - start}
+    single = convert(network, Single(), **options).to(ensemble.device)
+    how: dict[str, Any] = {"shifted": job.shifted, "network": job.network, "training": job.training}
+    measured = evaluate(ensemble, job.task, single=single, **how)
+    return replace(
+        measured,
+        seconds=seconds | measured.seconds,
+        history={name: [row[name] for row in rows] for name in rows[0]},
+    )
+
+
+def _finished(out: Path) -> dict[str, Record]:
+    if not (out / record.FILE).exists():
+        return {}
+    return {one.key: one for one in record.read([out]) if not one.error}
+
+
+def _run_all(jobs: Sequence[Job], workers: int) -> Iterator[Record]:
+    if workers == 1 or len(jobs) < 2:
+        yield from map(run, jobs)
+        return
+    try:
+        pickle.dumps(jobs[0])
+    except Exception as error:
+        raise SettingError(
+            f"several workers need a network and a task that can be pickled, however: {error}. "
+            "Define them at the top of a module, or use workers=1."
+        ) from error
+    with ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        for future in as_completed([pool.submit(run, job) for job in jobs]):
+            yield future.result()
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps other processes out of a run, among them workers that outlived a killed command."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system: two commands on one folder are then the user's risk
+        yield
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,171 @@
+"""evaluate: how good an ensemble is, how far its uncertainty can be trusted, and what it costs."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.comparison.outcomes import make_gallery, read_outcomes, strangeness
+from pluribus.comparison.record import Record, key_of
+from pluribus.data.task import Split, Task, check_task
+from pluribus.ensemble import Ensemble
+from pluribus.mechanisms.graph.cost import cost
+from pluribus.methods.single import Single
+from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
+from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+from pluribus.training.settings import Training
+from pluribus.version import VERSION
+
+CHUNK = 512
+SHIFT_METRICS = ("accuracy", "nll", "ece", "brier", "rmse", "gaussian_nll")
+TIMINGS = 8
+"""Rounds of both; an even number, so that each goes first in half of them."""
+LATENCY_BATCH = 32
+
+
+def evaluate(
+    ensemble: Ensemble,
+    task: Task,
+    *,
+    single: Ensemble | None = None,
+    shifted: bool = True,
+    network: str | None = None,
+    training: Training | None = None,
+) -> Record:
+    """Measures a trained ensemble.
+
+    Args:
+        ensemble: It is put into eval mode.
+        task: What to measure on. Regression is measured in the units of the data.
+        single: The same network as an ensemble of one, for the ratios of costs.
+        shifted: Whether to measure on shifted data, which takes longest.
+        network: What the record calls the network; the name of its class.
+        training: How it was trained, for the record: runs that differ in it are different.
+
+    Example:
+        >>> from pluribus.data import two_moons
+        >>> ensemble = pluribus.convert(torch.nn.Linear(2, 2), DeepEnsembles(members=2))
+        >>> sorted(evaluate(ensemble, two_moons(train=50)).cost)
+        ['multiply_adds', 'parameters', 'peak_activation_bytes', 'weight_bytes']
+    """
+    check_task(task)
+    ensemble.eval()
+    start = time.perf_counter()
+    prediction = _predict(ensemble, task, task.test.x)
+    target = _in_units(task, task.test.y).to(prediction.members.device)
+    moved = task.shifted.items() if shifted else ()  # with targets of their own, perhaps of fewer samples
+    outcomes, ood = read_outcomes(prediction, target), {}
+    for name, x in task.ood.items():
+        out = _predict(ensemble, task, x)
+        ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), strangeness(out)
+    gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
+    settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network, ensemble.seed)
+    trained = {} if training is None else training.to_dict()
+    return Record(
+        key_of(*settings, trained, shifted),
+        *settings,
+        trained,
+        metrics=evaluate_all(prediction, target),
+        shifted={f"{kind}/{n}": _scores(ensemble, task, split) for (kind, n), split in moved},
+        ood=ood,
+        posthoc=_posthoc(ensemble, task, prediction, target),
+        cost=_costs(ensemble, task, single),
+        versions=versions(),
+        seconds={"evaluation": time.perf_counter() - start},
+        outcomes=replace(outcomes, gallery=gallery),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of what computes."""
+    return {"pluribus": VERSION, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
+    """Time of `module` on `x` over that of `single`: the median of ratios measured in turn.
+
+    They take turns in going first, since the second of two runs finds other caches and clocks than the first.
+    """
+
+    def seconds(run: Callable[[Tensor], object]) -> float:
+        start = time.perf_counter()
+        run(x)
+        if x.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    seconds(module), seconds(single)
+    ratios = []
+    for turn in range(TIMINGS):
+        order = (single, module) if turn % 2 else (module, single)
+        taken = {run: seconds(run) for run in order}
+        ratios.append(taken[module] / taken[single])
+    return statistics.median(ratios)
+
+
+def _predict(ensemble: Ensemble, task: Task, x: Tensor) -> Prediction:
+    return task.in_units(ensemble.predict(x.to(ensemble.device), chunk=CHUNK))
+
+
+def _in_units(task: Task, y: Tensor) -> Tensor:
+    return task.target_scaling.invert(y) if y.is_floating_point() else y
+
+
+def _scores(ensemble: Ensemble, task: Task, split: Split) -> dict[str, float]:
+    prediction = _predict(ensemble, task, split.x)
+    target = _in_units(task, split.y).to(prediction.members.device)
+    metrics = (METRICS[name] for name in SHIFT_METRICS)
+    return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
+
+
+def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -> dict[str, float]:
+    """The test data again, corrected by what the validation data call for."""
+    if not len(task.validation):
+        return {}
+    fitted = _predict(ensemble, task, task.validation.x)
+    truth = _in_units(task, task.validation.y).to(target.device)
+    if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
+        temperature = fit_temperature(fitted, truth)
+        scaled, sets = with_temperature(test, temperature), ConformalSets.fit(fitted, truth)
+        return {
+            "temperature": temperature,
+            **{f"scaled_{name}": METRICS[name](scaled, target) for name in ("nll", "ece", "brier")},
+            "conformal_level": sets.level,
+            "conformal_coverage": sets.coverage(test, target),
+            "conformal_size": sets.size(test),
+        }
+    if isinstance(test, GaussianPrediction) and isinstance(fitted, GaussianPrediction):
+        intervals = ConformalIntervals.fit(fitted, truth)
+        return {
+            "conformal_level": intervals.level,
+            "conformal_coverage": intervals.coverage(test, target),
+            "conformal_width": intervals.width(test),
+        }
+    return {}
+
+
+def _costs(ensemble: Ensemble, task: Task, single: Ensemble | None) -> dict[str, float]:
+    """Numbers that are stored, and what a prediction of the frozen ensemble takes."""
+    x, frozen = task.test.x.to(ensemble.device), ensemble.freeze()
+    stored, run = cost(ensemble, x[:1]), cost(frozen, x[:1])
+    found: dict[str, float] = {
+        "parameters": stored.parameters,
+        "multiply_adds": run.multiply_adds,
+        "weight_bytes": stored.weight_bytes,
+        "peak_activation_bytes": run.peak_activation_bytes,
+    }
+    if single is not None:
+        base = cost(single.eval(), x[:1])
+        # The yardstick over itself is 1 by definition; timed, it would be noise that a budget of 1 × refuses.
+        yardstick = isinstance(ensemble.method, Single)
+        found |= {
+            "parameters_ratio": stored.parameters / base.parameters,
+            "multiply_adds_ratio": run.multiply_adds / base.multiply_adds,
+            "latency_ratio": 1.0 if yardstick else latency_ratio(frozen, single.freeze(), x[:LATENCY_BATCH]),
+        }
+    return found

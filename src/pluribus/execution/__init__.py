@@ -1,1 +1,0 @@
-"""Running the members: plans, runs, and what they cost."""

@@ -1,0 +1,1 @@
+"""Dropout whose masks are kept."""

@@ -1,0 +1,1 @@
+"""Several inputs and exits of one network."""

@@ -1,0 +1,314 @@
+"""Exits: one run of one network answers for several inputs, at several depths.
+
+A row is a pair of an input slot and a depth. All rows come out of one pass of a `Tapped` network; which of
+them stay in eval mode, and how much each counts, follows from logits that may be learnt.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.conversion_record import Row
+from pluribus.errors import ConversionError, InputError, SettingError
+from pluribus.mechanisms.exits.exit_points import Exit, Taps, find_taps
+from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
+from pluribus.mechanisms.members.members import Binding, share_among
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.sites import Site
+from pluribus.method import Built, Choice, Method
+from pluribus.prediction import precise
+from pluribus.settings import refuse, whole
+
+KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
+"""The cases of the Single Architecture Ensemble."""
+
+
+def kind_of(inputs: int, exits: int, depths: int) -> str:
+    """Which case N inputs with K of D exits each are, one of `KINDS`."""
+    if inputs == 1:
+        return "single_exit" if exits == 1 else "early_exit"
+    if exits == 1:
+        return "mimo"
+    return "mimmo" if exits == depths else "in_between"
+
+
+def preferences(logits: Tensor, temperature: float | Tensor) -> Tensor:
+    """θ of logits `[inputs, depths]`, in at least float32: how much an input prefers each depth; sums to one
+    for each input.
+    """
+    return (precise(logits) / temperature).softmax(1)
+
+
+def greatest(logits: Tensor, exits: int) -> list[Pair]:
+    """For each input, its `exits` depths of the greatest logits `[inputs, depths]`, in the order of inputs
+    and then of depths; among equals the deeper one wins.
+    """
+    last = logits.shape[1] - 1
+    order = last - logits.flip(1).argsort(dim=1, descending=True, stable=True)
+    return [(slot, depth) for slot, row in enumerate(order[:, :exits].tolist()) for depth in sorted(row)]
+
+
+class Exits(Binding):
+    """One set of tensors for a network with exits.
+
+    Args:
+        network: Its module is `Tapped`.
+        exits: How many exits of each input stay in eval mode.
+        learnt: Whether the logits are learnt.
+
+    Attributes:
+        logits: `[inputs, depths]`, zero at first.
+        temperature: What they are divided by.
+        chosen: Exactly these pairs stay, `[rows, 2]`, in train mode too; None is those of the greatest
+            logits.
+        shares: How much each of the chosen counts, `[rows]`.
+    """
+
+    at_once: ClassVar[bool] = True
+
+    def __init__(self, network: Network, exits: int, learnt: bool) -> None:
+        assert isinstance(network.module, Tapped)
+        super().__init__(network, {}, network.module.inputs * exits)
+        self.inputs, self.depths, self.exits = network.module.inputs, network.module.depths, exits
+        numbers = (parameter for parameter in network.module.parameters() if parameter.is_floating_point())
+        like = next(numbers, torch.empty(0))
+        self.logits: Tensor
+        self.temperature: Tensor
+        self.chosen: Tensor | None
+        self.shares: Tensor | None
+        logits = like.new_zeros(self.inputs, self.depths)
+        if learnt:
+            self.logits = nn.Parameter(logits)
+        else:
+            self.register_buffer("logits", logits)
+        self.register_buffer("temperature", like.new_ones(()))
+        self.register_buffer("chosen", None)
+        self.register_buffer("shares", None)
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.inputs, self.exits, self.depths)
+
+    @property
+    def preferences(self) -> Tensor:
+        """θ, `[inputs, depths]`: how much each input prefers a depth; sums to one for each."""
+        return preferences(self.logits.detach(), self.temperature)
+
+    def readings(self) -> dict[str, float]:
+        if not isinstance(self.logits, nn.Parameter):
+            return {}
+        rows = enumerate(self.preferences.tolist(), 1)
+        return {f"preference_{slot}_{depth}": one for slot, row in rows for depth, one in enumerate(row, 1)}
+
+    @property
+    def kept(self) -> list[Pair]:
+        """The pairs of eval mode."""
+        if self.chosen is not None:
+            return [(slot, depth) for slot, depth in self.chosen.tolist()]
+        return greatest(self.logits.detach(), self.exits)
+
+    def rows(self) -> Sequence[Pair]:
+        if self.training and self.chosen is None:
+            return list(itertools.product(range(self.inputs), range(self.depths)))
+        return self.kept
+
+    def weights(self, draws: int | None = None) -> Tensor:
+        weights = self._weights()
+        if draws is None:
+            return weights
+        whole("draws", draws, most=len(weights))
+        return nn.functional.pad(share_among(weights, range(draws)), (0, len(weights) - draws))
+
+    def _weights(self) -> Tensor:
+        if self.shares is not None:
+            return share_among(precise(self.shares), range(self.members))
+        kept = torch.tensor(self.kept, device=self.logits.device).T
+        logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
+        logits[*kept] = self.logits.detach()[*kept]
+        return preferences(logits, self.temperature)[*kept] / self.inputs
+
+    def pick(self, members: Sequence[Any]) -> Sequence[Pair]:
+        kept = self.kept
+        named = [one for one in members if isinstance(one, tuple)]
+        for pair in named:
+            if pair not in itertools.product(range(self.inputs), range(self.depths)):
+                raise InputError(
+                    f"members must be positions, or pairs of an input below {self.inputs} and a depth below "
+                    f"{self.depths}, however: {pair!r}."
+                )
+        super().pick([one for one in members if not isinstance(one, tuple)])
+        return [one if isinstance(one, tuple) else kept[one] for one in members]
+
+    def bind(self, rows: Sequence[Pair]) -> Iterator[dict[str, Tensor]]:
+        return itertools.repeat(self.shared_tensors(), len(rows))
+
+    def stacked_rows(self) -> None:
+        return None
+
+    def shrink(self, rows: Sequence[int]) -> Self:
+        small, kept = super().shrink(rows), self.kept
+        small.chosen = torch.tensor([kept[row] for row in rows], device=self.logits.device)
+        small.shares = share_among(self.weights(), rows).to(self.logits)
+        return small
+
+    def alone(self, module: nn.Module, row: Pair) -> nn.Module:
+        assert isinstance(module, Tapped)
+        module.keep([row])
+        return Alone(module)
+
+    def mean(self, losses: Tensor) -> Tensor:
+        """Of the losses of the pairs that stay, as much as each counts."""
+        return (losses * self.weights().to(losses)).sum()
+
+    def recall(self, rows: Sequence[int], saved: Mapping[str, Tensor]) -> None:
+        pairs = map(tuple, saved["binding.chosen"].tolist() if "binding.chosen" in saved else [])
+        kept = dict(enumerate(self.kept)) | dict(zip(rows, pairs, strict=False))
+        self.chosen = torch.tensor(list(kept.values()), device=self.logits.device)
+
+    def prune(self, module: nn.Module, merge: bool) -> tuple[nn.Module, Binding]:
+        assert isinstance(module, Tapped)
+        module.keep(self.kept)
+        if merge:
+            module.merge()
+        small = Exits(Network(module), self.exits, learnt=False)
+        small.logits, small.temperature = self.logits.detach().clone(), self.temperature.clone()
+        small.chosen, small._members = torch.tensor(self.kept, device=self.logits.device), self.members
+        small.shares = self.weights().to(self.logits)
+        return module, small.train(module.training)
+
+
+class Alone(nn.Module):
+    """One pair of a network that keeps this pair alone: `[batch, ...]`."""
+
+    def __init__(self, network: Tapped) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The prediction of this exit for a sample that is in every slot."""
+        outputs: Tensor = self.network(*args, **kwargs)
+        return outputs[:, 0]
+
+
+def slot_orders(batch: int, inputs: int, repetition: float, times: int = 1) -> list[Tensor]:
+    """Which samples of a batch each slot sees, in which order; targets follow.
+
+    All slots see the whole batch. The last part of it, a share of `repetition`, is the same in all slots, so
+    that they see the same sample at once; the rest each slot sees in an order of its own.
+
+    Args:
+        batch: How many samples there are.
+        inputs: How many slots.
+        repetition: In [0, 1]: 0 is independent orders, 1 the same sample in every slot.
+        times: How often the batch is repeated; for one slot that would change nothing and is left out.
+    """
+    order = torch.randperm(batch * (times if inputs > 1 else 1)) % batch
+    apart = round((1 - repetition) * len(order)) if inputs > 1 else 0
+    head, tail = order[:apart], order[apart:]
+    return [torch.cat((head[torch.randperm(apart)], tail)) for _ in range(inputs)]
+
+
+def build_exits(
+    network: Network,
+    choices: Sequence[Choice],
+    seed: int,
+    *,
+    inputs: int = 1,
+    exits: int | None = None,
+    depths: int | None = None,
+    where: str | tuple[str, ...] | None = None,
+    start: str = "copy",
+    learnt: bool = False,
+) -> Built:
+    """The tensors of a network with slots and exits.
+
+    Args:
+        network: Becomes `Tapped`.
+        choices: What the user wants of every layer: layers cannot be picked.
+        seed: Of heads and fresh layers.
+        inputs: How many slots.
+        exits: How many exits of each slot stay in eval mode; None is all.
+        depths: How many depths there are, the output among them, of those that are found; None is all.
+        where: Patterns of names to exit after; None finds places.
+        start: Of the first and last layer where there are several slots, `copy` or `fresh`.
+        learnt: Whether the preference for depths is learnt.
+    """
+    _refuse_picks(choices)
+    kind, taps = network.kind, find_taps(network, (where,) if isinstance(where, str) else where)
+    taps = replace(taps, exits=_spread(taps.exits, depths))
+    found = len(taps.exits) + 1
+    if exits is not None and exits > found:
+        names = ", ".join(exit.name for exit in taps.exits)
+        raise SettingError(
+            f"exits must be at most {found}, the output of {kind} and the places before it ({names}), "
+            f"however: exits={exits}."
+        )
+    network.become(tap(network, taps, inputs, start, seed))
+    rows = tuple(_row(choice.site, taps, inputs) for choice in choices)
+    notes = [f"exit {place} after {exit.name}" for place, exit in enumerate(taps.exits, 1)]
+    notes.append(f"exit {found} is the network's output")
+    if inputs > 1 and taps.aside:
+        notes.append(f"{', '.join(taps.aside)}: behind the first layers, that of the first slot for all")
+    no_decay = frozenset({"logits"}) if learnt else frozenset()
+    return Built(Exits(network, exits or found, learnt), rows, tuple(notes), no_decay)
+
+
+def check_where(method: Method) -> None:
+    """Checks `where`, patterns of names or None, and makes a tuple of it."""
+    where = method.where  # type: ignore[attr-defined]
+    patterns = (where,) if isinstance(where, str) else where
+    if patterns is None:
+        return
+    if (
+        not isinstance(patterns, list | tuple)
+        or not patterns
+        or not all(isinstance(p, str) for p in patterns)
+    ):
+        raise refuse("where", "names or patterns of modules, or None", where)
+    object.__setattr__(method, "where", tuple(patterns))
+
+
+def depth_divergence(theta: Tensor) -> Tensor:
+    """KL of preferences θ `[inputs, depths]` from the uniform prior, log D − H(θ), `[inputs]`."""
+    divergence: Tensor = math.log(theta.shape[1]) - torch.special.entr(theta).sum(1)
+    return divergence
+
+
+def _row(site: Site, taps: Taps, inputs: int) -> Row:
+    entering, leaving = (any(name in names for name in site.names) for names in (taps.first, [taps.last]))
+    if inputs == 1 or not (entering or leaving):
+        return Row(site.names, site.kind, "shared", "all exits share it")
+    became = [f"takes {inputs} inputs"] * entering + [f"answers for {inputs} inputs"] * leaving
+    return Row(site.names, site.kind, " and ".join(became))
+
+
+def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
+    """Of the exits that were found, as many as leave `depths` with the output, evenly spread."""
+    places = len(found) + 1
+    if depths is None and not found:
+        raise ConversionError(
+            "a place to exit before the output must be found, one that every path passes, however: there is "
+            "none between layers. Name modules to exit after with where=, or use MIMO, which needs none."
+        )
+    if depths is None or depths == places:
+        return tuple(found)
+    if depths > places:
+        raise SettingError(
+            f"exits must be at most {places}, the output and the places before it "
+            f"({', '.join(exit.name for exit in found) or 'none'}), however: exits={depths}."
+        )
+    return tuple(found[round(place * places / depths) - 1] for place in range(1, depths))
+
+
+def _refuse_picks(choices: Sequence[Choice]) -> None:
+    picked = [c.site.name for c in choices if c.picked or c.overridden or c.method is None]
+    if picked:
+        raise ConversionError(
+            "layers cannot be picked for a network with exits, however: include, exclude or overrides "
+            f"did so ({', '.join(picked[:3])}). Name places to exit after with where=."
+        )

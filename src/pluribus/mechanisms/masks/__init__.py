@@ -1,0 +1,1 @@
+"""Masks on channels: where they go, what they leave, and members without the rest."""

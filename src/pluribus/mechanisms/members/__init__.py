@@ -1,0 +1,1 @@
+"""Members: which there are, what tensors they are made of, and the code they run."""

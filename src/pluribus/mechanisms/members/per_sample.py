@@ -1,0 +1,181 @@
+"""Parameters that differ from sample to sample of one batch.
+
+Such a tensor stands where a layer has one parameter for all samples, and torch asks it how to compute. Norms
+normalise the batch as ever, then scale and shift each sample by its own numbers; linear layers and
+convolutions use each sample's own weights.
+
+    y_n = γ_n ∘ norm(x)_n + β_n,    y_n = W_n x_n + β_n    for sample n
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pluribus.errors import InputError
+from pluribus.mechanisms.members.members import Skeleton, blank
+from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.outputs import select_output
+
+CONVOLUTION = ("stride", "padding", "dilation", "groups")
+TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
+"""Settings of convolutions in the order in which torch takes them."""
+
+
+class PerSample(Tensor):
+    """A parameter `[...]` for each sample, `[batch, ...]`; samples are on the first axis of what it meets.
+
+    Code that asks for its shape is told that of one sample.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if getattr(func, "__name__", "") == "__get__":  # its shape, its precision
+            found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+            if func == Tensor.ndim.__get__:  # type: ignore[attr-defined]
+                return found - 1
+            return found[1:] if isinstance(found, torch.Size) else found
+        if func not in RULES:
+            name = getattr(func, "__name__", str(func))
+            raise InputError(f"{name} takes one parameter for all samples, and here each has its own.")
+        with torch._C.DisableTorchFunctionSubclass():
+            return RULES[func](*args, **kwargs or {})
+
+
+def why_apart(
+    network: Network, first: Mapping[str, Tensor], second: Mapping[str, Tensor], mixed: Mapping[str, Tensor]
+) -> str:
+    """Why samples of different rows may not share a batch, tried on the example in eval mode; empty where
+    they may.
+
+    Args:
+        network: The code, and the example.
+        first: The tensors of a row.
+        second: Those of another.
+        mixed: Tensors with which the first half of the samples is of the first row, the others of the second.
+    """
+    example, skeleton = network.example, Skeleton(blank(network.module))
+    half = example.batch // 2
+
+    def outputs(tensors: Mapping[str, Tensor]) -> Tensor:
+        module, inputs = skeleton.fill(tensors), example.copy()
+        with rehearsal(module, training=False), torch.no_grad():
+            return select_output(module(*inputs.args, **inputs.keywords), network.output)
+
+    expected = torch.cat([outputs(first)[:half], outputs(second)[half:]])
+    try:
+        found = outputs(mixed)
+    except (RuntimeError, IndexError, ValueError, TypeError, InputError) as error:
+        return str(error).splitlines()[0]
+    alike = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-5)
+    return "" if alike else "samples have no axis of their own"
+
+
+def _placed(parameter: Tensor, values: Tensor, first: bool) -> Tensor:
+    """A parameter with its axes right after the samples, or last, so that it broadcasts to the values."""
+    each = isinstance(parameter, PerSample)
+    sample, own = parameter.shape[:each] or (1,), parameter.shape[each:]
+    while len(own) >= values.ndim and own[0] == 1:  # an axis for the samples, which has come by itself
+        own = own[1:]
+    ones = [1] * (values.ndim - 1 - len(own))
+    return parameter.reshape([*sample, *own, *ones] if first else [*sample, *ones, *own])
+
+
+def _affine(values: Tensor, weight: Tensor | None, bias: Tensor | None, first: bool) -> Tensor:
+    if weight is not None:
+        values = values * _placed(weight, values, first)
+    return values if bias is None else values + _placed(bias, values, first)
+
+
+def _norm(
+    norm: Callable[..., Tensor],
+    first: bool,
+    input: Tensor,
+    *settings: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    **named: Any,
+) -> Tensor:
+    return _affine(norm(input, *settings, **named), weight, bias, first)
+
+
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    each = isinstance(weight, PerSample)
+    values = torch.einsum("n...i,noi->n...o", input, weight) if each else F.linear(input, weight)
+    return _affine(values, None, bias, False)
+
+
+def _convolution(
+    convolve: Callable[..., Tensor],
+    order: Sequence[str],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *settings: Any,
+    **named: Any,
+) -> Tensor:
+    """Each sample is a group of channels of one sample; `order` names the settings that come by position."""
+    named |= dict(zip(order, settings, strict=False))
+    if not isinstance(weight, PerSample):
+        return _affine(convolve(input, weight, None, **named), None, bias, True)
+    batch, joined = len(input), input.reshape(1, -1, *input.shape[2:])
+    named["groups"] = batch * named.get("groups", 1)
+    values = convolve(joined, weight.flatten(0, 1), None, **named)
+    return _affine(values.reshape(batch, -1, *values.shape[2:]), None, bias, True)
+
+
+def _reshaped(parameter: Tensor, *shape: Any) -> Tensor:
+    sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    return parameter.reshape(len(parameter), *sizes).as_subclass(PerSample)
+
+
+def _indexed(parameter: Tensor, index: Any) -> Tensor:
+    each = index if isinstance(index, tuple) else (index,)
+    return parameter[(slice(None), *each)].as_subclass(PerSample)
+
+
+def _same(function: Callable[..., Tensor], parameter: Tensor, *settings: Any, **named: Any) -> Tensor:
+    """What treats every number alike, samples or not; values may take the precision of a parameter."""
+    found = function(parameter, *settings, **named)
+    return found.as_subclass(PerSample) if isinstance(parameter, PerSample) else found
+
+
+def _elementwise(combine: Callable[[Any, Any], Tensor], left: Any, right: Any) -> Tensor:
+    plain = [
+        one for one in (left, right) if isinstance(one, Tensor) and one.ndim and type(one) is not PerSample
+    ]
+    if not plain:  # a number, or another parameter
+        return combine(left, right).as_subclass(PerSample)
+    placed = [_placed(one, plain[0], False) if isinstance(one, PerSample) else one for one in (left, right)]
+    return combine(*placed)
+
+
+RULES: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.batch_norm: partial(_norm, F.batch_norm, True),
+    F.group_norm: partial(_norm, F.group_norm, True),
+    F.layer_norm: partial(_norm, F.layer_norm, False),
+    F.rms_norm: partial(_norm, F.rms_norm, False),
+    F.instance_norm: partial(_norm, F.instance_norm, True),
+    F.linear: _linear,
+    **{one: partial(_convolution, one, CONVOLUTION) for one in (F.conv1d, F.conv2d, F.conv3d)},
+    **{
+        one: partial(_convolution, one, TRANSPOSED)
+        for one in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+    },
+    **{cast: partial(_same, cast) for cast in (Tensor.float, Tensor.double, Tensor.to, Tensor.type_as)},
+    **dict.fromkeys((Tensor.view, Tensor.reshape), _reshaped),
+    Tensor.__getitem__: _indexed,
+    **dict.fromkeys((Tensor.mul, Tensor.__mul__, Tensor.__rmul__), partial(_elementwise, torch.mul)),
+    **dict.fromkeys((Tensor.add, Tensor.__add__, Tensor.__radd__), partial(_elementwise, torch.add)),
+}
+"""By function of torch, how it computes with parameters of samples."""

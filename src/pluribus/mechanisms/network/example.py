@@ -1,0 +1,84 @@
+"""An example input made from the network itself, for users who did not pass one."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from pluribus.errors import ConversionError
+from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.inputs import Inputs
+
+BATCH = 2
+IMAGE_SIZES = (32, 28, 64, 8, 96, 128, 224)
+TOKENS = 8
+
+
+def make_example(module: nn.Module) -> Inputs:
+    """Two samples that the network accepts, guessed from its config or its first layer."""
+    tried = []
+    for candidate in _candidates(module):
+        try:
+            with rehearsal(module, training=False), torch.no_grad():
+                module(*candidate.args, **candidate.keywords)
+            return candidate
+        except Exception:  # whatever the user's code raises for a wrong guess
+            tried.append(str(candidate))
+    raise ConversionError(
+        f"an example input of {type(module).__name__} is needed and could not be made "
+        f"(tried {', '.join(tried) or 'nothing: no layer with a known input'}). "
+        "Pass convert(..., example=x): one input as the network takes it, a tensor, a tuple or a dict."
+    )
+
+
+def _candidates(module: nn.Module) -> Iterator[Inputs]:
+    weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    config = getattr(module, "config", None)
+    if config is not None:
+        yield from _from_config(module, config, weight)
+    for layer in module.modules():
+        shapes = list(_shapes(layer))
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+            tokens = torch.arange(BATCH * TOKENS, device=weight.device) % layer.num_embeddings
+            yield Inputs((tokens.view(BATCH, TOKENS),), {})
+        for shape in shapes:
+            yield Inputs((_normal(shape, weight),), {})
+        if shapes:
+            return
+
+
+def _from_config(module: nn.Module, config: object, weight: torch.Tensor) -> Iterator[Inputs]:
+    """Hugging Face models: `main_input_name` says what they take, the config how large it is."""
+    name = getattr(module, "main_input_name", "input_ids")
+    if name == "pixel_values":
+        size = getattr(config, "image_size", None)
+        for side in (size,) if isinstance(size, int) else IMAGE_SIZES:
+            shape = (BATCH, getattr(config, "num_channels", 3), side, side)
+            yield Inputs((), {name: _normal(shape, weight)})
+    elif name == "input_ids":
+        tokens = torch.arange(BATCH * TOKENS, device=weight.device) % getattr(config, "vocab_size", TOKENS)
+        yield Inputs((), {name: tokens.view(BATCH, TOKENS)})
+
+
+def _normal(shape: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(weight)
+
+
+def _shapes(layer: nn.Module) -> Iterator[tuple[int, ...]]:
+    """Input shapes that a network beginning with `layer` may take, likeliest first."""
+    if isinstance(layer, nn.Linear):
+        yield (BATCH, layer.in_features)
+        yield (BATCH, TOKENS, layer.in_features)
+        side = round(layer.in_features**0.5)
+        yield (BATCH, 1, side, side)
+    elif isinstance(layer, nn.modules.conv._ConvNd):
+        for side in IMAGE_SIZES:
+            yield (BATCH, layer.in_channels, *[side] * len(layer.kernel_size))
+    elif isinstance(layer, nn.RNNBase):
+        yield (BATCH, TOKENS, layer.input_size)
+    elif isinstance(layer, nn.MultiheadAttention):
+        yield (BATCH, TOKENS, layer.embed_dim)
+    elif isinstance(layer, nn.modules.batchnorm._NormBase):
+        yield (BATCH, layer.num_features)
+        for side in IMAGE_SIZES:
+            yield (BATCH, layer.num_features, side, side)

@@ -1,0 +1,48 @@
+"""Fresh networks: the same architecture several times, each with random weights of its own."""
+
+from torch import nn
+
+from pluribus.errors import ConversionError
+from pluribus.mechanisms.network.dry_run import derived_seed, seeded
+from pluribus.mechanisms.network.initialise import reinitialise
+from pluribus.mechanisms.network.network import Network, built, copy_module
+
+PRIOR_SEED = 1 << 20
+"""Offset that keeps the seeds of prior networks apart from those of members."""
+
+
+def fresh_modules(network: Network, count: int, seed: int) -> tuple[list[nn.Module], list[str]]:
+    """As many modules as asked for, initialised anew or built by the network's factory.
+
+    Returns:
+        The modules, and the names of the parameters that no initialiser touched and that were
+        redrawn with their mean and deviation.
+    """
+    modules, redrawn = [], []
+    for position in range(count):
+        own_seed = derived_seed(seed, position)
+        if network.factory is None:
+            module = copy_module(network.module)
+            redrawn = reinitialise(module, own_seed)
+        else:
+            with seeded(own_seed, network.module.parameters()):
+                module = built(network.factory)
+            _check_same(network.module, module)
+        modules.append(module)
+    return modules, redrawn
+
+
+def _check_same(first: nn.Module, other: nn.Module) -> None:
+    def described(module: nn.Module) -> dict[str, object]:
+        layers: dict[str, object] = {name: type(layer).__name__ for name, layer in module.named_modules()}
+        tensors = (*module.named_parameters(), *module.named_buffers())
+        return layers | {name: tuple(tensor.shape) for name, tensor in tensors}
+
+    expected, came = described(first), described(other)
+    for name in sorted(expected.keys() | came.keys()):
+        if expected.get(name) != came.get(name):
+            says = "is a" if isinstance(expected.get(name), str) else "has shape"
+            raise ConversionError(
+                f"the factory must build one architecture, however: {name or 'the network itself'} {says} "
+                f"{expected.get(name)} and then {came.get(name)}."
+            )

@@ -1,0 +1,1 @@
+"""Ranking the members on validation data."""

@@ -1,0 +1,1 @@
+"""Running the members: engines, plans, losses, freezing."""

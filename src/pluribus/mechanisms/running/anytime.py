@@ -1,0 +1,126 @@
+"""Anytime prediction: every sample leaves the network at the first exit that is sure enough."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pluribus.errors import InputError
+from pluribus.likelihood import Categorical, Likelihood
+from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.runner import Runner
+from pluribus.prediction import DiscretePrediction, Prediction
+
+
+class Leaving:
+    """What samples have been told so far, and which of them are still in the network.
+
+    Rows of exits that a sample did not reach say what those said that it did, so that means over rows are
+    those over the exits it reached.
+
+    Args:
+        rows: Pairs of an input and a depth.
+        weights: How much each counts, `[rows]`.
+        likelihood: What outputs mean.
+        sure: The probability of a class at which a sample leaves.
+        batch: How many samples there are.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[tuple[int, int]],
+        weights: Tensor,
+        likelihood: Likelihood,
+        sure: float,
+        batch: int,
+    ) -> None:
+        self.depths = torch.tensor([depth for _, depth in rows], device=weights.device)
+        self.weights = weights.clamp(min=torch.finfo(weights.dtype).tiny)  # for what is reached first
+        self.likelihood, self.sure = likelihood, sure
+        self.present = torch.arange(batch, device=weights.device)
+        self.left_at = torch.full_like(self.present, int(self.depths.max()))
+        self.members: Tensor | None = None
+
+    def __call__(self, depth: int, outputs: Tensor) -> Tensor:
+        """Which of the samples that are present go on.
+
+        Args:
+            depth: Of the exit they have reached.
+            outputs: What it says, `[present, rows of this depth, ...]`.
+        """
+        if self.members is None:
+            shape = (len(self.depths), len(self.present), *outputs.shape[2:])
+            self.members = outputs.new_zeros(shape)
+        here, before = (self.depths == depth).nonzero()[:, 0], self.depths <= depth
+        self.members[here[:, None], self.present] = outputs.transpose(0, 1).to(self.members)
+        weights = self.weights[before] / self.weights[before].sum()
+        said = self.likelihood.prediction(self.members[before][:, self.present], weights)
+        assert isinstance(said, DiscretePrediction)
+        goes_on = (said.confidence < self.sure).reshape(len(self.present), -1).any(1)  # at any position
+        leaving, later = self.present[~goes_on], (~before).nonzero()[:, 0]
+        self.members[later[:, None], leaving] = said.probabilities[~goes_on].log().to(self.members)
+        self.left_at[leaving] = depth
+        self.present = self.present[goes_on]
+        return goes_on
+
+
+def predict_anytime(
+    runner: Runner,
+    binding: Binding,
+    likelihood: Likelihood,
+    rows: Sequence[Any],
+    weights: Tensor,
+    inputs: Inputs,
+    sure: float,
+) -> Prediction:
+    """The prediction for one batch, with the multiply-adds that each sample took.
+
+    Args:
+        runner: The code.
+        binding: The tensors of all exits.
+        likelihood: What outputs mean: classes.
+        rows: The rows.
+        weights: How much each counts, `[rows]`.
+        inputs: One batch.
+        sure: The probability of a class at which a sample leaves.
+    """
+    if not binding.at_once or not isinstance(likelihood, Categorical):
+        raise InputError(
+            "exit_when is for classes and for networks with exits, such as EarlyExit, however: "
+            f"{f'outputs are {likelihood}' if binding.at_once else 'there are no exits'}. Leave it out."
+        )
+    prices = _prices(runner, binding, rows, inputs.take(slice(0, 1)))
+    leaving = Leaving(rows, weights, likelihood, sure, inputs.batch)
+    try:
+        runner.watch(binding, rows, inputs, leaving)
+    except InputError as error:
+        if len(leaving.present) == inputs.batch:
+            raise
+        raise InputError(
+            "a network must go on when samples have left, however: it kept something of the whole batch, as "
+            f"its size or a mask ({error.__cause__ or error}). Use chunk=1, where a sample goes on alone, or "
+            "no exit_when."
+        ) from error
+    assert leaving.members is not None
+    spent = torch.tensor([prices[depth] for depth in leaving.left_at.tolist()], device=weights.device)
+    return replace(likelihood.prediction(leaving.members, weights), spent=spent)
+
+
+def _prices(runner: Runner, binding: Binding, rows: Sequence[tuple[int, int]], one: Inputs) -> dict[int, int]:
+    """By depth, the multiply-adds of one sample up to its exit; read once for each size of input."""
+    key = f"prices of {rows} on {one}"
+    if key not in runner.kept:
+        prices: dict[int, int] = {}
+        with Meter() as meter:
+
+            def watch(depth: int, outputs: Tensor) -> None:
+                prices[depth] = meter.multiply_adds
+
+            runner.watch(binding, rows, one, watch)
+        runner.kept[key] = prices
+    prices = runner.kept[key]
+    return prices

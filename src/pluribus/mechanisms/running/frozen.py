@@ -1,0 +1,97 @@
+"""Frozen: all members of an ensemble for inference alone."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.error_context import blaming_inputs
+from pluribus.mechanisms.running.explain import Explanation, explain
+from pluribus.mechanisms.running.no_compile import uncompiled
+from pluribus.mechanisms.running.runner import Runner
+from pluribus.mechanisms.running.specialised import Slices
+from pluribus.prediction import Prediction
+from pluribus.settings import whole
+
+
+class Rows(nn.Module):
+    """All rows of a binding, `[rows, batch, ...]`, in eval mode and without gradients."""
+
+    def __init__(self, runner: Runner, binding: Binding) -> None:
+        super().__init__()
+        self.runner, self.binding = runner, binding
+
+    def train(self, mode: bool = True) -> Self:
+        """Stays in eval mode whatever is asked."""
+        self.runner.train(False)
+        return super().train(False)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The outputs of all rows."""
+        return self.runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
+
+
+class Frozen(nn.Module):
+    """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode.
+
+    Attributes:
+        network: What computes them.
+        notes: What became part of what, or why nothing did.
+        likelihood: What the outputs mean.
+    """
+
+    def __init__(self, network: Rows | Slices, notes: Sequence[str], likelihood: Likelihood) -> None:
+        super().__init__()
+        self.network: Rows | Slices = network
+        self.notes, self.likelihood = tuple(notes), likelihood
+        self.train(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Stays in eval mode whatever is asked."""
+        return super().train(False)
+
+    @uncompiled
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The outputs of all members, `[members, batch, ...]`."""
+        outputs: Tensor = self.network(*args, **kwargs)
+        return outputs
+
+    def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
+        """What the members say together, as the ensemble's own `predict`.
+
+        Args:
+            x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
+            chunk: At most that many samples at a time, to bound the memory of activations.
+        """
+        if chunk is not None:
+            whole("chunk", chunk)
+        predictions = []
+        for inputs in Inputs.of(x).chunks(chunk):
+            with blaming_inputs(inputs):
+                outputs = self(*inputs.args, **inputs.keywords)
+                predictions.append(self.likelihood.prediction(outputs, self.weights))
+        return type(predictions[0]).concatenate(predictions)
+
+    @property
+    def weights(self) -> Tensor:
+        """How much each member counts, `[members]`; sums to one."""
+        if isinstance(self.network, Slices):
+            members = len(self.network.members)
+            weights = torch.full((members,), 1 / members)
+        else:
+            weights = self.network.binding.weights()
+        tensors = itertools.chain(self.parameters(), self.buffers())
+        return weights.to(next((tensor.device for tensor in tensors), weights.device))
+
+    def explain(self, x: Any) -> Explanation:
+        """What the rows of `frozen(x)` share, where they part, and what that saves."""
+        if isinstance(self.network, Slices):
+            return Explanation(len(self.network.members), "they are cut out by their masks")
+        rows = self.network
+        return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))

@@ -1,0 +1,65 @@
+"""What rows lose on a batch: the parts of which a method makes its training objective."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pluribus.errors import InputError
+from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.members.axis import fork, join
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.runner import Runner
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+"""Of one member's outputs and the targets, a scalar or one value per sample."""
+
+
+class Losses:
+    """The losses of rows.
+
+    Args:
+        likelihood: Whose loss it is.
+        criterion: In its place, a loss of one member's outputs and the targets.
+    """
+
+    def __init__(self, likelihood: Likelihood, criterion: Criterion | None) -> None:
+        if criterion is not None and not callable(criterion):
+            raise InputError(f"criterion must be a function of outputs and targets, however: {criterion!r}.")
+        self.likelihood, self.criterion = likelihood, criterion
+
+    def of_batch(
+        self, runner: Runner, binding: Binding, rows: Sequence[Any], inputs: Inputs, y: Tensor
+    ) -> Tensor:
+        """The mean loss of each row on all samples, `[rows]`."""
+        return self._each(runner(binding, rows, inputs), y).reshape(len(rows), -1).mean(1)
+
+    def of_parts(
+        self,
+        runner: Runner,
+        binding: Binding,
+        rows: Sequence[Any],
+        inputs: Inputs,
+        y: Tensor,
+        parts: Sequence[Tensor],
+    ) -> Tensor:
+        """The mean loss of each row on the samples that it sees, `[rows]`."""
+        outputs = runner.split(binding, rows, [inputs.take(part) for part in parts])
+        if self.criterion is None and len({output.shape[1:] for output in outputs}) == 1:
+            found = self._each(fork(torch.cat(outputs), 1), y[torch.cat(list(parts))])[0]
+            return torch.stack([one.mean() for one in torch.split(found, [len(part) for part in parts])])
+        pairs = zip(outputs, parts, strict=True)
+        return torch.stack([self._each(fork(output, 1), y[part]).mean() for output, part in pairs])
+
+    def _each(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Losses of the rows, `[rows, batch]`, or `[rows]` for a criterion that averages."""
+        if self.criterion is None:
+            return self.likelihood.losses(outputs, y)
+        losses = [self.criterion(output, y) for output in outputs]
+        for loss in losses:
+            if not isinstance(loss, Tensor) or loss.shape not in ((), (len(y),)):
+                came = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+                raise InputError(f"criterion must give a scalar or one value per sample, however: {came}.")
+        return join(losses)

@@ -1,0 +1,123 @@
+"""Slices: members of a masked network as modules of their own, proved on an example."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from pluribus.errors import ConversionError
+from pluribus.mechanisms.graph.program import Signature, read_program
+from pluribus.mechanisms.masks.specialise import Slicer
+from pluribus.mechanisms.members.axis import join
+from pluribus.mechanisms.members.members import Binding, materialise, tensors
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.running.runner import Runner
+
+
+class Cast(nn.Module):
+    """Takes inputs of the precision that it is moved to."""
+
+    signature: Signature
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.signature = self.signature.cast(fn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+class Slice(Cast):
+    """One member alone, `[batch, ...]`, with the channels alone that it needs; always in eval mode."""
+
+    def __init__(self, signature: Signature, network: GraphModule) -> None:
+        super().__init__()
+        self.signature, self.network = signature, network
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The member's prediction."""
+        return self.signature.predict(self.network(*self.signature.flatten(Inputs(args, kwargs))))
+
+
+class Slices(Cast):
+    """Several members, `[members, batch, ...]`; what no mask precedes is computed once."""
+
+    def __init__(self, signature: Signature, trunk: GraphModule, members: Sequence[GraphModule]) -> None:
+        super().__init__()
+        self.signature, self.trunk, self.members = signature, trunk, nn.ModuleList(members)
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The predictions of all members."""
+        common = self.trunk(*self.signature.flatten(Inputs(args, kwargs)))
+        return join([self.signature.predict(member(*common)) for member in self.members])
+
+
+def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Slices, list[str]]:
+    """All members of a binding with masks, and notes on what they are.
+
+    Raises:
+        ConversionError: the network cannot be exported, or would compute something else.
+    """
+    with _or_reason():
+        slicer, inputs = make_slicer(runner, binding, example)
+        rows = binding.rows()
+        slices = Slices(slicer.program.signature, *slicer.members(binding.bind(rows)))
+        _prove(slices, inputs, lambda: runner(binding, rows, inputs))
+    shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
+    sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
+    return slices, [
+        f"members have {min(sizes):,} to {max(sizes):,} weights of their own, {shared:,} in common"
+    ]
+
+
+def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | None) -> Slice:
+    """One row of a binding with masks; raises as `cut_members` does."""
+    with _or_reason():
+        slicer, inputs = make_slicer(runner, binding, example)
+        member = Slice(slicer.program.signature, slicer.member(next(iter(binding.bind([row])))))
+        _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
+    return member
+
+
+def make_slicer(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Slicer, Inputs]:
+    """What cuts members out of the network of a binding with masks, and an input of the network."""
+    if runner.kept.get("example", example) is not example or "slicer" not in runner.kept:
+        row = binding.pick([0])[0]
+        member = materialise(runner.module, next(iter(binding.bind([row]))))
+        device = next(iter(tensors(member).values())).device
+        network = Network(member, example and example.to(device), runner.output)
+        program = read_program(network)
+        if program.writes:
+            raise ConversionError(f"the network writes into {program.writes[0]} in eval mode")
+        slicer = Slicer(program, binding.masks, binding.align)
+        runner.kept |= {"slicer": (slicer, network.example), "example": example}
+    found: tuple[Slicer, Inputs] = runner.kept["slicer"]
+    return found
+
+
+@contextmanager
+def _or_reason() -> Iterator[None]:
+    """Whatever a network does that was not thought of is a reason to multiply its masks, and no failure."""
+    try:
+        yield
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise ConversionError(f"{type(error).__name__}: {error}") from error
+
+
+@torch.no_grad()
+def _prove(slices: nn.Module, inputs: Inputs, expected: Callable[[], Tensor]) -> None:
+    """Raises where the example comes out other than with masks multiplied."""
+    copied = inputs.copy()
+    came, right = slices(*copied.args, **copied.keywords), expected()
+    error = float((came - right).abs().max() / right.abs().max().clamp(min=1e-12))
+    if not error < torch.finfo(right.dtype).eps ** 0.5:
+        raise ConversionError(
+            "a member that is cut out must compute what it computed with masks, however: its outputs "
+            f"differ by {error:.1e} of the largest."
+        )

@@ -1,0 +1,1 @@
+"""Widths: which channels belong together, and networks made narrower or wider."""

@@ -1,0 +1,175 @@
+"""compare: complete records, nothing repeated, nothing lost when it is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.comparison import comparison, record
+from pluribus.comparison.comparison import compare
+from pluribus.comparison.record import Record
+from pluribus.data import two_moons
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.training import Training
+
+QUICK = Training(epochs=2, batch=32, lr=1e-2)
+METHODS = [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2), MCDropout(draws=2)]
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+@pytest.fixture(scope="module")
+def task():
+    return two_moons(train=60)
+
+
+def test_every_method_and_seed_has_a_complete_record(task, tmp_path):
+    records = compare(build, task, METHODS, seeds=2, training=QUICK, out=tmp_path, show=False)
+    assert [(r.method["kind"], r.seed) for r in records] == [(m.kind(), s) for m in METHODS for s in (0, 1)]
+    for one in records:
+        assert not one.error
+        assert {"accuracy", "nll", "ece"} <= one.metrics.keys()
+        assert {"parameters_ratio", "multiply_adds_ratio", "latency_ratio"} <= one.cost.keys()
+        assert {"temperature", "conformal_coverage"} <= one.posthoc.keys()
+        assert all("auroc_entropy" in section for section in one.ood.values())
+        assert one.history["epoch"] == [1, 2]
+        assert one.history["loss"][0] > 0
+    deep = next(r for r in records if r.method["kind"] == "deep_ensembles")
+    assert deep.cost["multiply_adds_ratio"] == deep.cost["parameters_ratio"] == 2
+
+
+def test_finished_runs_are_not_repeated_and_new_ones_are_added(task, tmp_path, monkeypatch):
+    first = compare(build, task, METHODS[:1], seeds=1, training=QUICK, out=tmp_path, show=False)
+    ran = []
+    original = comparison._measure
+    monkeypatch.setattr(comparison, "_measure", lambda job: ran.append(job.seed) or original(job))
+    again = compare(build, task, METHODS[:1], seeds=2, training=QUICK, out=tmp_path, show=False)
+    assert ran == [1]
+    assert again[0] == first[0]
+
+
+def test_a_failing_method_leaves_the_others_alone_and_is_tried_again(task, tmp_path, monkeypatch):
+    original = comparison._measure
+
+    def failing(job):
+        if isinstance(job.method, BatchEnsemble):
+            raise ValueError("no luck")
+        return original(job)
+
+    monkeypatch.setattr(comparison, "_measure", failing)
+    records = compare(build, task, METHODS[:3], seeds=1, training=QUICK, out=tmp_path, show=False)
+    assert [one.error for one in records] == ["", "", "ValueError: no luck"]
+    monkeypatch.setattr(comparison, "_measure", original)
+    records = compare(build, task, METHODS[:3], seeds=1, training=QUICK, out=tmp_path, show=False)
+    assert [one.error for one in records] == ["", "", ""]
+
+
+def test_a_run_can_be_loaded_again(task, tmp_path):
+    (one,) = compare(
+        build, task, [DeepEnsembles(members=2)], seeds=1, training=QUICK, out=tmp_path, show=False
+    )
+    folder = next((tmp_path / "runs").iterdir())
+    ensemble = pl.load(folder / "ensemble", build()).eval()
+    prediction = ensemble.predict(task.test.x)
+    accuracy = (prediction.labels == task.test.y).double().mean().item()
+    assert accuracy == pytest.approx(one.metrics["accuracy"])
+
+
+def test_names_of_methods_and_modules_for_factories_are_refused(task, tmp_path):
+    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\)"), ([], "there is none")):
+        with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*however: {came}"):
+            compare(build, task, methods, out=tmp_path)
+    with pytest.raises(pl.SettingError, match=r"build must be a function .* Linear"):
+        compare(nn.Linear(2, 2), task, [Single()], out=tmp_path)
+
+
+def test_several_workers_need_what_can_be_sent_to_them(task, tmp_path):
+    with pytest.raises(pl.SettingError, match="workers=1"):
+        compare(
+            lambda: build(), task, METHODS[:2], seeds=1, training=QUICK, out=tmp_path, workers=2, show=False
+        )
+
+
+def job(task, out) -> comparison.Job:
+    return comparison.Job(build, task, Single(), 0, QUICK, "net", out)
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_done_again(task, tmp_path, monkeypatch):
+    one = job(task, tmp_path)
+    done = comparison.run(one)
+    monkeypatch.setattr(comparison, "_measure", lambda job: pytest.fail("measured again"))
+    assert comparison.run(one) == done
+    assert len((tmp_path / record.FILE).read_text().splitlines()) == 1
+
+
+def test_a_run_waits_for_whoever_holds_its_lock(task, tmp_path, monkeypatch):
+    pytest.importorskip("fcntl")
+    at_once = lambda job: Record(job.key, *job.settings)  # if nothing holds it up
+    monkeypatch.setattr(comparison, "_measure", at_once)
+    one, order = job(task, tmp_path), []
+    one.folder.mkdir(parents=True)
+    with comparison._locked(one.folder / "lock"):
+        waiting = threading.Thread(target=lambda: (comparison.run(one), order.append("run")))
+        waiting.start()
+        waiting.join(timeout=2)
+        order.append("released")
+    waiting.join(timeout=60)
+    assert order == ["released", "run"]
+
+
+COMMAND = [
+    *(sys.executable, "-m", "pluribus.cli", "compare", "--task", "two_moons", "--option", "train=60"),
+    *("--methods", "single,batch_ensemble(members=2)", "--seeds", "2", "--epochs", "6", "--workers", "2"),
+]
+
+
+@pytest.mark.slow
+def test_a_killed_comparison_goes_on_to_the_same_weights(tmp_path):
+    """SIGKILL at several moments, workers and all; the line run again ends as one that was left alone."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run([*COMMAND, "--out", whole], check=True, capture_output=True, env=environment)
+    for _ in range(2):
+        process = subprocess.Popen(
+            [*COMMAND, "--out", broken],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + 120
+        before = len(list(broken.glob("runs/*/training.pt")))
+        while len(list(broken.glob("runs/*/training.pt"))) <= before and time.monotonic() < deadline:
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([*COMMAND, "--out", broken], check=True, capture_output=True, env=environment)
+    ended, expected = ({one.key: one for one in record.read([folder])} for folder in (broken, whole))
+    assert ended.keys() == expected.keys()
+    for key, one in ended.items():
+        assert one.metrics == expected[key].metrics
+    lines = (broken / record.FILE).read_text().splitlines()
+    assert len(lines) == len(expected)
+    for folder in (whole / "runs").iterdir():
+        weights = [torch_load(root / "runs" / folder.name) for root in (whole, broken)]
+        assert_close(*weights, rtol=0, atol=0)
+
+
+def torch_load(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "ensemble" / "weights.safetensors")

@@ -1,0 +1,75 @@
+"""Explanations: numbers as measured, layers by name, and a table to print."""
+
+import pytest
+from torch import nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.mechanisms.running.explain import Fork, Saving
+from pluribus.methods import BatchEnsemble, DeepEnsembles, DeepSubEnsembles, MCDropout
+from tests import zoo
+from tests.cases import case_named, normal
+from tests.mechanisms.running.options import chain, mixed
+
+x = normal(6)()
+
+
+def test_numbers_are_those_of_a_run():
+    ensemble = mixed(chain(6, 7, 5, 3), x, [3, 1, 2])
+    found = ensemble.explain(x)
+    measured = pl.cost(ensemble, x)
+    assert found.multiply_adds == Saving(measured.multiply_adds, 6 * 10 * (6 * 7 + 7 * 5 + 5 * 3))
+    assert found.multiply_adds.planned == 10 * (3 * 6 * 7 + 3 * 7 * 5 + 6 * 5 * 3)
+    written = [10 * 8 * (3 * 2 * 7 + 3 * 2 * 5 + 6 * 3), 6 * 10 * 8 * (2 * 7 + 2 * 5 + 3)]  # with activations
+    assert found.written_bytes == Saving(*written)
+    assert found.peak_bytes.planned == measured.peak_activation_bytes
+    assert found.layer_calls == Saving(3 + 3 + 6, 6 * 3)
+    assert found.forks == (Fork("0", 3, 1), Fork("4", 6, 3))
+    assert found.reason == ""
+    assert ensemble.explain(x, members=[1, 1]).multiply_adds.ratio == 2  # rows may be asked for twice
+
+
+def test_the_table_is_aligned():
+    lines = str(mixed(chain(6, 7, 3), x, [1, 4]).explain(x)).splitlines()
+    assert lines[0] == "4 rows, 4 at a time"
+    assert len({len(line) for line in lines[1:6]}) == 1
+    assert lines[2].split() == ["layer", "calls", "5", "8", "1.60"]
+    assert lines[-2:] == ["once for all: 0 (67% of a row's multiply-adds)", "rows part at: 2 (1 → 4)"]
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_rows_are_those_of_eval_mode_and_the_mode_stays(mode):
+    ensemble = pl.convert(zoo.FunctionalDropout().double(), MCDropout(draws=7), example=x).train(mode)
+    assert ensemble.explain(x).rows == 7
+    assert ensemble.explain(x, draws=3).rows == 3
+    assert ensemble.explain(x, members=[1, 1]).layer_calls.planned == 3
+    assert ensemble.training == mode
+
+
+def test_nothing_in_common_is_said():
+    found = pl.convert(zoo.residual_cnn().double(), DeepEnsembles(members=2)).explain(normal(2, 8, 8)())
+    assert "they have nothing in common" in str(found)
+    assert found.multiply_adds.ratio == found.peak_bytes.ratio == 1
+
+
+def test_what_freezing_would_bring_is_said():
+    ensemble = pl.convert(zoo.mlp().double(), BatchEnsemble(members=3), include="4")
+    assert "run by a plan when frozen" in str(ensemble.explain(x))
+    assert ensemble.freeze().explain(x).reason == ""
+
+
+def test_long_lists_are_cut():
+    model = nn.Sequential(*[nn.Linear(6, 6) for _ in range(12)], nn.Linear(6, 3)).double()
+    found = mixed(model, x, [*[1] * 12, 2]).explain(x)
+    assert "once for all: 0, 1, 2, 3, 4, 5, 6, 7 and 4 more" in str(found)
+    assert_close(found.layer_calls.ratio, 26 / 14)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_cost_counts_what_is_planned_and_not_the_planning(frozen):
+    case = case_named("residual_cnn")
+    ensemble = pl.convert(case.model(), DeepSubEnsembles(members=3), example=case.inputs()).eval()
+    expected = ensemble.explain(case.inputs())
+    cost = pl.cost(ensemble.freeze() if frozen else ensemble, case.inputs())
+    assert (cost.multiply_adds, cost.uncounted) == (expected.multiply_adds.planned, ())
+    assert frozen or cost.peak_activation_bytes == expected.peak_bytes.planned

@@ -1,0 +1,59 @@
+"""Stacking: several versions by one operator are what each would be alone."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from pluribus.mechanisms.graph.program import read_program
+from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.running.stacking import LARGE, Piece, compute, together
+from tests.cases import seeded
+
+LAYERS = {
+    "relu": nn.ReLU(),
+    "linear": nn.Linear(4, 3),
+    "norm": nn.LayerNorm(4),
+    "flatten": nn.Flatten(),
+    "softmax": nn.Softmax(-1),
+}
+
+
+def versions(shape, count=3):
+    return [torch.randn(shape, dtype=torch.float64, generator=seeded(seed)) for seed in range(count)]
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_versions_together_are_versions_alone(name, stacked):
+    network = Network(nn.Sequential(LAYERS[name]).double(), torch.zeros(5, 2, 4, dtype=torch.float64))
+    program = read_program(network)
+    node = program.steps[-1]
+    inputs, held = versions((5, 2, 4)), network.tensors()
+    (entry,) = program.entries
+    stack = torch.stack(inputs)
+    pieces = [Piece(stack, place) if stacked else Piece(one) for place, one in enumerate(inputs)]
+    values = {entry: dict(enumerate(pieces))} | {n: {0: Piece(held[to])} for n, to in program.held.items()}
+    reads = {one: [2, 0, 1] if one is entry else [0, 0, 0] for one in node.all_input_nodes}
+    came = compute(program, node, 3, reads, values)
+    with torch.no_grad():
+        for piece, version in zip(came, [2, 0, 1], strict=True):
+            assert_close(piece.value, network.module(inputs[version]))
+
+
+def test_versions_that_lie_together_are_not_copied():
+    stack = torch.randn(4, 3)
+    pieces = [Piece(stack, place) for place in (1, 2, 3)]
+    assert together(pieces).data_ptr() == stack[1].data_ptr()
+    assert_close(together(pieces[::-1]), stack[[3, 2, 1]])
+    assert_close(together([Piece(stack[2]), Piece(stack, 0)]), stack[[2, 0]])
+
+
+def test_large_versions_run_one_by_one():
+    program = read_program(Network(nn.Sequential(nn.ReLU()), torch.zeros(2, 3)))
+    (node,), (entry,) = program.steps, program.entries
+    wide = LARGE // 4 + 1
+    for size, stacked in ((3, True), (wide, False)):
+        values = {entry: {place: Piece(torch.randn(1, size)) for place in range(2)}}
+        came = compute(program, node, 2, {entry: [0, 1]}, values)
+        assert all((piece.position is not None) == stacked for piece in came)
