@@ -33,9 +33,11 @@ from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.evaluation import evaluate as run_evaluation
 from pluribus.conversion import convert
 from pluribus.data import TASKS
-from pluribus.data.csv_file import without_formula
 from pluribus.data.limits import MOST_BYTES
 from pluribus.data.raw_inputs import far_outside, read_inputs
+from pluribus.data.signature import FILE as SIGNATURE_FILE
+from pluribus.data.signature import Signature
+from pluribus.data.tables import without_formula
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
@@ -208,6 +210,7 @@ def train(
     ensemble.save(folder / "ensemble")
     line = {"task": task, "options": option or [], "model": name, "training": training.to_dict()}
     (folder / RUN_FILE).write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")
+    Signature.of(data, given_delimiter(option)).save(folder)
     console.print(
         f"{counted(len(history), 'epoch')}; the ensemble is in {folder / 'ensemble'}", highlight=False
     )
@@ -239,22 +242,26 @@ def predict(
         Path,
         typer.Argument(
             help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to "
-            "1): a .npy or .npz file (x), or a CSV file whose first line names the features."
+            "1): a .npy or .npz file (x), a CSV file whose first line names the columns, or a .parquet file."
         ),
     ],
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
         "pluribus_runs/predict/predictions.csv"
     ),
+    most_bytes: Annotated[int, typer.Option(min=1, help="Memory that the inputs may take.")] = MOST_BYTES,
 ) -> None:
-    """Writes predictions with their uncertainty as CSV, one row for each input."""
-    ensemble, data = load_run(run, data_dir)
-    given = parse_options(read_run(run)["options"])
-    raw = read_inputs(inputs, data, given.get("delimiter", ","), given.get("most_bytes", MOST_BYTES))
+    """Writes predictions with their uncertainty as CSV, one row for each input; needs no training data."""
+    ensemble, signature = load_handed_over(run, data_dir)
+    raw = read_inputs(inputs, signature, most_bytes)
     writable(out.parent)
-    if far := far_outside(raw, data):
+    if far := far_outside(raw.values, signature):
         say(f"warning: {far}")
-    table = data.table(ensemble.predict(data.prepare(raw), chunk=512))
+    table = signature.table(ensemble.predict(signature.prepare(raw.values), chunk=512))
+    flagged = sum(map(bool, raw.flags))
+    if flagged:
+        say(f"warning: {counted(flagged, 'row')} of {len(raw)} unlike training, see the column flag")
+        table["flag"] = list(raw.flags)
     with writing(out) as file:
         writer = csv.writer(file)
         writer.writerow(map(without_formula, table))
@@ -326,6 +333,8 @@ def writing(path: Path) -> Iterator[TextIO]:
 
 def hint(name: str, task: Task, options: list[str] | None) -> None:
     """Print what was assumed of the data, and whether numbers to predict in a CSV file look like classes."""
+    if task.columns is not None:
+        say(str(task.columns), "none")
     for note in task.notes:
         say(f"note: {note}")
     given = parse_options(options or [])
@@ -365,6 +374,22 @@ def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
         raise InputError(f"{run} needs the data that it was trained on ({needed}): {error}") from error
     ensemble = load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
     return ensemble.eval(), task
+
+
+def load_handed_over(run: Path, data_dir: Path | None) -> tuple[Ensemble, Signature]:
+    """Return the ensemble of a run and what it takes and gives; runs of earlier versions need their data."""
+    line = read_run(run)
+    if not (run / SIGNATURE_FILE).is_file():
+        ensemble, task = load_run(run, data_dir)
+        return ensemble, Signature.of(task, given_delimiter(line["options"]))
+    signature = Signature.load(run)
+    network = Build(line["model"], signature)()
+    return load(run / "ensemble", network, example=signature.example()).eval(), signature
+
+
+def given_delimiter(options: list[str] | None) -> str:
+    """Return the delimiter among the options of a task."""
+    return str(parse_options(options or []).get("delimiter", ","))
 
 
 def main() -> None:
