@@ -69,7 +69,7 @@ def trained(tasks: list[Task], alpha: float, hidden: int) -> list[pl.Ensemble]:
             schedule.step()
     networks = [ensemble.member(i) for i in range(members)]
     starts = range(0, members, MEMBERS)
-    return [pl.pack(networks[i : i + MEMBERS], "gaussian", example=x[0, :2]) for i in starts]
+    return [pl.from_models(networks[i : i + MEMBERS], "gaussian", example=x[0, :2]) for i in starts]
 
 
 def _for_members(batches: Tensor) -> Tensor:

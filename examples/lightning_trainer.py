@@ -13,14 +13,14 @@ from pluribus.methods import DeepEnsembles
 class LitEnsemble(lightning.LightningModule):
     """Trains any ensemble by its own objective."""
 
-    def __init__(self, ensemble: pl.Ensemble, samples: int, lr: float = 1e-2) -> None:
+    def __init__(self, ensemble: pl.Ensemble, dataset_size: int, lr: float = 1e-2) -> None:
         super().__init__()
-        self.ensemble, self.samples, self.lr = ensemble, samples, lr
+        self.ensemble, self.dataset_size, self.lr = ensemble, dataset_size, lr
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
         """The loss of one batch; `progress` drives the schedules that some methods have."""
         progress = min(1.0, self.global_step / max(1, int(self.trainer.estimated_stepping_batches)))
-        return self.ensemble.loss(*batch, progress=progress, samples=self.samples)
+        return self.ensemble.loss(*batch, progress=progress, dataset_size=self.dataset_size)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, with the method's exceptions from weight decay."""

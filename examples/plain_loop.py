@@ -19,7 +19,7 @@ def main(steps: int = 300) -> float:
     optimizer = torch.optim.AdamW(ensemble.parameter_groups(lr=1e-2, weight_decay=1e-2))
     for step in range(steps):
         batch = torch.randint(500, (64,))
-        loss = ensemble.loss(x[batch], y[batch], progress=step / steps, samples=500)
+        loss = ensemble.loss(x[batch], y[batch], progress=step / steps, dataset_size=500)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

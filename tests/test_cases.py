@@ -30,6 +30,18 @@ DROPOUT_ARGUMENT = {
 recurrent_export = pytest.mark.filterwarnings("ignore:The tensor attributes self:UserWarning")
 
 
+# The other tests export most cases anyway; these check the declarations themselves.
+SAMPLE = {"mlp", "transformer_layer", "lstm", "functional_dropout", "weight_norm", "hf_vit"}
+
+
+def sampled(test):
+    """Run a test on a few cases that export; on all others in the slow run."""
+    cases = [case for case in CASES if case.exports]
+    marks = {case.name: [] if case.name in SAMPLE else [pytest.mark.slow] for case in cases}
+    given = [pytest.param(case, id=case.name, marks=marks[case.name]) for case in cases]
+    return pytest.mark.parametrize("case", given)(test)
+
+
 def first(samples: int, inputs: Inputs) -> Any:
     """The first samples of every tensor."""
     return pytree.tree_map(lambda x: x[:samples], inputs)
@@ -68,97 +80,75 @@ def test_names_are_unique():
     assert sorted(set(names)) == sorted(names)
 
 
-@each(CASES)
-def test_inputs_are_float64_or_integers_and_batch_first(case):
+def check_shapes(case):
     for tensor in pytree.tree_leaves(case.inputs()):
         assert tensor.dtype in (torch.float64, torch.int64)
         assert len(tensor) == BATCH
-
-
-@each(CASES)
-def test_no_other_side_is_as_long_as_the_batch(case):
     tensors = [*pytree.tree_leaves(first(1, case.inputs())), *case.model().state_dict().values()]
+    # An axis that is taken for the batch is noticed only if no other axis is as long.
     assert not [tensor.shape for tensor in tensors if BATCH in tensor.shape]
-
-
-@each(CASES)
-def test_all_of_it_is_built_in_train_mode(case):
-    assert all(module.training for module in case.model().modules())
-
-
-@each(CASES)
-def test_it_is_small(case):
     assert sum(parameter.numel() for parameter in case.model().parameters()) < 3_000
-
-
-@each(CASES)
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_it_gives_finite_logits_in_float64(case, training):
-    output = logits(run(case.model().train(training), case.inputs()))
-    assert output.shape == case.shape
-    assert output.dtype == torch.float64
-    assert output.isfinite().all()
-
-
-@each(CASES)
-def test_the_target_suits_the_logits(case):
     target = case.target()
     assert target.shape == (BATCH, *case.dense)
     assert 0 <= target.min() <= target.max() < case.classes
 
 
-@each(CASES)
-def test_everything_is_the_same_at_every_call(case):
+def check_outputs(case):
+    assert all(module.training for module in case.model().modules())
+    for training in (True, False):
+        output = logits(run(case.model().train(training), case.inputs()))
+        assert output.shape == case.shape
+        assert output.dtype == torch.float64
+        assert output.isfinite().all()
+
+
+def check_same_at_every_call(case):
+    before = torch.get_rng_state()
     assert_close(dict(case.model().state_dict()), dict(case.model().state_dict()), rtol=0, atol=0)
     assert_close(case.inputs(), case.inputs(), rtol=0, atol=0)
     assert_close(case.target(), case.target(), rtol=0, atol=0)
-
-
-@each(CASES)
-def test_global_random_numbers_are_left_alone(case):
-    before = torch.get_rng_state()
-    case.model(), case.inputs(), case.target()
     assert_close(torch.get_rng_state(), before)
 
 
-@each(CASES)
-def test_it_is_random_in_training_as_declared(case):
+def check_randomness(case):
     assert_close(seeded_run(case, 0), seeded_run(case, 0), rtol=0, atol=0)
     assert torch.equal(seeded_run(case, 0), seeded_run(case, 1)) is not case.random_in_training
 
 
-@each(CASES)
-def test_fused_paths_without_gradients_compute_the_same_in_eval_mode(case):
-    model = case.model().eval()
-    with torch.no_grad():
-        fused = logits(run(model, case.inputs()))
-    assert_close(fused, logits(run(model, case.inputs())))
+def check_eval_mode(case):
+    model, inputs = case.model().eval(), case.inputs()
+    expected = logits(run(model, inputs))
+    with torch.no_grad():  # torch has fused paths without gradients
+        assert_close(logits(run(model, inputs)), expected)
+    assert_close(logits(run(model, first(4, inputs))), expected[:4])
 
 
-@each(CASES)
-def test_samples_do_not_meet_in_eval_mode(case):
-    model = case.model().eval()
-    inputs = case.inputs()
-    assert_close(logits(run(model, first(4, inputs))), logits(run(model, inputs))[:4])
-
-
-@each(CASES)
-def test_the_declared_parameters_are_those_without_gradient(case):
+def check_gradients(case):
     model = case.model()
     nn.functional.cross_entropy(logits(run(model, case.inputs())), case.target()).backward()
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert [name for name, p in trainable.items() if p.grad is None] == list(case.unused)
 
 
+FACTS = [check_shapes, check_outputs, check_same_at_every_call, check_randomness]
+FACTS += [check_eval_mode, check_gradients]
+
+
+@each(CASES)
+def test_case_is_what_it_declares(case):
+    for check in FACTS:
+        check(case)
+
+
 @recurrent_export
-@each([case for case in CASES if case.exports], few=True)
+@sampled
 def test_dropout_in_the_graph_is_as_declared(case):
     nodes = exported(case.name, training=True).graph.nodes
     assert any(dropout_probability(node) > 0 for node in nodes) is case.has_dropout
 
 
 @recurrent_export
-@each([case for case in CASES if case.exports], few=True)
+@sampled
 def test_the_graph_computes_the_model_for_another_batch_size(case):
     inputs = first(7, case.inputs())
     graph = exported(case.name, training=False).module()

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 import pluribus as pl
-from pluribus.conversion_record import Conversion, Row
+from pluribus.conversion_record import Conversion, LayerRecord
 from pluribus.errors import InputError
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo
@@ -13,11 +13,11 @@ from tests.cases import CASES, case_named, each
 RECORD = Conversion(
     "Method() on Net",
     (
-        Row(("stem",), "Conv2d", "4 copies"),
-        Row(("a.0", "b.0"), "Linear", "4 copies"),
-        Row(("",), "ReLU", "shared", "no parameters"),
-        Row(("norm",), "LayerNorm", "shared", "excluded"),
-        Row(("other",), "ReLU", "shared", "no parameters"),
+        LayerRecord(("stem",), "Conv2d", "4 copies"),
+        LayerRecord(("a.0", "b.0"), "Linear", "4 copies"),
+        LayerRecord(("",), "ReLU", "shared", "no parameters"),
+        LayerRecord(("norm",), "LayerNorm", "shared", "excluded"),
+        LayerRecord(("other",), "ReLU", "shared", "no parameters"),
     ),
     ("one thing", "another"),
 )

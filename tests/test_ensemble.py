@@ -65,7 +65,7 @@ def test_a_criterion_stands_in_for_the_likelihood(training, reduction, method):
 def test_progress_and_samples_may_be_said_and_change_nothing_here(method):
     one = ensemble(method).eval()
     for progress in (0, 0.5, 1.0):
-        assert_close(one.loss(X, Y, progress=progress, samples=50_000), one.loss(X, Y))
+        assert_close(one.loss(X, Y, progress=progress, dataset_size=50_000), one.loss(X, Y))
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 4, 7])

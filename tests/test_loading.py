@@ -286,7 +286,7 @@ def test_packed_models_are_members_in_their_order(build):
         models.append(double(build).eval())
         for name in models[-1].state_dict().keys() & dict(models[-1].named_buffers()).keys():
             models[-1].state_dict()[name].add_(seed)
-    ensemble = pl.pack(models, example=X).eval()
+    ensemble = pl.from_models(models, example=X).eval()
     for row, member in enumerate(models):
         assert_close(ensemble(X)[row], member(X))
         assert_close(ensemble.member(row)(X), member(X))
@@ -295,7 +295,7 @@ def test_packed_models_are_members_in_their_order(build):
 def test_packed_models_are_copied():
     models = [double(mlp) for _ in range(2)]
     before = [parameter.clone() for model in models for parameter in model.parameters()]
-    ensemble = pl.pack(models)
+    ensemble = pl.from_models(models)
     ensemble.loss(X, Y).backward()
     torch.optim.SGD(ensemble.parameters(), lr=1.0).step()
     after = [parameter for model in models for parameter in model.parameters()]
@@ -305,19 +305,19 @@ def test_packed_models_are_copied():
 
 def test_only_models_of_one_architecture_are_packed():
     with pytest.raises(pl.InputError, match=r"however: 1 is ReLU\(\) in the first and Tanh\(\) in number 1"):
-        pl.pack([nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Sequential(nn.Linear(3, 2), nn.Tanh())])
+        pl.from_models([nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Sequential(nn.Linear(3, 2), nn.Tanh())])
     with pytest.raises(pl.InputError, match=r"out_features=2.*out_features=4"):
-        pl.pack([nn.Linear(3, 2), nn.Linear(3, 4)])
+        pl.from_models([nn.Linear(3, 2), nn.Linear(3, 4)])
     with pytest.raises(pl.InputError, match="at least one module"):
-        pl.pack([])
+        pl.from_models([])
     with pytest.raises(pl.InputError, match="a list of modules, however: Linear"):
-        pl.pack(nn.Linear(3, 2))
+        pl.from_models(nn.Linear(3, 2))
     models = [CustomMatmul(), CustomMatmul()]
     models[1].shift.add_(1)
     with pytest.raises(pl.InputError, match=r"not saved are shared.*however: shift differs in number 1"):
-        pl.pack(models)
+        pl.from_models(models)
     with pytest.raises(CheckpointError, match="frozen tensors are shared"):
-        pl.pack([frozen_trunk(), frozen_trunk().requires_grad_(False).apply(_shift)])
+        pl.from_models([frozen_trunk(), frozen_trunk().requires_grad_(False).apply(_shift)])
 
 
 @torch.no_grad()

@@ -37,7 +37,7 @@ def test_settings_for_single_layers_are_settings(method):
     ],
 )
 def test_a_layer_may_have_settings_of_its_own(method, override, expected):
-    assert method.changed(override, "*") == expected
+    assert method.with_settings(override, "*") == expected
 
 
 @pytest.mark.parametrize(
@@ -57,23 +57,23 @@ def test_a_layer_may_have_settings_of_its_own(method, override, expected):
 )
 def test_impossible_settings_of_a_layer_are_refused_by_name(method, override, message):
     with pytest.raises(SettingError, match=message):
-        method.changed(override, "head")
+        method.with_settings(override, "head")
 
 
 @pytest.mark.parametrize("override", [0.3, None, "rate", ["rate"], nn.Linear], ids=str)
 def test_an_override_that_is_neither_dict_nor_method_is_refused(override):
     with pytest.raises(SettingError, match=r"overrides\['head'\] must be"):
-        MCDropout().changed(override, "head")
+        MCDropout().with_settings(override, "head")
 
 
 @pytest.mark.parametrize("method", METHODS[1:3], ids=str)
 def test_what_has_nothing_to_convert_says_why(method):
     sites = {site.name: site for site in find_sites(zoo.frozen_trunk())}
-    assert method.left(sites["0"]) == "frozen"
-    assert method.left(sites["2"]) == "no parameters"
-    assert method.left(sites["7"]) == ""
+    assert method.why_skipped(sites["0"]) == "frozen"
+    assert method.why_skipped(sites["2"]) == "no parameters"
+    assert method.why_skipped(sites["7"]) == ""
     statistics = find_sites(nn.BatchNorm1d(3, affine=False))[0]
-    assert method.left(statistics) == ""
+    assert method.why_skipped(statistics) == ""
 
 
 def test_the_last_override_that_matches_wins():
@@ -126,7 +126,7 @@ def test_a_refusal_changes_nothing(method):
 
 
 def test_every_row_sees_every_sample_unless_a_method_says_otherwise():
-    assert DeepEnsembles().parts(12, range(4), 0.0) is None
-    assert BatchEnsemble(repeat=True).parts(12, range(4), 0.0) is None
-    parts = BatchEnsemble().parts(12, range(4), 0.0)
+    assert DeepEnsembles().assign(12, range(4), 0.0) is None
+    assert BatchEnsemble(repeat=True).assign(12, range(4), 0.0) is None
+    parts = BatchEnsemble().assign(12, range(4), 0.0)
     assert sorted(torch.cat(parts).tolist()) == list(range(12))

@@ -14,7 +14,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
 from pluribus.mechanisms.network.select import Selector, select, there_are
 from pluribus.mechanisms.network.sites import Site, find_sites
-from pluribus.method import Choice, Method
+from pluribus.method import LayerChoice, Method
 from pluribus.methods.single import Single
 from pluribus.settings import whole
 
@@ -67,7 +67,7 @@ def convert(
     if not isinstance(overrides, Mapping | None):
         raise SettingError(f"overrides must be a dict by name pattern, however: {overrides!r}.")
     network = Network(model, example, output, seed)
-    method = method.named(find_sites(network.module))
+    method = method.resolved(find_sites(network.module))
     choices = choose(network, method, include, exclude, overrides or {})
     return assemble(network, method, family, choices, seed)
 
@@ -78,7 +78,7 @@ def choose(
     include: Selector | None,
     exclude: Selector | None,
     overrides: Overrides,
-) -> list[Choice]:
+) -> list[LayerChoice]:
     """What the user wants of every layer; raises for any problem before anything is changed."""
     sites = find_sites(network.module)
     included = set(sites if include is None else select(sites, include, "include"))
@@ -86,14 +86,14 @@ def choose(
     methods: dict[Site, Method | None] = dict.fromkeys(sites, method)
     overridden: set[Site] = set()
     for pattern, override in overrides.items():
-        given = override.named(sites) if isinstance(override, Method) else override
-        changed = None if isinstance(given, Single) else method.changed(given, pattern)
+        given = override.resolved(sites) if isinstance(override, Method) else override
+        changed = None if isinstance(given, Single) else method.with_settings(given, pattern)
         matched = select(sites, pattern, f"overrides[{pattern!r}]")
         methods |= dict.fromkeys(matched, changed)
         overridden.update(matched)
 
-    def choice(site: Site) -> Choice:
-        reason = method.left(site)
+    def choice(site: Site) -> LayerChoice:
+        reason = method.why_skipped(site)
         if site not in included:
             reason = "not included"
         elif site in excluded:
@@ -101,7 +101,7 @@ def choose(
         elif methods[site] is None:
             reason = "left by overrides"
         picked = include is not None and not reason
-        return Choice(site, None if reason else methods[site], reason, picked, site in overridden)
+        return LayerChoice(site, None if reason else methods[site], reason, picked, site in overridden)
 
     choices = [choice(site) for site in sites]
     _check_tied(choices)
@@ -109,9 +109,9 @@ def choose(
     return choices
 
 
-def _check_some(choices: Sequence[Choice], method: Method) -> None:
+def _check_some(choices: Sequence[LayerChoice], method: Method) -> None:
     """There is a layer to convert."""
-    converted = [c for c in choices if c.method and not (method.trains and c.site.frozen)]
+    converted = [c for c in choices if c.method and not (method.own_weights and c.site.frozen)]
     if not isinstance(method, Single) and not converted:
         reasons = {c.reason or "frozen" for c in choices}
         thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
@@ -121,7 +121,7 @@ def _check_some(choices: Sequence[Choice], method: Method) -> None:
         )
 
 
-def _check_tied(choices: Sequence[Choice]) -> None:
+def _check_tied(choices: Sequence[LayerChoice]) -> None:
     """A parameter that two layers hold is converted for both or for neither."""
     converted = {name: c.site for c in choices if c.method for name in c.site.tied}
     for choice in choices:
@@ -134,12 +134,12 @@ def _check_tied(choices: Sequence[Choice]) -> None:
 
 
 def assemble(
-    network: Network, method: Method, likelihood: Likelihood, choices: Sequence[Choice], seed: int
+    network: Network, method: Method, likelihood: Likelihood, choices: Sequence[LayerChoice], seed: int
 ) -> Ensemble:
     """The ensemble that a method makes of a network when every layer's fate is decided."""
     built = method.build(network, choices, seed)
-    conversion = Conversion(f"{method} on {network.kind}", built.rows, built.notes)
-    picked = {row.names for row in conversion.converted} if method.picks else set()
+    conversion = Conversion(f"{method} on {network.kind}", built.layers, built.notes)
+    picked = {row.names for row in conversion.converted} if method.depends_on_example else set()
     selection = [
         {
             "name": choice.site.name,

@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from pluribus.deprecation import find_renamed
 from pluribus.errors import InputError
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerRecord:
     """What became of one layer.
 
     Attributes:
@@ -35,21 +37,21 @@ class Conversion:
     """
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[LayerRecord, ...]
     notes: tuple[str, ...] = ()
 
-    def __getitem__(self, name: str) -> Row:
+    def __getitem__(self, name: str) -> LayerRecord:
         for row in self.rows:
             if name in row.names:
                 return row
         names = ", ".join(name or "''" for row in self.rows for name in row.names)
         raise InputError(f"layers are {names or 'none'}, however: {name!r}.")
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[LayerRecord]:
         return iter(self.rows)
 
     @property
-    def converted(self) -> tuple[Row, ...]:
+    def converted(self) -> tuple[LayerRecord, ...]:
         """The rows of layers that were not left as they were."""
         return tuple(row for row in self.rows if not row.reason)
 
@@ -68,5 +70,9 @@ def _show(names: tuple[str, ...]) -> str:
     return " = ".join(name or "(root)" for name in names)
 
 
-def _describe(row: Row) -> str:
+def _describe(row: LayerRecord) -> str:
     return f"{row.became}: {row.reason}" if row.reason else row.became
+
+
+def __getattr__(name: str) -> Any:
+    return find_renamed(__name__, globals(), {"Row": "LayerRecord"}, name)

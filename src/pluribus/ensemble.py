@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pluribus.checkpoint import write_folder
 from pluribus.conversion_record import Conversion
+from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.members import share_among
@@ -44,7 +45,7 @@ class Ensemble(nn.Module):
         likelihood: What its outputs mean.
         conversion: What became of every layer.
         binding: The tensors of all members.
-        network: The class of the network it was made from.
+        network_name: The class of the network it was made from.
         seed: Of the conversion.
         ranking: The rows, best first, as `rank` found them last; None before that.
         shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
@@ -64,7 +65,7 @@ class Ensemble(nn.Module):
         self.method, self.likelihood, self.conversion = method, likelihood, conversion
         self.binding = built.binding
         self._no_decay = {f"binding.{name}" for name in built.no_decay}
-        self.network, self.seed, self._selection = network.kind, seed, list(selection)
+        self.network_name, self.seed, self._selection = network.kind, seed, list(selection)
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
         self._example = network.given
@@ -97,13 +98,14 @@ class Ensemble(nn.Module):
         return outputs
 
     @uncompiled
+    @renamed_arguments(samples="dataset_size")
     def loss(
         self,
         x: Any,
         y: Tensor,
         *,
         progress: float = 0.0,
-        samples: int | None = None,
+        dataset_size: int | None = None,
         criterion: Criterion | None = None,
     ) -> Tensor:
         """The method's training objective on one batch, a scalar: most often the mean of the members' losses.
@@ -112,22 +114,22 @@ class Ensemble(nn.Module):
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
             y: The targets, `[batch, ...]`.
             progress: How much of training is done, in [0, 1]; drives schedules.
-            samples: The size of the training set, for methods with a prior term; the batch's.
+            dataset_size: The size of the training set, for methods with a prior term; the batch's.
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,
                 a scalar or one value per sample.
         """
         number("progress", progress, least=0)
         if progress > 1:
             raise InputError(f"progress must be at most 1, however: progress={progress!r}.")
-        if samples is not None:
-            whole("samples", samples)
+        if dataset_size is not None:
+            whole("dataset_size", dataset_size)
         inputs, rows = Inputs.of(x), self._rows()
         self._remember(inputs)
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
         total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
-        size = inputs.batch if samples is None else samples
+        size = inputs.batch if dataset_size is None else dataset_size
         return total + self.method.penalty(self.binding, inputs.batch, size, progress)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
@@ -142,12 +144,13 @@ class Ensemble(nn.Module):
         ]
         return [group for group in groups if group["params"]]
 
+    @renamed_arguments(budget="best")
     def predict(
         self,
         x: Any,
         *,
         chunk: int | None = None,
-        budget: int | None = None,
+        best: int | None = None,
         draws: int | None = None,
         memory: int | None = None,
         exit_when: float | None = None,
@@ -158,7 +161,7 @@ class Ensemble(nn.Module):
             x: The inputs: a tensor, a tuple, a dict of keyword inputs, or a loader of these, whose
                 batches may carry targets, which are left out.
             chunk: At most that many samples at a time, to bound the memory of activations.
-            budget: Only so many members, the best ones of the last `rank`.
+            best: Only so many members, the best ones of the last `rank`.
             draws: That many fresh random members in place of those that are kept, the same for all samples.
             memory: The most bytes of activations that may be alive at once; less than what the rows need
                 one by one is refused with what is needed.
@@ -174,7 +177,7 @@ class Ensemble(nn.Module):
             if memory is not None:
                 raise InputError("memory= and exit_when= exclude each other, however: both were given.")
         with _evaluating(self), torch.no_grad():
-            rows, weights = self._counted_rows(budget, draws)
+            rows, weights = self._counted_rows(best, draws)
             parts, predictions = (self._runner, self.binding, self.likelihood), []
             batches = batches_of(x, self._runner.forward, self.device)
             for inputs in (part for batch in batches for part in batch.chunks(chunk)):
@@ -212,7 +215,7 @@ class Ensemble(nn.Module):
     def rank(
         self, data: Any, metric: str = "nll", *, per_multiply_add: bool = False, chunk: int | None = None
     ) -> Ranking:
-        """The rows of `ensemble(x)`, best first, for `predict(x, budget=...)` and for `shrink`.
+        """The rows of `ensemble(x)`, best first, for `predict(x, best=...)` and for `shrink`.
 
         Members, who count by their weights, are chosen one after the other, each the best addition to those
         before it on data that was not trained on. Rank again after further training.
@@ -265,9 +268,12 @@ class Ensemble(nn.Module):
         return self.binding.sites
 
     @property
-    def kind(self) -> str:
+    def case(self) -> str:
         """The name of the method, or of the case of it that the settings make."""
         return self.binding.kind or self.method.kind()
+
+    network = RenamedAttribute("network_name")
+    kind = RenamedAttribute("case")
 
     @property
     def weights(self) -> Tensor:
@@ -321,7 +327,7 @@ class Ensemble(nn.Module):
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
         output = self._output
         settings = {
-            "network": self.network,
+            "network": self.network_name,
             "method": self.method.to_dict(),
             "likelihood": self.likelihood.to_dict(),
             "selection": self._selection,
@@ -356,20 +362,20 @@ class Ensemble(nn.Module):
             raise InputError(f"members must be a list of at least one row, however: {members!r}.")
         return self.binding.pick(members)
 
-    def _counted_rows(self, budget: int | None, draws: int | None) -> tuple[Sequence[Any], Tensor]:
-        """Rows of eval mode and how much each counts: fresh ones, the best ones of a budget, or all."""
+    def _counted_rows(self, best: int | None, draws: int | None) -> tuple[Sequence[Any], Tensor]:
+        """Rows of eval mode and how much each counts: fresh ones, the best ones, or all."""
         if draws is None:
-            chosen = best_rows(self.ranking, budget)
+            chosen = best_rows(self.ranking, best)
             return self._rows(chosen), self.weights if chosen is None else share_among(self.weights, chosen)
-        if budget is not None:
-            raise InputError("budget= and draws= exclude each other, however: both were given.")
+        if best is not None:
+            raise InputError("best= and draws= exclude each other, however: both were given.")
         return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
 
     def _objective(
         self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
     ) -> Tensor:
         """What the method makes of the rows' losses, each on the samples that it sees."""
-        parts = self.method.parts(inputs.batch, rows, progress) if self.training else None
+        parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
         if parts is None:
             means = losses.of_batch(self._runner, self.binding, rows, inputs, y)
             # Rows of training are drawn for it and count alike.
@@ -381,10 +387,10 @@ class Ensemble(nn.Module):
             means = losses.of_parts(self._runner, self.binding, rows, inputs, y, parts)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
-        return self.method.total(means, shares, self.binding, progress)
+        return self.method.combine(means, shares, self.binding, progress)
 
     def __repr__(self) -> str:
-        return f"Ensemble({self.method}, {self.likelihood}, network={self.network})"
+        return f"Ensemble({self.method}, {self.likelihood}, network={self.network_name})"
 
 
 @contextmanager

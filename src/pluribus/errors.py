@@ -23,3 +23,7 @@ class InputError(PluribusError, ValueError):
 
 class CheckpointError(PluribusError):
     """A saved ensemble or checkpoint is missing, damaged, foreign, or from a later version."""
+
+
+class WriteError(PluribusError, OSError):
+    """A file cannot be written: the disk is full, or the place is not writable. Earlier files are kept."""

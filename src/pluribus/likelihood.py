@@ -17,8 +17,8 @@ from pluribus.prediction import (
     PointPrediction,
     Prediction,
     align,
-    gaussian_surprise,
-    precise,
+    at_least_float32,
+    gaussian_nll_per_sample,
 )
 from pluribus.settings import Settings, nearest, positive
 
@@ -103,7 +103,7 @@ def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tenso
     positive. With one, the outputs are the means, and every variance is `1 / precision`.
     """
     check_outputs(outputs)
-    outputs = precise(outputs)
+    outputs = at_least_float32(outputs)
     if precision is not None:
         return outputs, outputs.new_tensor(1 / precision).expand_as(outputs)
     if outputs.ndim < 3 or outputs.shape[2] % 2:
@@ -120,7 +120,7 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Finite outputs, and weights `[members]` as precise as the summaries; uniform unless given."""
     check_outputs(outputs)
     check_finite("outputs", outputs, "Lower the learning rate or normalise the inputs.")
-    members, like = len(outputs), precise(outputs[:0])
+    members, like = len(outputs), at_least_float32(outputs[:0])
     if weights is None:
         return outputs, like.new_full((members,), 1 / members)
     if weights.shape != (members,) or not (weights >= 0).all() or abs(weights.sum().item() - 1) > ROUNDING:
@@ -173,7 +173,7 @@ class Categorical(Likelihood):
 
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_classes(outputs)
-        members, logits = len(outputs), precise(outputs)
+        members, logits = len(outputs), at_least_float32(outputs)
         read = class_probabilities if target.is_floating_point() else class_indices
         target = read(target, logits)
         losses = F.cross_entropy(fold(logits), fold(fork(target, members)), reduction="none")
@@ -182,7 +182,7 @@ class Categorical(Likelihood):
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> CategoricalPrediction:
         check_classes(outputs)
-        return CategoricalPrediction(*mixture(outputs, weights), precise(outputs).log_softmax(2))
+        return CategoricalPrediction(*mixture(outputs, weights), at_least_float32(outputs).log_softmax(2))
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Bernoulli(Likelihood):
 
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_outputs(outputs)
-        logits = precise(outputs)
+        logits = at_least_float32(outputs)
         target = align(target, logits.shape[1:]).to(logits.dtype)
         known = (target >= 0) & (target <= 1)
         if not known.all():
@@ -209,7 +209,7 @@ class Bernoulli(Likelihood):
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> BernoulliPrediction:
         members, weights = mixture(outputs, weights)
-        logits = precise(members)
+        logits = at_least_float32(members)
         logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
         return BernoulliPrediction(members, weights, logs)
 
@@ -234,7 +234,7 @@ class Gaussian(Likelihood):
 
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_finite("targets", target, MISSING)
-        return per_sample(gaussian_surprise(target, *gaussian_parameters(outputs, self.precision)))
+        return per_sample(gaussian_nll_per_sample(target, *gaussian_parameters(outputs, self.precision)))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
         parameters = gaussian_parameters(outputs, self.precision)
@@ -253,11 +253,11 @@ class Point(Likelihood):
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_outputs(outputs)
         check_finite("targets", target, MISSING)
-        means = precise(outputs)
+        means = at_least_float32(outputs)
         return per_sample((means - align(target, means.shape[1:]).to(means.dtype)).square())
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> PointPrediction:
-        return PointPrediction(*mixture(outputs, weights), precise(outputs))
+        return PointPrediction(*mixture(outputs, weights), at_least_float32(outputs))
 
 
 def likelihood(value: str | Likelihood) -> Likelihood:

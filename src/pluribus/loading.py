@@ -16,7 +16,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
 from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.ranking.rank import Ranking
-from pluribus.method import Choice, Method
+from pluribus.method import LayerChoice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
 
 Model = nn.Module | Callable[..., nn.Module]
@@ -91,7 +91,7 @@ def from_checkpoints(
     return _filled(convert(network.module, method, likelihood, example=example, output=output), states)
 
 
-def pack(
+def from_models(
     models: Sequence[nn.Module],
     likelihood: str | Likelihood = "categorical",
     *,
@@ -108,7 +108,7 @@ def pack(
 
     Example:
         >>> models = [torch.nn.Linear(3, 2) for _ in range(4)]
-        >>> ensemble = pluribus.pack(models)
+        >>> ensemble = pluribus.from_models(models)
         >>> torch.equal(ensemble(torch.ones(5, 3))[2], models[2](torch.ones(5, 3)))
         True
     """
@@ -191,7 +191,7 @@ def _filled(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> Ensem
     return ensemble
 
 
-def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) -> list[Choice]:
+def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) -> list[LayerChoice]:
     sites = {site.name: site for site in find_sites(network.module)}
     recorded = [row["name"] for row in settings["selection"]]
     if recorded != list(sites):
@@ -201,7 +201,7 @@ def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) ->
             f"{network.kind} differs in {', '.join(odd[:5])}."
         )
     return [
-        Choice(
+        LayerChoice(
             sites[row["name"]],
             None if row["settings"] is None else Method.from_dict(row["settings"]),
             row["reason"],

@@ -7,16 +7,29 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
+from pluribus.deprecation import RenamedAttribute, adopt_renamed, find_renamed
 from pluribus.errors import SettingError
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.sites import Site
 from pluribus.settings import Settings
 
+RENAMED = {
+    "parts": "assign",
+    "total": "combine",
+    "streams": "data_orders",
+    "trains": "own_weights",
+    "picks": "depends_on_example",
+    "named": "resolved",
+    "left": "why_skipped",
+    "changed": "with_settings",
+}
+"""Hooks of `Method` by their old names, which methods outside this library may still define."""
+
 
 @dataclass(frozen=True)
-class Choice:
+class LayerChoice:
     """What is to become of one layer.
 
     Attributes:
@@ -40,15 +53,17 @@ class Built:
 
     Attributes:
         binding: The tensors of all members.
-        rows: What became of every layer.
+        layers: What became of every layer.
         notes: What else a user should know.
         no_decay: Names of the binding's parameters that weight decay must leave alone.
     """
 
     binding: Binding
-    rows: tuple[Row, ...]
+    layers: tuple[LayerRecord, ...]
     notes: tuple[str, ...] = ()
     no_decay: frozenset[str] = field(default_factory=frozenset)
+
+    rows = RenamedAttribute("layers")
 
 
 @dataclass(frozen=True)
@@ -58,33 +73,37 @@ class Method(Settings, ABC):
     per_layer: ClassVar[frozenset[str]] = frozenset()
     """Settings that `overrides` may change for single layers."""
 
-    trains: ClassVar[bool] = True
+    own_weights: ClassVar[bool] = True
     """Whether it gives members weights of their own, so that layers without trained ones are left."""
 
-    picks: ClassVar[bool] = False
+    depends_on_example: ClassVar[bool] = False
     """Whether it picks layers by what the network does with its example, so that files keep which."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        adopt_renamed(cls, RENAMED)
+
     @abstractmethod
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """The members' tensors and the record of the conversion; may edit `network`, a copy."""
 
-    def named(self, sites: Sequence[Site]) -> Self:
+    def resolved(self, sites: Sequence[Site]) -> Self:
         """The method with the names of layers in place of what selects them, so that it goes to files."""
         return self
 
-    def left(self, site: Site) -> str:
+    def why_skipped(self, site: Site) -> str:
         """Why a layer has nothing that this method converts; empty where it has."""
-        if not self.trains:
+        if not self.own_weights:
             return ""
         if not site.parameters and not site.statistics:
             return "no parameters"
         return "frozen" if site.frozen and not site.statistics else ""
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         """Which samples of a training batch each row sees; None is all of them."""
         return None
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         """The training objective from the losses of the rows, before any penalty.
 
         Args:
@@ -96,25 +115,25 @@ class Method(Settings, ABC):
         """
         return (losses * shares).sum()
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         """What the training objective adds to the losses, such as a prior on the weights.
 
         Args:
             binding: The tensors of all members.
             batch: How many samples the losses are a mean over.
-            samples: The size of the training set.
+            dataset_size: The size of the training set.
             progress: How much of training is done, in [0, 1].
         """
         return 0.0
 
     @property
-    def streams(self) -> int:
+    def data_orders(self) -> int:
         """How many orders of the samples training goes through at once; a batch is then a batch of the
         first order, followed by one of the second, and so on.
         """
         return 1
 
-    def changed(self, override: "Method | Mapping[str, Any]", pattern: str) -> Self:
+    def with_settings(self, override: "Method | Mapping[str, Any]", pattern: str) -> Self:
         """The method with a layer's own settings."""
         if isinstance(override, Method):
             if type(override) is not type(self):
@@ -139,3 +158,16 @@ class Method(Settings, ABC):
                     f"of {type(self).__name__} for single layers, however: {name!r} holds for all of them."
                 )
         return replace(self, **override)
+
+    parts = RenamedAttribute("assign")
+    total = RenamedAttribute("combine")
+    streams = RenamedAttribute("data_orders")
+    trains = RenamedAttribute("own_weights")
+    picks = RenamedAttribute("depends_on_example")
+    named = RenamedAttribute("resolved")
+    left = RenamedAttribute("why_skipped")
+    changed = RenamedAttribute("with_settings")
+
+
+def __getattr__(name: str) -> Any:
+    return find_renamed(__name__, globals(), {"Choice": "LayerChoice"}, name)

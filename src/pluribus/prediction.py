@@ -23,7 +23,7 @@ from pluribus.errors import InputError
 from pluribus.settings import refuse, whole
 
 
-def precise(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
     """Values in at least float32: half precision loses sums, logarithms and variances."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
@@ -44,7 +44,7 @@ def entropy(logs: Tensor, axis: int) -> Tensor:
     return (logs.exp() * -logs.clamp(min=torch.finfo(logs.dtype).min)).sum(axis)
 
 
-def gaussian_surprise(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+def gaussian_nll_per_sample(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
     """Negative log-density of a target `[batch, ...]` under every member, `[members, batch, ...]`."""
     errors = align(target, means.shape[1:]).to(means.dtype) - means
     return (errors.square() / variances + variances.log() + math.log(2 * math.pi)) / 2
@@ -113,7 +113,7 @@ class Prediction(ABC):
         if spent is not None and not isinstance(where, torch.dtype):
             spent = spent.to(where)
         moved = {name: v.to(where) for name, v in (self._batched() | {"weights": self.weights}).items()}
-        kept = {name: v if name == "members" else precise(v) for name, v in moved.items()}
+        kept = {name: v if name == "members" else at_least_float32(v) for name, v in moved.items()}
         return replace(self, spent=spent, **kept)
 
     def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -221,7 +221,7 @@ class CategoricalPrediction(DiscretePrediction):
     @property
     def max_logit(self) -> Tensor:
         """Maximum over the classes of the members' mean logit."""
-        return self._average(precise(self.members)).amax(1)
+        return self._average(at_least_float32(self.members)).amax(1)
 
 
 class BernoulliPrediction(DiscretePrediction):
@@ -235,7 +235,7 @@ class BernoulliPrediction(DiscretePrediction):
     @property
     def max_logit(self) -> Tensor:
         """Magnitude of the members' mean logit, which is the logit of the answer it favours."""
-        return self._average(precise(self.members)).abs()
+        return self._average(at_least_float32(self.members)).abs()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -290,7 +290,7 @@ class GaussianPrediction(ContinuousPrediction):
 
     def log_prob(self, target: Tensor) -> Tensor:
         """Log-density of each target on its own, `[batch, ...]`."""
-        return self._log_average(-gaussian_surprise(target, self.means, self.variances))
+        return self._log_average(-gaussian_nll_per_sample(target, self.means, self.variances))
 
     def cdf(self, target: Tensor) -> Tensor:
         """Probability of each target or less, `[batch, ...]`, in [0, 1]."""

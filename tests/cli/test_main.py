@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import pluribus as pl
 from pluribus.backbones import BACKBONES
 from pluribus.cli import main as cli
+from pluribus.cli import run_file
 from pluribus.comparison import record
 from pluribus.data import TASKS, csv_file
 from pluribus.methods import EMP
@@ -139,6 +140,42 @@ def test_class_names_that_look_like_formulas_are_escaped(tmp_path):
     assert not any(cell.startswith("=") for cell in cells)
 
 
+def test_a_run_predicts_without_its_data_wherever_it_lies(tmp_path):
+    rows = [[i, ("red", "blue")[i % 2], i * 7 % 13 or "", f"note {i}", 3 * (i * 7 % 13)] for i in range(60)]
+    write(tmp_path / "table.csv", [["id", "colour", "size", "note", "price"], *rows])
+    options = ["--option", f"path={tmp_path / 'table.csv'}", "--option", "target=price"]
+    method = ["--method", "deep_ensembles(members=2)", "--accelerator", "cpu", "--epochs", 1]
+    invoke("train", "--task", "csv", *options, *method, "--out", tmp_path / "run")
+    write(tmp_path / "new.csv", [["size", "colour"], [3, "red"], ["", "blue"], [4, "green"]])
+    invoke("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "1.csv")
+    (tmp_path / "table.csv").unlink()
+    (tmp_path / "run").rename(tmp_path / "handed_over")
+    invoke("predict", tmp_path / "handed_over", tmp_path / "new.csv", "--out", tmp_path / "2.csv")
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+    assert [row["flag"] for row in read(tmp_path / "2.csv")] == ["", "", "unseen colour=green"]
+
+
+def test_kinds_of_columns_are_shown_before_training(tmp_path):
+    rows = [[i, ("red", "blue")[i % 2], i * 7 % 13] for i in range(60)]
+    write(tmp_path / "table.csv", [["id", "colour", "price"], *rows])
+    options = ["--option", f"path={tmp_path / 'table.csv'}", "--option", "target=price"]
+    arguments = [
+        "train",
+        "--task",
+        "csv",
+        *options,
+        "--method",
+        "single",
+        "--accelerator",
+        "cpu",
+        "--epochs",
+        1,
+    ]
+    result = CliRunner().invoke(cli.app, [str(one) for one in (*arguments, "--out", tmp_path / "run")])
+    assert "id      dropped   0        0       an id: a whole number of its own" in result.stderr
+    assert "colour  category  2        0       blue, red" in result.stderr
+
+
 def test_inputs_far_from_those_of_training_are_told_on_stderr(run, tmp_path):
     np.save(tmp_path / "x.npy", np.array([[100, 0, 0, 0]]))
     arguments = ["predict", run, tmp_path / "x.npy", "--out", tmp_path / "far.csv"]
@@ -159,8 +196,8 @@ def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_pa
 
 
 def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
-    line = (run / cli.RUN_FILE).read_text().replace("table.csv", "gone.csv")
-    (tmp_path / cli.RUN_FILE).write_text(line)
+    line = (run / run_file.FILE).read_text().replace("table.csv", "gone.csv")
+    (tmp_path / run_file.FILE).write_text(line)
     with pytest.raises(pl.InputError, match=r"needs the data that it was trained on \(csv, path=.*gone.csv"):
         invoke("predict", tmp_path, "x.npy")
 
@@ -198,7 +235,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "run_comparison", stopped)
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 130
-    assert "stopped: run the same line again to go on" in result.stderr
+    assert "stopped: run the same line again to continue" in result.stderr
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_before_training(tmp_path):

@@ -16,7 +16,9 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.comparison import comparison, record
 from pluribus.comparison.comparison import compare
+from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record
+from pluribus.comparison.workers import Lost
 from pluribus.data import two_moons
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from pluribus.training import Training
@@ -113,41 +115,109 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_done_again(task, t
     assert len((tmp_path / record.FILE).read_text().splitlines()) == 1
 
 
-def test_a_run_waits_for_whoever_holds_its_lock(task, tmp_path, monkeypatch):
+def test_a_run_reports_that_it_waits_for_another_process(task, tmp_path, monkeypatch):
     pytest.importorskip("fcntl")
-    at_once = lambda job: Record(job.key, *job.settings)  # if nothing holds it up
-    monkeypatch.setattr(comparison, "_measure", at_once)
-    one, order = job(task, tmp_path), []
+    monkeypatch.setattr(comparison, "_measure", lambda job: Record(job.key, *job.settings))
+    one, lines, waits = job(task, tmp_path), [], threading.Event()
     one.folder.mkdir(parents=True)
-    with comparison._locked(one.folder / "lock"):
-        waiting = threading.Thread(target=lambda: (comparison.run(one), order.append("run")))
+    with locked(one.folder / "lock", lambda: pytest.fail("waited")):
+        report = lambda line: (lines.append(line), waits.set())
+        waiting = threading.Thread(target=lambda: (comparison.run(one, report), lines.append("run")))
         waiting.start()
-        waiting.join(timeout=2)
-        order.append("released")
+        assert waits.wait(60)
+        lines.append("released")
     waiting.join(timeout=60)
-    assert order == ["released", "run"]
+    told = f"single seed 0: waiting for another process that is running it in {one.folder}"
+    assert lines == [told, "released", "run"]
+    assert list(one.folder.iterdir()) == []
+
+
+def test_a_run_whose_workers_were_killed_is_recorded_as_failed(task, tmp_path, monkeypatch):
+    class Killed(comparison.Workers):
+        def results(self):
+            yield from ((job, Lost("was killed by signal 9")) for job in self.jobs)
+
+    monkeypatch.setattr(comparison, "Workers", Killed)
+    records = compare(build, task, METHODS[:1], seeds=2, training=QUICK, out=tmp_path, workers=2, show=False)
+    assert all("its worker was killed by signal 9" in one.error for one in records)
+    assert record.read([tmp_path]) == records
 
 
 COMMAND = [
     *(sys.executable, "-m", "pluribus.cli", "compare", "--task", "two_moons", "--option", "train=60"),
-    *("--methods", "single,batch_ensemble(members=2)", "--seeds", "2", "--epochs", "6", "--workers", "2"),
+    *("--methods", "single,batch_ensemble(members=2)", "--seeds", "2", "--workers", "2"),
 ]
+PATIENCE = 300
+"""Seconds that a loaded machine may take for what is a matter of a few."""
+
+
+def start(out, epochs):
+    """A comparison in a session of its own, as a terminal starts it."""
+    return subprocess.Popen(
+        [*COMMAND, "--epochs", str(epochs), "--out", out],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def session_members(session):
+    """Process ids of a session, without zombies."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the workers in /proc")
+@pytest.mark.parametrize(
+    ("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_signal_stops_a_comparison_and_its_workers_with_one_line(send, number, tmp_path):
+    process = start(tmp_path, epochs=100_000)
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("runs/*/log.csv"))) == 2)
+        send(process.pid, number)
+        printed, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 128 + number
+        assert errors.splitlines()[-1] == "stopped: run the same line again to continue"
+        assert "Traceback" not in printed + errors
+        wait_until(lambda: not session_members(process.pid))
+    finally:
+        for pid in session_members(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+    assert list(tmp_path.glob("runs/*/lock")) == []
+    assert not (tmp_path / record.FILE).exists()
+
+
+def finish(out):
+    process = start(out, epochs=6)
+    process.communicate()
+    assert process.returncode == 0
 
 
 @pytest.mark.slow
 def test_a_killed_comparison_goes_on_to_the_same_weights(tmp_path):
     """SIGKILL at several moments, workers and all; the line run again ends as one that was left alone."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    subprocess.run([*COMMAND, "--out", whole], check=True, capture_output=True, env=environment)
+    finish(whole)
     for _ in range(2):
-        process = subprocess.Popen(
-            [*COMMAND, "--out", broken],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+        process = start(broken, epochs=6)
         deadline = time.monotonic() + 120
         before = len(list(broken.glob("runs/*/training.pt")))
         while len(list(broken.glob("runs/*/training.pt"))) <= before and time.monotonic() < deadline:
@@ -156,8 +226,8 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(tmp_path):
             time.sleep(0.02)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run([*COMMAND, "--out", broken], check=True, capture_output=True, env=environment)
+        process.communicate()
+    finish(broken)
     ended, expected = ({one.key: one for one in record.read([folder])} for folder in (broken, whole))
     assert ended.keys() == expected.keys()
     for key, one in ended.items():

@@ -13,7 +13,7 @@ from pluribus.comparison.outcomes import (
     Outcomes,
     make_gallery,
     read_outcomes,
-    strangeness,
+    stored_ood_scores,
 )
 from pluribus.errors import CheckpointError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
@@ -66,7 +66,7 @@ def test_of_too_many_samples_the_same_ones_are_kept_in_every_column():
 def test_files_come_back_as_they_were(tmp_path):
     prediction, target = Categorical().prediction(logits(3, 50, 4)), torch.arange(50) % 4
     saved = read_outcomes(prediction, target)
-    saved.ood["a/b"] = strangeness(prediction)
+    saved.ood["a/b"] = stored_ood_scores(prediction)
     gallery = make_gallery(prediction, target, torch.rand(50, 3, 4, 6), ("a", "b", "c", "é"))
     saved = Outcomes(saved.columns, saved.scores, saved.ood, gallery)
     saved.save(tmp_path / "deep" / "one.npz")

@@ -154,7 +154,7 @@ TARGETS = {
     ],
     SettingError: [
         ("negative progress", lambda: ensemble().loss(X, Y, progress=-0.1), "at least 0", "progress=-0.1"),
-        ("samples", lambda: ensemble().loss(X, Y, samples=0), "at least 1", "samples=0"),
+        ("dataset size", lambda: ensemble().loss(X, Y, dataset_size=0), "at least 1", "dataset_size=0"),
     ],
 }
 

@@ -119,7 +119,7 @@ def test_the_best_rows_stay_ranked_and_others_do_not():
     assert turned.ranking.order == (2, 1, 0)
     x = case.inputs()
     for one in (small, turned):
-        assert_close(one.predict(x, budget=2).members, ensemble.predict(x, budget=2).members)
+        assert_close(one.predict(x, best=2).members, ensemble.predict(x, best=2).members)
     assert ensemble.shrink(ranking[1:3]).ranking is None
 
 

@@ -1,11 +1,12 @@
 """Corruptions: range, seeds, batches, grey images, growth with severity, refusals, the reference package."""
 
 import importlib
+import itertools
 import warnings
 
 import numpy as np
 import torch
-from pytest import approx, fixture, importorskip, mark, raises
+from pytest import approx, fixture, importorskip, mark, param, raises
 from torch.testing import assert_close
 
 from pluribus.data import corruptions
@@ -28,7 +29,9 @@ CERTAIN = [
     "zoom_blur",
 ]
 each_kind = mark.parametrize("kind", ALL)
-each_severity = mark.parametrize("severity", SEVERITIES)
+# The mildest and the strongest run always, those between by `make test-slow`.
+each_severity = mark.parametrize("severity", [1, *(param(one, marks=mark.slow) for one in (2, 3, 4)), 5])
+SIZES = [(8, 8), (28, 28), (33, 64), (70, 66)]
 
 
 def natural(batch, channels, height, width, seed=0):
@@ -48,10 +51,7 @@ def test_the_kinds_are_those_of_imagenet_c():
     assert " ".join(EXTRA_KINDS) == "speckle_noise gaussian_blur spatter saturate"
 
 
-@each_kind
-@each_severity
-@mark.parametrize("size", [(8, 8), (28, 28), (33, 64), (70, 66)])
-def test_corrupted_images_keep_shape_and_range(kind, severity, size):
+def check_shape_and_range(kind, severity, size):
     for channels in (1, 3):
         images = natural(2, channels, *size)
         before = images.clone()
@@ -60,6 +60,20 @@ def test_corrupted_images_keep_shape_and_range(kind, severity, size):
         assert result.dtype == torch.float32
         assert 0 <= result.min() <= result.max() <= 1
         assert_close(images, before, rtol=0, atol=0)
+
+
+@each_kind
+def test_corrupted_images_keep_shape_and_range(kind):
+    # Each severity and each size once; `make test-slow` crosses them.
+    for severity, size in zip(SEVERITIES, [*SIZES, SIZES[1]], strict=True):
+        check_shape_and_range(kind, severity, size)
+
+
+@mark.slow
+@each_kind
+def test_corrupted_images_keep_shape_and_range_at_every_severity_and_size(kind):
+    for severity, size in itertools.product(SEVERITIES, SIZES):
+        check_shape_and_range(kind, severity, size)
 
 
 @each_kind
@@ -155,7 +169,9 @@ FALLING = {
 
 
 @each_kind
-@mark.parametrize(("size", "batch"), [(32, 128), (64, 48), (96, 24)])
+@mark.parametrize(
+    ("size", "batch"), [(32, 128), param(64, 48, marks=mark.slow), param(96, 24, marks=mark.slow)]
+)
 def test_corruption_grows_with_severity(kind, size, batch):
     images = natural(batch, 3, size, size)
     distances = [(corrupt(images, kind, s) - images).square().mean().item() for s in SEVERITIES]

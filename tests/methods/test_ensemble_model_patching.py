@@ -10,9 +10,9 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus import family
 from pluribus.backbones import pyramidnet, resnet18
 from pluribus.errors import ConversionError, InputError, SettingError
+from pluribus.mechanisms.members import mixture
 from pluribus.mechanisms.members.members import tensors
 from pluribus.methods import ECMP, EMP, DeepEnsembles
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
@@ -199,7 +199,7 @@ def test_gradients_of_one_draw_of_ecmp_are_unbiased(monkeypatch):
 
     def draw(z):
         values = iter([torch.tensor(z[:3]).view(3, 1), torch.tensor(z[3:])])
-        monkeypatch.setattr(family, "draw_assignment", lambda *given: next(values))
+        monkeypatch.setattr(mixture, "draw_assignment", lambda *given: next(values))
 
     assert_close(expected_gradients(ensemble, x, chances, draw), exact)
 
@@ -290,7 +290,7 @@ def test_the_loss_is_the_mean_of_the_draws_and_the_prior(method, objective):
     torch.manual_seed(3)
     losses = pl.Categorical().losses(ensemble(X), Y)
     torch.manual_seed(3)
-    added = ensemble.loss(X, Y, samples=70) - losses.mean()
+    added = ensemble.loss(X, Y, dataset_size=70) - losses.mean()
     learnt = dict(ensemble.named_parameters())
     if objective == "decay":
         expected = 0.5 / 10 * sum(p.square().sum() for p in learnt.values())
@@ -309,7 +309,7 @@ def test_equation_9_holds_for_several_targets_if_samples_counts_them_all():
     shares = torch.tensor([p * q for p in (0.25, 0.75) for q in (0.25, 0.75)]).double()
     likelihood = 0.1 / 2 * (shares * torch.stack(errors)).sum() - 30 / 2 * math.log(0.1 / (2 * math.pi))
     nats = 300 * method.penalty(ensemble.binding, 10, 300, 0.0)
-    assert_close(30 * ensemble.loss(X, y, samples=30), likelihood + nats)
+    assert_close(30 * ensemble.loss(X, y, dataset_size=30), likelihood + nats)
 
 
 def test_draws_of_a_step_may_divide_the_batch():
@@ -318,7 +318,7 @@ def test_draws_of_a_step_may_divide_the_batch():
     torch.manual_seed(0)
     loss = ensemble.loss(X, Y)
     torch.manual_seed(0)
-    rows, parts = ensemble.binding.rows(), ensemble.method.parts(10, range(5), 0.0)
+    rows, parts = ensemble.binding.rows(), ensemble.method.assign(10, range(5), 0.0)
     each = [
         nn.functional.cross_entropy(ensemble(X[p], members=[r])[0], Y[p])
         for r, p in zip(rows, parts, strict=True)

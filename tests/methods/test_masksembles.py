@@ -182,7 +182,7 @@ def test_samples_of_a_batch_belong_to_their_members():
     rows = ensemble(x)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        parts = ensemble.method.parts(len(x), range(3), 0.0)
+        parts = ensemble.method.assign(len(x), range(3), 0.0)
         torch.manual_seed(0)
         loss = ensemble.loss(x, y)
     expected = sum(cross_entropy(rows[i][part], y[part], reduction="sum") for i, part in enumerate(parts))

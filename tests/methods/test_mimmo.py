@@ -17,7 +17,7 @@ def test_the_objective_is_the_exact_expectation_and_a_divergence():
     theta = ensemble.binding.logits.softmax(1)
     losses = torch.stack([cross_entropy(one, Y) for one in ensemble(X)])
     divergence = (theta * (3 * theta).log()).sum()
-    assert_close(ensemble.loss(X, Y, samples=50), (theta[0] * losses).sum() + divergence / 50)
+    assert_close(ensemble.loss(X, Y, dataset_size=50), (theta[0] * losses).sum() + divergence / 50)
 
 
 def test_predictions_are_weighted_by_the_preferences():

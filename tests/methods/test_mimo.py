@@ -35,7 +35,7 @@ def test_the_loss_is_the_sum_over_inputs_on_samples_of_their_own():
     torch.manual_seed(3)
     found = ensemble.loss(X, Y)
     torch.manual_seed(3)
-    first, second = method.parts(8, [(0, 0), (1, 0)], 0.0)
+    first, second = method.assign(8, [(0, 0), (1, 0)], 0.0)
     assert len(first) == 16
     tensors = ensemble.binding.shared_tensors()
     hidden = torch.relu(

@@ -84,8 +84,8 @@ def test_a_prediction_may_have_fresh_draws(method):
     assert_close(prediction.probabilities, outputs.softmax(2).mean(0), check_dtype=False)
     assert len(ensemble.predict(X)) == 10
     ensemble.rank((X, Y))
-    with pytest.raises(InputError, match="budget= and draws= exclude each other"):
-        ensemble.predict(X, draws=3, budget=1)
+    with pytest.raises(InputError, match="best= and draws= exclude each other"):
+        ensemble.predict(X, draws=3, best=1)
     with pytest.raises(SettingError, match="draws must be a whole number, at least 1"):
         ensemble.predict(X, draws=0)
 

@@ -85,7 +85,7 @@ def test_the_objective_is_eq_3(weighting):
     torch.manual_seed(5)
     found = ensemble.loss(X, Y, progress=0.5)
     torch.manual_seed(5)
-    parts = method.parts(len(X), ensemble.binding.rows(), 0.5)
+    parts = method.assign(len(X), ensemble.binding.rows(), 0.5)
     slots = [parts[0], parts[3]]
     batches = [Inputs.of(X[part]) for part in parts]
     outputs = ensemble._runner.split(ensemble.binding, ensemble.binding.rows(), batches)
@@ -121,9 +121,9 @@ def test_logits_are_spared_weight_decay():
 def test_schedules_are_linear_between_their_ends():
     assert [interpolate((1.0, 0.2), progress) for progress in (0, 0.5, 1)] == pytest.approx([1.0, 0.6, 0.2])
     method = SAE(inputs=2, input_repetition=(0.0, 1.0), batch_repetition=1)
-    first, second = method.parts(100, [(0, 0), (1, 0)], 1.0)
+    first, second = method.assign(100, [(0, 0), (1, 0)], 1.0)
     assert first.equal(second)
-    first, second = method.parts(100, [(0, 0), (1, 0)], 0.0)
+    first, second = method.assign(100, [(0, 0), (1, 0)], 0.0)
     assert not first.equal(second)
 
 
@@ -131,7 +131,7 @@ def test_one_input_with_one_depth_is_the_network():
     model = blocks(3)
     ensemble = pl.convert(model, EarlyExit(exits=1), example=X[:2]).eval()
     assert_close(ensemble(X), model(X)[None])
-    assert ensemble.kind == "single_exit"
+    assert ensemble.case == "single_exit"
 
 
 def test_the_last_exit_of_a_copied_network_computes_the_network():
@@ -148,7 +148,7 @@ def test_special_cases_coincide_with_their_direct_implementations():
     mimmo.load_state_dict(sae.state_dict())
     assert_close(mimmo(X), sae(X))
     assert_close(mimmo.weights, sae.weights)
-    assert sae.kind == mimmo.kind == "mimmo"
+    assert sae.case == mimmo.case == "mimmo"
     mimo = made(MIMO(inputs=2)).eval()
     common = {name: value for name, value in sae.state_dict().items() if ".shared.network." in name}
     mimo.load_state_dict(common, strict=False)

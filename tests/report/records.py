@@ -2,7 +2,7 @@
 
 import torch
 
-from pluribus.comparison.outcomes import make_gallery, read_outcomes, strangeness
+from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record
 from pluribus.likelihood import Categorical, Gaussian
 from pluribus.metrics import evaluate_all, evaluate_ood
@@ -22,7 +22,7 @@ def classes(kind="single", seed=0, skill=2.0, samples=200, task=DIGITS, images=T
     prediction = Categorical().prediction(logits)
     other = Categorical().prediction(torch.randn(4, 50, 10, generator=generator))
     outcomes = read_outcomes(prediction, target)
-    outcomes.ood["noise"] = strangeness(other)
+    outcomes.ood["noise"] = stored_ood_scores(other)
     if images:
         pictures = torch.rand(samples, 1, 8, 8, generator=generator)
         names = tuple(f"class <{i}>" for i in range(10))

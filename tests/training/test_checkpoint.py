@@ -13,7 +13,11 @@ SETTINGS = {"method": {"kind": "single"}, "training": {"lr": 0.1}}
 
 def write(folder, weight=1.0):
     progress = Progress(SETTINGS, epoch=2, history=[{"loss": 0.5}], best_weights={"w": torch.tensor([7.0])})
-    checkpoint.write(folder, progress, {"w": torch.tensor([weight])}, {"state": {0: torch.ones(2)}})
+    optimizer = {
+        "state": {0: {"momentum_buffer": torch.ones(2)}},
+        "param_groups": [{"lr": 0.1, "params": [0]}],
+    }
+    checkpoint.write(folder, progress, {"w": torch.tensor([weight])}, optimizer)
 
 
 def test_what_was_written_is_read_again(tmp_path):
@@ -24,7 +28,7 @@ def test_what_was_written_is_read_again(tmp_path):
     assert_close(
         (found["weights"]["w"], progress.best_weights["w"]), (torch.tensor([1.0]), torch.tensor([7.0]))
     )
-    assert_close(found["optimizer"]["state"][0], torch.ones(2))
+    assert_close(found["optimizer"]["state"][0]["momentum_buffer"], torch.ones(2))
 
 
 def test_random_numbers_go_on_where_they_were(tmp_path):

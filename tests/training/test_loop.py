@@ -133,18 +133,18 @@ def test_logs_hold_one_row_for_each_epoch(task, tmp_path):
     assert list((tmp_path / "tensorboard").iterdir())
 
 
-def test_progress_and_samples_reach_the_objective(task, monkeypatch):
+def test_progress_and_dataset_size_reach_the_objective(task, monkeypatch):
     seen = []
     original = pl.Ensemble.loss
 
-    def loss(self, x, y, *, progress, samples):
-        seen.append((progress, samples))
-        return original(self, x, y, progress=progress, samples=samples)
+    def loss(self, x, y, *, progress, dataset_size):
+        seen.append((progress, dataset_size))
+        return original(self, x, y, progress=progress, dataset_size=dataset_size)
 
     monkeypatch.setattr(pl.Ensemble, "loss", loss)
     train(ensemble(), task, replace(QUICK, epochs=2), show=False)
     steps = -(-len(task.train) // 32)
-    assert [samples for _, samples in seen] == [len(task.train)] * 2 * steps
+    assert [dataset_size for _, dataset_size in seen] == [len(task.train)] * 2 * steps
     assert [progress for progress, _ in seen] == pytest.approx(
         [step / (2 * steps) for step in range(2 * steps)]
     )

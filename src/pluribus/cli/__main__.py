@@ -1,5 +1,5 @@
 """`python -m pluribus.cli`: the command line without an installed script."""
 
-from pluribus.cli.main import main
+from pluribus.cli.start import main
 
 main()

@@ -1,7 +1,5 @@
 """The command line: compare, report, train, evaluate, predict, methods."""
 
-import csv
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 try:
     import typer
@@ -28,6 +26,9 @@ from pluribus.cli.parsing import (
     parse_options,
     resolve_task,
 )
+from pluribus.cli.run_file import load_for_prediction, load_run, write_run
+from pluribus.cli.spreadsheet import write_table
+from pluribus.cli.termination import exit_code, sigterm_interrupts
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.evaluation import evaluate as run_evaluation
@@ -35,14 +36,9 @@ from pluribus.conversion import convert
 from pluribus.data import TASKS
 from pluribus.data.limits import MOST_BYTES
 from pluribus.data.raw_inputs import far_outside, read_inputs
-from pluribus.data.signature import FILE as SIGNATURE_FILE
-from pluribus.data.signature import Signature
-from pluribus.data.tables import without_formula
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
-from pluribus.ensemble import Ensemble
-from pluribus.errors import InputError, PluribusError, SettingError
-from pluribus.loading import load
+from pluribus.errors import PluribusError, SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
@@ -90,8 +86,14 @@ BudgetText = Annotated[
 ]
 Judge = Annotated[str | None, typer.Option("--metric", help="What to judge by: nll, accuracy, ece, rmse…")]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
-
-RUN_FILE = "run.json"
+OwnTask = Annotated[
+    str | None,
+    typer.Option("--task", help="Your own task again, if the run has one."),
+]
+OwnModel = Annotated[
+    str | None,
+    typer.Option("--model", help="Your own network again, if the run has one."),
+]
 
 
 def print_version(asked: bool) -> None:
@@ -208,29 +210,27 @@ def train(
     with resumable():
         history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
-    line = {"task": task, "options": option or [], "model": name, "training": training.to_dict()}
-    (folder / RUN_FILE).write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")
-    Signature.of(data, given_delimiter(option)).save(folder)
+    write_run(folder, task, option or [], name, training, data, ensemble)
     console.print(
         f"{counted(len(history), 'epoch')}; the ensemble is in {folder / 'ensemble'}", highlight=False
     )
 
 
 @app.command()
-def evaluate(run: Run, data_dir: DataDir = None, out: Out = None) -> None:
+def evaluate(
+    run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None, out: Out = None
+) -> None:
     """Measures a trained ensemble on its task."""
-    ensemble, data = load_run(run, data_dir)
-    line, folder = read_run(run), writable(out or Path("pluribus_runs/evaluate"))
-    network = Build(line["model"], data)()
-    single = convert(network, Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
-    trained = Training.from_dict(line["training"]) if "training" in line else None
-    measured = run_evaluation(ensemble, data, single=single, network=line["model"], training=trained)
+    found, folder = load_run(run, data_dir, task, model), writable(out or Path("pluribus_runs/evaluate"))
+    ensemble, data, name = found.ensemble, found.task, found.build.name
+    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
+    measured = run_evaluation(ensemble, data, single=single, network=name, training=found.training)
     record.append(folder, measured)
     for section in (measured.metrics, measured.posthoc, measured.cost):
         for name, value in section.items():
             console.print(f"{name:40} {value:.6g}", highlight=False)
-    for kind, found in measured.ood.items():
-        for name, value in found.items():
+    for kind, scores in measured.ood.items():
+        for name, value in scores.items():
             console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
     console.print(f"record: {folder / record.FILE}", highlight=False)
 
@@ -245,6 +245,8 @@ def predict(
             "1): a .npy or .npz file (x), a CSV file whose first line names the columns, or a .parquet file."
         ),
     ],
+    task: OwnTask = None,
+    model: OwnModel = None,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
         "pluribus_runs/predict/predictions.csv"
@@ -252,7 +254,7 @@ def predict(
     most_bytes: Annotated[int, typer.Option(min=1, help="Memory that the inputs may take.")] = MOST_BYTES,
 ) -> None:
     """Writes predictions with their uncertainty as CSV, one row for each input; needs no training data."""
-    ensemble, signature = load_handed_over(run, data_dir)
+    ensemble, signature = load_for_prediction(run, data_dir, task, model)
     raw = read_inputs(inputs, signature, most_bytes)
     writable(out.parent)
     if far := far_outside(raw.values, signature):
@@ -262,11 +264,7 @@ def predict(
     if flagged:
         say(f"warning: {counted(flagged, 'row')} of {len(raw)} unlike training, see the column flag")
         table["flag"] = list(raw.flags)
-    with writing(out) as file:
-        writer = csv.writer(file)
-        writer.writerow(map(without_formula, table))
-        for row in zip(*table.values(), strict=True):
-            writer.writerow(map(without_formula, row))
+    write_table(out, table)
     console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
 
 
@@ -318,19 +316,6 @@ def writable(folder: Path) -> Path:
     return folder
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[TextIO]:
-    """A CSV file to write."""
-    try:
-        file = path.open("w", newline="", encoding="utf-8")
-    except OSError as error:
-        raise SettingError(
-            f"--out must be a file that can be written, however: {path}: {error.strerror}. Choose another."
-        ) from error
-    with file:
-        yield file
-
-
 def hint(name: str, task: Task, options: list[str] | None) -> None:
     """Print what was assumed of the data, and whether numbers to predict in a CSV file look like classes."""
     if task.columns is not None:
@@ -348,48 +333,13 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ends in one line where a user stops what can go on."""
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
     try:
-        yield
-    except KeyboardInterrupt:
-        say("stopped: run the same line again to go on")
-        raise typer.Exit(130) from None
-
-
-def read_run(run: Path) -> dict[str, Any]:
-    """What `pluribus train` wrote of a run."""
-    if not (run / RUN_FILE).is_file():
-        raise SettingError(f"{run} must be a folder of `pluribus train`, however: it has no {RUN_FILE}.")
-    line: dict[str, Any] = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
-    return line
-
-
-def load_run(run: Path, data_dir: Path | None) -> tuple[Ensemble, Task]:
-    """The ensemble that `pluribus train` wrote, and its task."""
-    line = read_run(run)
-    try:
-        task = resolve_task(line["task"], data_dir, line["options"])
-    except InputError as error:
-        needed = ", ".join((line["task"], *line["options"]))
-        raise InputError(f"{run} needs the data that it was trained on ({needed}): {error}") from error
-    ensemble = load(run / "ensemble", Build(line["model"], task)(), example=task.train.x[:2])
-    return ensemble.eval(), task
-
-
-def load_handed_over(run: Path, data_dir: Path | None) -> tuple[Ensemble, Signature]:
-    """Return the ensemble of a run and what it takes and gives; runs of earlier versions need their data."""
-    line = read_run(run)
-    if not (run / SIGNATURE_FILE).is_file():
-        ensemble, task = load_run(run, data_dir)
-        return ensemble, Signature.of(task, given_delimiter(line["options"]))
-    signature = Signature.load(run)
-    network = Build(line["model"], signature)()
-    return load(run / "ensemble", network, example=signature.example()).eval(), signature
-
-
-def given_delimiter(options: list[str] | None) -> str:
-    """Return the delimiter among the options of a task."""
-    return str(parse_options(options or []).get("delimiter", ","))
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
 
 
 def main() -> None:

@@ -1,10 +1,8 @@
 """What a user named on a command line: methods with their settings, tasks, networks."""
 
 import ast
-import importlib
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from pluribus.backbones import BACKBONES
+from pluribus.cli.user_code import call_own, resolve
 from pluribus.data import load_task
 from pluribus.data.signature import Signature
 from pluribus.data.task import Task
@@ -128,29 +127,11 @@ def _words(text: str) -> tuple[Any, ...]:
     return tuple(map(parse_value, words)) if len(words) > 1 else ()
 
 
-def resolve(reference: str) -> Callable[..., Any]:
-    """What `package.module:function` names; modules of the present folder are found too."""
-    module, _, name = reference.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise SettingError(
-            f"{reference} must name a function as package.module:function, however: {error}."
-        ) from error
-    if not callable(found):
-        raise SettingError(
-            f"{reference} must name a function, however: it is of type {type(found).__name__}."
-        )
-    return found  # type: ignore[no-any-return]
-
-
 def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) -> Task:
     """The task that a user named."""
     values = parse_options(options or [])
     if ":" in name:
-        task = resolve(name)(**values)
+        task = call_own(name, resolve(name), values)
         if not isinstance(task, Task):
             raise SettingError(
                 f"{name} must make a Task, however: what it makes is of type {type(task).__name__}."
@@ -188,11 +169,18 @@ class Build:
                 + nearest(self.name, BACKBONES)
             )
         function = BACKBONES[self.name] if self.name in BACKBONES else resolve(self.name)
-        parameters = inspect.signature(function).parameters
-        module = function(**{name: value for name, value in self.known.items() if name in parameters})
+        module = call_own(self.name, function, self._arguments(function))
         if not isinstance(module, nn.Module):
             kind = type(module).__name__
             raise SettingError(
                 f"{self.name} must build a torch.nn.Module, however: what it builds is of type {kind}."
             )
         return module
+
+    def _arguments(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Return those of the known values that a builder takes."""
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError):  # a function of C has no signature, and takes nothing of ours
+            return {}
+        return {name: value for name, value in self.known.items() if name in parameters}

@@ -1,23 +1,20 @@
 """compare: train and measure several methods on one task, and go on where a killed run stopped."""
 
 import contextlib
-import os
-import pickle
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from pluribus.comparison import record
 from pluribus.comparison.evaluation import evaluate
+from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
+from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
 from pluribus.errors import SettingError
@@ -29,6 +26,8 @@ from pluribus.training import Training, train
 from pluribus.training.progress import Show
 
 Build = Callable[[], nn.Module]
+
+ERROR_FILE = "error.txt"
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,11 @@ class Job:
     def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
         """As a record has them."""
         return self.method.to_dict(), repr(self.task), self.network, self.seed, self.training.to_dict()
+
+    @property
+    def title(self) -> str:
+        """Name of the run on the terminal."""
+        return f"{self.method.kind()} seed {self.seed}"
 
     @property
     def folder(self) -> Path:
@@ -103,10 +107,14 @@ def compare(
     ]
     finished = _finished(Path(out))
     waiting = [job for job in jobs if job.key not in finished]
-    with Show("comparing", len(jobs), show, len(jobs) - len(waiting)) as bar:
-        for done in _run_all(waiting, workers):
+    with (
+        Show("comparing", len(jobs), show, len(jobs) - len(waiting)) as bar,
+        # Closed by name: after Ctrl-C the traceback keeps the generator alive, and with it the workers.
+        contextlib.closing(_run_all(waiting, workers, bar.say)) as results,
+    ):
+        for job, done in results:
             bar.advance()
-            bar.say(f"{done.method['kind']} seed {done.seed}: {done.error or 'done'}")
+            bar.say(f"{job.title}: {done.error or 'done'}")
     records = {one.key: one for one in record.read([Path(out)])}
     return [records[job.key] for job in jobs]
 
@@ -125,20 +133,31 @@ def _check_contestants(build: Any, methods: Any) -> None:
         )
 
 
-def run(job: Job) -> Record:
-    """Trains and measures one method with one seed, unless another process has done so meanwhile."""
+def run(job: Job, report: Report = silent) -> Record:
+    """Train and measure one method with one seed, unless another process has done so meanwhile.
+
+    Args:
+        job: What to run.
+        report: Callback for lines that a user should see.
+    """
     job.folder.mkdir(parents=True, exist_ok=True)
-    with _locked(job.folder / "lock"):
+    waiting = f"{job.title}: waiting for another process that is running it in {job.folder}"
+    with locked(job.folder / "lock", lambda: report(waiting)):
         done = _finished(job.out).get(job.key)
         if done is not None:
             return done
         try:
             result = _measure(job)
+            (job.folder / ERROR_FILE).unlink(missing_ok=True)
         except Exception as error:  # one failing method must not end the comparison
-            (job.folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-            result = Record(job.key, *job.settings, error=f"{type(error).__name__}: {error}")
+            (job.folder / ERROR_FILE).write_text(traceback.format_exc(), encoding="utf-8")
+            result = _failed(job, f"{type(error).__name__}: {error}")
         record.append(job.out, result)
     return result
+
+
+def _failed(job: Job, error: str) -> Record:
+    return Record(job.key, *job.settings, error=error)
 
 
 def _measure(job: Job) -> Record:
@@ -167,35 +186,24 @@ def _finished(out: Path) -> dict[str, Record]:
     return {one.key: one for one in record.read([out]) if not one.error}
 
 
-def _run_all(jobs: Sequence[Job], workers: int) -> Iterator[Record]:
+def _run_all(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> Generator[tuple[Job, Record]]:
+    """Yield each job with its record, in the order in which they finish."""
     if workers == 1 or len(jobs) < 2:
-        yield from map(run, jobs)
+        for job in jobs:
+            yield job, run(job, say)
         return
-    try:
-        pickle.dumps(jobs[0])
-    except Exception as error:
-        raise SettingError(
-            f"several workers need a network and a task that can be pickled, however: {error}. "
-            "Define them at the top of a module, or use workers=1."
-        ) from error
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        for future in as_completed([pool.submit(run, job) for job in jobs]):
-            yield future.result()
+    retried: Callable[[Job, str], None] = lambda job, reason: say(
+        f"{job.title}: its worker {reason}; running it again"
+    )
+    with Workers(run, jobs, workers, on_note=lambda job, line: say(line), on_retry=retried) as pool:
+        for job, result in pool.results():
+            yield job, _lost(job, result) if isinstance(result, Lost) else result
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keeps other processes out of a run, among them workers that outlived a killed command."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system: two commands on one folder are then the user's risk
-        yield
-        return
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _lost(job: Job, lost: Lost) -> Record:
+    """Record a run whose workers were all killed, which they could not do themselves."""
+    failed = _failed(
+        job, f"its worker {lost.reason}, again when run once more. Use fewer workers if memory ran out."
+    )
+    record.append(job.out, failed)
+    return failed

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
-from pluribus.comparison.outcomes import make_gallery, read_outcomes, strangeness
+from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record, key_of
 from pluribus.data.task import Split, Task, check_task
 from pluribus.ensemble import Ensemble
@@ -62,9 +62,9 @@ def evaluate(
     outcomes, ood = read_outcomes(prediction, target), {}
     for name, x in task.ood.items():
         out = _predict(ensemble, task, x)
-        ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), strangeness(out)
+        ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), stored_ood_scores(out)
     gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
-    settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network, ensemble.seed)
+    settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     return Record(
         key_of(*settings, trained, shifted),

@@ -26,9 +26,9 @@ from torch.nn.functional import adaptive_avg_pool2d
 from pluribus.data.scaling import unit
 from pluribus.errors import CheckpointError
 from pluribus.metrics.ood import ood_scores
-from pluribus.metrics.regression import joint_surprise, ranked_distance
+from pluribus.metrics.regression import joint_nll_per_sample, ranked_distance
 from pluribus.metrics.samples import samples
-from pluribus.metrics.scoring import squared_distance, surprise
+from pluribus.metrics.scoring import nll_per_sample, squared_distance
 from pluribus.prediction import (
     CategoricalPrediction,
     ContinuousPrediction,
@@ -132,7 +132,7 @@ class Outcomes:
 
 def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
     """The columns and scores of a prediction on test data."""
-    scores = strangeness(prediction)
+    scores = stored_ood_scores(prediction)
     prediction, target = samples(prediction, target)
     if isinstance(prediction, DiscretePrediction):
         found = _of_classes(prediction, target)
@@ -143,8 +143,8 @@ def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
     return Outcomes({name: _kept(values) for name, values in found.items()}, scores)
 
 
-def strangeness(prediction: Prediction) -> dict[str, Array]:
-    """How strange each sample looks, by criterion, `[samples]`."""
+def stored_ood_scores(prediction: Prediction) -> dict[str, Array]:
+    """Return the OOD scores of every criterion, `[samples]` each, thinned and cast for the file."""
     return {name: _kept(values) for name, values in ood_scores(prediction).items()}
 
 
@@ -185,7 +185,7 @@ def _of_classes(prediction: DiscretePrediction, target: Tensor) -> Mapping[str, 
         "target": target,
         "label": prediction.labels,
         "confidence": prediction.confidence,
-        "nll": surprise(prediction, target),
+        "nll": nll_per_sample(prediction, target),
         "brier": squared_distance(prediction, target),
     }
 
@@ -204,7 +204,7 @@ def _of_numbers(prediction: ContinuousPrediction, target: Tensor) -> Mapping[str
         found |= {
             "low": low,
             "high": high,
-            "gaussian_nll": joint_surprise(prediction, target),
+            "gaussian_nll": joint_nll_per_sample(prediction, target),
             "crps": ranked_distance(prediction, target),
             "position": prediction.cdf(target),
         }

@@ -6,12 +6,13 @@ number, and into NaN where it cannot be read: the caller knows whether that is a
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 Cells = Sequence[object]
+Value = TypeVar("Value")
 MISSING_WORDS = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
 """Words that stand for a missing value, in lower case; most tools write one of them."""
 TRUE, FALSE = ("true", "yes", "y", "t"), ("false", "no", "n", "f")
@@ -19,9 +20,20 @@ DAY = 86_400.0
 """Seconds."""
 
 
+def by_value(cells: Cells, function: Callable[[object], Value]) -> list[Value]:
+    """Return what a function makes of each cell, called once for each distinct one: most columns repeat."""
+    try:
+        known = {cell: function(cell) for cell in set(cells)}
+    except TypeError:  # lists and other cells without a hash
+        return [function(cell) for cell in cells]
+    return [known[cell] for cell in cells]
+
+
 def find_missing(cells: Cells, words: frozenset[str]) -> Array:
     """Return where a column has no value, `[count]`."""
-    return np.fromiter((is_missing(cell, words) for cell in cells), bool, len(cells))
+    if plain_numbers(cells) is not None:
+        return np.zeros(len(cells), bool)
+    return np.array(by_value(cells, lambda cell: is_missing(cell, words)), dtype=bool)
 
 
 def is_missing(cell: object, words: frozenset[str]) -> bool:
@@ -86,4 +98,28 @@ def _year_first(text: str) -> str:
 
 def read_cells(cells: Cells, reader: Callable[[object], float]) -> Array:
     """Return every cell as a number, float64 `[count]`; NaN where it cannot be read."""
-    return np.array([reader(cell) for cell in cells], dtype=np.float64)
+    plain = plain_numbers(cells) if reader is to_number else None
+    if plain is not None:
+        return plain
+    return np.array(by_value(cells, reader), dtype=np.float64)
+
+
+def plain_numbers(cells: Cells) -> Array | None:
+    """Return the numbers of a column that holds nothing else, read at once; None for other columns.
+
+    Tables may have 100,000 columns, most often of plain numbers: calls for each cell would take minutes.
+    """
+    if not len(cells) or isinstance(cells[0], bool):
+        return None
+    try:
+        values = np.array(cells, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    plain = values.ndim == 1 and bool(np.isfinite(values).all())
+    underscore = any(isinstance(cell, str) and "_" in cell for cell in cells)
+    return values if plain and not underscore else None
+
+
+def to_date(days: float) -> str:
+    """Return the date of a number of days since 1970, as text."""
+    return str(np.datetime64(round(days), "D"))

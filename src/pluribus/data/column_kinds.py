@@ -15,7 +15,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pluribus.data.cells import MISSING_WORDS, Array, Cells, find_missing, read_cells, to_number, to_word
+from pluribus.data.cells import (
+    MISSING_WORDS,
+    Array,
+    Cells,
+    by_value,
+    find_missing,
+    read_cells,
+    to_number,
+    to_word,
+)
 from pluribus.data.columns import (
     BOOLEAN,
     CATEGORY,
@@ -37,7 +46,9 @@ MOST_GIVEN_CATEGORIES = 10_000
 """Categories of a column that the user called a category or a code."""
 LEAST_ROWS_OF_ID = 3
 """Rows from which on different whole numbers are taken for an id."""
-ID_NAME = re.compile(r"^$|(^|[_\s.-])(id|pid|uid|uuid|index|rowid|rownames|unnamed: 0)$", re.IGNORECASE)
+ID_NAME = re.compile(
+    r"^$|(^|[_\s.-])(id|pid|uid|uuid|index|rowid|rownames|p?idnum|unnamed: 0)$", re.IGNORECASE
+)
 CAMEL_ID_NAME = re.compile(r"[a-z](ID|Id)$")
 
 
@@ -69,7 +80,8 @@ def learn_columns(
     added = [word.strip().lower() for word in missing_words]
     words = tuple(dict.fromkeys((*MISSING_WORDS, *added)))
     places = list(range(_length(table)) if rows is None else rows)
-    first = next(iter(table), "")
+    # A column that is alone is meant to be learnt from, even if it counts.
+    first = next(iter(table)) if len(table) > 1 else None
     found = []
     for name, all_cells in table.items():
         cells = [all_cells[place] for place in places]
@@ -90,17 +102,16 @@ def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
     present = [cell for cell, blank in zip(cells, missing, strict=True) if not blank]
     if not present:
         return DROPPED, "blank in every row"
-    words = [to_word(cell) for cell in present]
-    distinct = len(set(words))
-    if distinct == 1 and len(present) == len(cells):
-        return DROPPED, f"constant: {words[0][:40]}"
+    if present.count(present[0]) == len(cells):
+        return DROPPED, f"constant: {to_word(present[0])[:40]}"
     for kind in (BOOLEAN, NUMBER, DATE):
         share = _share_read(kind, present)
         if share == 1:
             return kind, ""
         # Dropping a column of numbers because of one word in it would lose it without need.
         if kind == NUMBER and share >= 0.5:
-            raise _mixed(name, words, share)
+            raise _mixed(name, present, share)
+    distinct = len(set(by_value(present, to_word)))
     # Where words hardly repeat they are names or remarks, from which nothing can be learnt as categories.
     if distinct > min(MOST_CATEGORIES, len(present) / 2):
         return DROPPED, f"text: {distinct} different values in {len(present)} rows"
@@ -116,9 +127,9 @@ def _share_read(kind: str, present: Cells) -> float:
     return float((~np.isnan(values)).mean())
 
 
-def _mixed(name: str, words: list[str], share: float) -> InputError:
+def _mixed(name: str, present: Cells, share: float) -> InputError:
     """Return the error for a column of both numbers and words."""
-    odd = next(word for word in words if np.isnan(to_number(word)))
+    odd = next(to_word(cell) for cell in present if np.isnan(to_number(cell)))
     return InputError(
         f"column {name!r} must hold numbers or words, got both: {odd!r}, but {share:.0%} numbers. Set the "
         f"option missing_words={odd!r} if it stands for a missing value, or kinds='{name}=category'."

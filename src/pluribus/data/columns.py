@@ -22,8 +22,10 @@ from pluribus.data.cells import (
     MISSING_WORDS,
     Array,
     Cells,
+    by_value,
     find_missing,
     read_cells,
+    to_date,
     to_days,
     to_flag,
     to_number,
@@ -34,8 +36,6 @@ from pluribus.settings import nearest
 
 NUMBER, DATE, BOOLEAN, CATEGORY, CODE, DROPPED = "number", "date", "boolean", "category", "code", "dropped"
 KINDS = (NUMBER, DATE, BOOLEAN, CATEGORY, CODE, DROPPED)
-SCALED = (NUMBER, DATE)
-"""Kinds whose first number is brought to mean 0 and deviation 1."""
 READERS: dict[str, Callable[[object], float]] = {NUMBER: to_number, DATE: to_days, BOOLEAN: to_flag}
 EXPECTED = {NUMBER: "finite numbers", DATE: "dates such as 2024-03-01", BOOLEAN: "true or false"}
 SHOWN_CATEGORIES = 5
@@ -95,8 +95,12 @@ class Column:
     def described(self) -> tuple[str, ...]:
         """Return its line of the printed table: name, kind, numbers, blanks, what was done."""
         done = [self.note] if self.note else []
-        if self.kind in SCALED:
+        if self.kind == DATE:
+            done.append(f"days, mean {to_date(self.mean)}, deviation {self.deviation:.4g}")
+        if self.kind == NUMBER:
             done.append(f"mean {self.mean:.4g}, deviation {self.deviation:.4g}")
+        if self.kind == BOOLEAN:
+            done.append("false and no are 0, true and yes are 1")
         if self.categories:
             done += self.categories[:SHOWN_CATEGORIES]
             more = len(self.categories) - SHOWN_CATEGORIES
@@ -250,7 +254,7 @@ def _read_numbers(column: Column, cells: Cells, missing: Array, lines: Sequence[
 
 def _encode_words(column: Column, cells: Cells, missing: Array, own: Array, flags: list[list[str]]) -> None:
     """Write one-hot numbers, or places from 1 of a code, and flag words that training did not have."""
-    words = [to_word(cell) for cell in cells]
+    words = by_value(cells, to_word)
     places = np.array([column.places.get(word, -1) for word in words])
     places[missing] = -1
     if column.kind == CODE:

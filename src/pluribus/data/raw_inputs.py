@@ -104,8 +104,8 @@ def _read_table(path: Path, signature: Signature, most_bytes: int) -> RawInputs:
 
 
 def plain_columns(names: tuple[str, ...]) -> Columns:
-    """Return columns of numbers that all have to be there."""
-    return Columns(tuple(Column(name, NUMBER) for name in names))
+    """Return columns of numbers that all have to be there: no word stands for a missing one."""
+    return Columns(tuple(Column(name, NUMBER) for name in names), missing_words=())
 
 
 def _read_array(path: Path, shape: tuple[int, ...], most_bytes: int) -> Tensor:

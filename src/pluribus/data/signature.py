@@ -9,20 +9,40 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from pluribus.data.column_record import SCHEMA as COLUMNS
 from pluribus.data.column_record import columns_from_dict, columns_to_dict
 from pluribus.data.columns import Columns
-from pluribus.data.limits import check_bytes, check_file
 from pluribus.data.scaling import Scaling
-from pluribus.data.sources import UNREADABLE
 from pluribus.data.task import Task, in_units, named_columns
 from pluribus.errors import CheckpointError
 from pluribus.prediction import Prediction
+from pluribus.schema import Fields, Items, Number, Optional, Schema, Text, Whole
+from pluribus.untrusted import read_json
+from pluribus.writing import replacing
 
 FILE = "signature.json"
 VERSION = 1
-MOST_AXES = 8
-MOST_FILE_BYTES = 2**28
-"""Size of the file; a table of 100,000 columns takes about 20 MB."""
+REMEDY = "Train again with `pluribus train`."
+SIZES = Items(Whole(1), most=8)
+NUMBERS = Items(Number(finite=True))
+SCALING = Fields({"shape": SIZES, "mean": NUMBERS, "std": NUMBERS})
+SCHEMA: Schema = Fields(
+    {
+        "version": Whole(VERSION, VERSION),
+        "name": Text(),
+        "input_shape": SIZES,
+        "outputs": Whole(1),
+        "classes": Optional(Whole(2)),
+        "class_names": Items(Text()),
+        "scaling": SCALING,
+        "target_scaling": SCALING,
+        "feature_names": Items(Text()),
+        "low": NUMBERS,
+        "high": NUMBERS,
+        "columns": Optional(COLUMNS),
+        "delimiter": Text(),
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +56,10 @@ class Signature:
         classes: How many classes; None where numbers are predicted.
         class_names: Their names in order, or none.
         scaling: Brings raw inputs into the form that the network takes.
-        target_scaling: What was done to the targets.
+        target_scaling: Brought the targets into the form that the network learnt.
         feature_names: Of the numbers of an input, or none.
-        low: Least training input, of each feature or channel.
-        high: Greatest training input, of each feature or channel.
+        low: Least training input of each feature or channel, scaled.
+        high: Greatest training input of each feature or channel, scaled.
         columns: How cells of a table become inputs, where the task is a table.
         delimiter: Between the cells of a CSV file.
     """
@@ -63,18 +83,18 @@ class Signature:
         x = task.train.x
         over = tuple(axis for axis in range(x.ndim) if axis != 1)  # features and channels lie on axis 1
         return cls(
-            task.name,
-            task.input_shape,
-            task.outputs,
-            task.classes,
-            task.class_names,
-            task.scaling,
-            task.target_scaling,
-            task.feature_names,
-            x.amin(over),
-            x.amax(over),
-            task.columns,
-            delimiter,
+            name=task.name,
+            input_shape=task.input_shape,
+            outputs=task.outputs,
+            classes=task.classes,
+            class_names=task.class_names,
+            scaling=task.scaling,
+            target_scaling=task.target_scaling,
+            feature_names=task.feature_names,
+            low=x.amin(over),
+            high=x.amax(over),
+            columns=task.columns,
+            delimiter=delimiter,
         )
 
     def example(self, count: int = 2) -> Tensor:
@@ -91,23 +111,16 @@ class Signature:
 
     def save(self, folder: Path) -> None:
         """Write the signature into the folder of a run."""
-        text = json.dumps(self.to_dict(), allow_nan=False)
-        (folder / FILE).write_text(text + "\n", encoding="utf-8")
+        with replacing(folder / FILE) as unfinished:
+            unfinished.write_text(json.dumps(self.to_dict(), allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> "Signature":
         """Return the signature of a run; raise CheckpointError where it is damaged."""
-        path = folder / FILE
-        check_file(path)
-        check_bytes(str(path), path.stat().st_size, MOST_FILE_BYTES)
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except UNREADABLE as error:
-            raise CheckpointError(f"{path} must be a JSON file, got a damaged one. Train again.") from error
-        return cls.from_dict(values)
+        return cls.from_dict(read_json(folder / FILE, SCHEMA, REMEDY))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a value that JSON can hold."""
+        """Return a value that JSON can hold and that `SCHEMA` describes."""
         return {
             "version": VERSION,
             "name": self.name,
@@ -125,109 +138,55 @@ class Signature:
         }
 
     @classmethod
-    def from_dict(cls, values: object) -> "Signature":
-        """Return the signature that `to_dict` wrote; raise CheckpointError for anything else."""
-        read = Fields(FILE, values)
-        read.check("version", read.get("version", int) == VERSION, f"{VERSION}")
-        shape = read.numbers("input_shape", int)
-        read.check("input_shape", 0 < len(shape) <= MOST_AXES and min(shape) > 0, "positive sizes")
-        classes = None if read.get("classes", int | None) is None else read.count("classes")
-        names = read.words("class_names")
-        read.check("class_names", len(names) in (0, classes), "one for each class")
-        features = read.words("feature_names")
-        read.check(
-            "feature_names", not features or shape == [len(features)], "one for each number of an input"
-        )
-        low, high = read.numbers("low"), read.numbers("high")
-        read.check("low", len(low) == len(high) == shape[0], "a number for each feature or channel")
-        columns = read.get("columns", dict | None)
+    def from_dict(cls, values: dict[str, Any]) -> "Signature":
+        """Return the signature that `to_dict` wrote; the value was checked by `SCHEMA`.
+
+        Raises:
+            CheckpointError: The fields do not fit one another.
+        """
+        shape, classes = values["input_shape"], values["classes"]
+        names, features = values["class_names"], values["feature_names"]
+        low, high = values["low"], values["high"]
+        columns = None if values["columns"] is None else columns_from_dict(values["columns"])
+        _check("input_shape", len(shape) > 0, "hold at least one size")
+        _check("class_names", len(names) in (0, classes), "be one for each class")
+        _check("feature_names", not features or [len(features)] == shape, "be one for each number")
+        _check("low and high", len(low) == len(high) == shape[0], "have a number for each feature or channel")
+        _check("columns", columns is None or list(columns.features) == features, "make the features")
         return cls(
-            name=read.get("name", str),
+            name=values["name"],
             input_shape=tuple(shape),
-            outputs=read.count("outputs"),
+            outputs=values["outputs"],
             classes=classes,
-            class_names=names,
-            scaling=_scaling_from_dict("scaling", read.get("scaling", dict), shape),
-            target_scaling=_scaling_from_dict("target_scaling", read.get("target_scaling", dict), None),
-            feature_names=features,
+            class_names=tuple(names),
+            scaling=_scaling_from_dict(values["scaling"], shape),
+            target_scaling=_scaling_from_dict(values["target_scaling"], values["target_scaling"]["shape"]),
+            feature_names=tuple(features),
             low=torch.tensor(low),
             high=torch.tensor(high),
-            columns=None if columns is None else _fitting(columns_from_dict(columns), features),
-            delimiter=read.get("delimiter", str),
+            columns=columns,
+            delimiter=values["delimiter"],
         )
 
 
-class Fields:
-    """Fields of a JSON object from a file, each checked when it is read.
-
-    Args:
-        where: Name of the file in error messages.
-        values: Contents of the file.
-    """
-
-    def __init__(self, where: str, values: object) -> None:
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{where} must hold a JSON object, got another value. Train again.")
-        self.where, self.values = where, values
-
-    def check(self, name: str, holds: bool, expected: str) -> None:
-        """Raise for a field that is not as expected."""
-        if not holds:
-            raise CheckpointError(f"{name} of {self.where} must be {expected}. Train again.")
-
-    def get(self, name: str, kind: Any) -> Any:
-        """Return a field of a type."""
-        value = self.values.get(name, KeyError)
-        fits = isinstance(value, kind) and not isinstance(value, bool)  # True is an int of Python
-        self.check(name, fits, f"of type {getattr(kind, '__name__', kind)}")
-        return value
-
-    def count(self, name: str) -> int:
-        """Return a whole number from 1 on."""
-        value: int = self.get(name, int)
-        self.check(name, value > 0, "at least 1")
-        return value
-
-    def numbers(self, name: str, kind: type = float) -> list[Any]:
-        """Return a list of finite numbers, or of whole ones."""
-        found: list[Any] = self.get(name, list)
-        allowed = (int,) if kind is int else (int, float)
-        self.check(name, all(type(n) in allowed and math.isfinite(n) for n in found), "finite numbers")
-        return found
-
-    def words(self, name: str) -> tuple[str, ...]:
-        """Return a list of words."""
-        found: list[Any] = self.get(name, list)
-        self.check(name, all(isinstance(word, str) for word in found), "words")
-        return tuple(found)
+def _check(name: str, holds: bool, expected: str) -> None:
+    """Raise unless a field fits the others."""
+    if not holds:
+        raise CheckpointError(f"{name} of {FILE} must {expected}. {REMEDY}")
 
 
 def _scaling_to_dict(scaling: Scaling) -> dict[str, Any]:
-    flat = {
-        name: part.double().flatten().tolist()
-        for name, part in (("mean", scaling.mean), ("std", scaling.std))
-    }
-    return {"shape": list(scaling.mean.shape), **flat}
+    mean, std = scaling.mean.double(), scaling.std.double()
+    return {"shape": list(mean.shape), "mean": mean.flatten().tolist(), "std": std.flatten().tolist()}
 
 
-def _scaling_from_dict(name: str, values: object, shape: list[int] | None) -> Scaling:
-    """Return a scaling; its shape must broadcast to that of a sample, where that is known."""
-    read = Fields(f"{name} of {FILE}", values)
-    own = read.numbers("shape", int)
-    mean, std = read.numbers("mean"), read.numbers("std")
-    read.check("shape", len(own) <= MOST_AXES and min(own, default=1) > 0, "positive sizes")
-    read.check("mean", len(mean) == len(std) == math.prod(own), "as many numbers as the shape has")
-    read.check("std", min(std) > 0, "above 0")
-    if shape is not None:
-        pairs = zip(own[::-1], shape[::-1], strict=False)
-        fits = len(own) <= len(shape) and all(size in (1, whole) for size, whole in pairs)
-        read.check("shape", fits, f"one that extends to {shape}")
-    parts = (torch.tensor(part, dtype=torch.float64).reshape(own) for part in (mean, std))
+def _scaling_from_dict(values: dict[str, Any], shape: list[int]) -> Scaling:
+    """Return a scaling; its shape must extend to that of a sample."""
+    own, mean, std = values["shape"], values["mean"], values["std"]
+    _check("scaling", len(mean) == len(std) == math.prod(own), "have as many numbers as its shape")
+    _check("scaling", min(std) > 0, "divide by numbers above 0")
+    ends = zip(own[::-1], shape[::-1], strict=False)
+    fits = len(own) <= len(shape) and all(size in (1, full) for size, full in ends)
+    _check("scaling", fits, f"extend to {shape}")
+    parts = [torch.tensor(part, dtype=torch.float64).reshape(own) for part in (mean, std)]
     return Scaling(*parts)
-
-
-def _fitting(columns: Columns, features: tuple[str, ...]) -> Columns:
-    """Return the columns; raise where they do not make the features of the network."""
-    if columns.features != features:
-        raise CheckpointError(f"columns of {FILE} must make the features of the network. Train again.")
-    return columns

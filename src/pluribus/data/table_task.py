@@ -11,6 +11,7 @@ from pluribus.data.cells import (
     MISSING_WORDS,
     Array,
     Cells,
+    by_value,
     find_missing,
     read_cells,
     to_flag,
@@ -128,7 +129,7 @@ def _targets(
 ) -> tuple[tuple[str, ...], Tensor]:
     """Return the names of classes and their numbers `[count]`, or no names and numbers `[count, 1]`."""
     if isinstance(law, Categorical):
-        return number_words([to_word(cell) for cell in cells])
+        return number_words(by_value(cells, to_word))
     values = read_cells(cells, to_number)
     if isinstance(law, Bernoulli) and np.isnan(values).any():
         values = read_cells(cells, to_flag)

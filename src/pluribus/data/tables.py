@@ -15,8 +15,6 @@ from pluribus.settings import nearest, refuse, whole
 
 CELL_BYTES = 64
 """Memory of one cell while it is text: Python's string and its place in a list."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Starts of cells that spreadsheets compute instead of showing them."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +131,6 @@ def check_delimiter(delimiter: object) -> None:
     """Raise unless the delimiter is one character that can stand between cells."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"\0':
         raise refuse("delimiter", "one character other than a quote or a line break", delimiter)
-
-
-def without_formula(cell: object) -> object:
-    """Return a cell that no spreadsheet computes: a word that starts as a formula gets an apostrophe.
-
-    Example:
-        >>> without_formula("=1+1"), without_formula("cat"), without_formula("-1.5")
-        ("'=1+1", 'cat', '-1.5')
-    """
-    if not isinstance(cell, str) or not cell.lstrip(" ").startswith(FORMULA) or is_number(cell):
-        return cell
-    return f"'{cell}"
 
 
 def is_number(cell: str) -> bool:

@@ -26,14 +26,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.axis import split_batch
 from pluribus.mechanisms.members.members import Binding, plant, take, tensors, uproot
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.select import there_are
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import flag, number, whole
 
 MATRIX_LAYERS = (
@@ -137,7 +137,7 @@ class BatchEnsemble(Method):
         number("std", self.std, least=0)
         flag("repeat", self.repeat)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         held = network.tensors()
         matrices = {choice.site: _matrices(choice, held) for choice in choices}
         if not any(matrices.values()):
@@ -164,11 +164,11 @@ class BatchEnsemble(Method):
         notes = tuple(f"gradients of {name} are dense" for name in changed)
         return Built(binding, rows, notes, no_decay=frozenset(factors))
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
 
 
-def _matrices(choice: Choice, held: dict[str, Tensor]) -> list[str]:
+def _matrices(choice: LayerChoice, held: dict[str, Tensor]) -> list[str]:
     """The trained matrices of a chosen layer; a bare parameter such as a class token `[1, 1, n]` is none."""
     known = isinstance(choice.site.module, MATRIX_LAYERS)
 
@@ -184,7 +184,7 @@ def _is_bias(name: str) -> bool:
     return name.rsplit(".", 1)[-1].startswith("bias")
 
 
-def _own_names(choice: Choice, matrices: list[str], held: dict[str, Tensor]) -> list[str]:
+def _own_names(choice: LayerChoice, matrices: list[str], held: dict[str, Tensor]) -> list[str]:
     """Biases of layers with factors (Eq. 2), and running statistics."""
     site = choice.site
     biases = [
@@ -193,11 +193,13 @@ def _own_names(choice: Choice, matrices: list[str], held: dict[str, Tensor]) -> 
     return biases + (list(site.statistics) if choice.method else [])
 
 
-def _row(choice: Choice, matrices: list[str], members: int) -> Row:
+def _row(choice: LayerChoice, matrices: list[str], members: int) -> LayerRecord:
     site = choice.site
     if matrices:
         names = ", ".join(name.rsplit(".", 1)[-1] for name in matrices)
-        return Row(site.names, site.kind, f"{members} rank-1 factors of {names}")
+        return LayerRecord(site.names, site.kind, f"{members} rank-1 factors of {names}")
     became = f"shared, with {members} running statistics" if choice.method and site.statistics else "shared"
     frozen = site.parameters and not site.trained
-    return Row(site.names, site.kind, became, choice.reason or ("frozen" if frozen else "not a matrix"))
+    return LayerRecord(
+        site.names, site.kind, became, choice.reason or ("frozen" if frozen else "not a matrix")
+    )

@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.members.options import draw_options, start_alike
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, one_of, whole
 
 
@@ -57,7 +57,7 @@ class DeepEnsembles(Method):
         number("prior_scale", self.prior_scale, least=0)
         one_of("start", self.start, ("fresh", "copy"))
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         wanted = {
             name: (self.members, choice.method.start)
             for choice in choices
@@ -75,10 +75,10 @@ class DeepEnsembles(Method):
         return Built(binding, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
 
 
-def _row(choice: Choice, members: int) -> Row:
+def _row(choice: LayerChoice, members: int) -> LayerRecord:
     site = choice.site
     if not isinstance(choice.method, DeepEnsembles):
-        return Row(site.names, site.kind, "shared", choice.reason)
+        return LayerRecord(site.names, site.kind, "shared", choice.reason)
     if not site.trained and site.parameters:
-        return Row(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
-    return Row(site.names, site.kind, f"{members} copies, start {choice.method.start}")
+        return LayerRecord(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
+    return LayerRecord(site.names, site.kind, f"{members} copies, start {choice.method.start}")

@@ -23,13 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.members.options import draw_options, start_alike
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.select import select
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, one_of, refuse, whole
 
 TRUNK = "trunk"
@@ -73,7 +73,7 @@ class DeepSubEnsembles(Method):
             raise refuse("trunk", "a share of layers, a name pattern or several", self.trunk)
         one_of("start", self.start, ("fresh", "copy"))
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         choices = self._split(choices)
         tail = [choice.site for choice in choices if choice.method]
         wanted = {
@@ -85,7 +85,7 @@ class DeepSubEnsembles(Method):
         rows = tuple(_row(choice, self.members, self.start) for choice in choices)
         return Built(Tails(network, own, self.members), rows, tuple(notes))
 
-    def _split(self, choices: Sequence[Choice]) -> list[Choice]:
+    def _split(self, choices: Sequence[LayerChoice]) -> list[LayerChoice]:
         """The choices with the layers of the trunk left."""
         layers = [choice.site for choice in choices if choice.method]
         if isinstance(self.trunk, int | float):
@@ -111,10 +111,10 @@ class DeepSubEnsembles(Method):
         ]
 
 
-def _row(choice: Choice, members: int, start: str) -> Row:
+def _row(choice: LayerChoice, members: int, start: str) -> LayerRecord:
     site = choice.site
     if choice.method is None:
-        return Row(site.names, site.kind, "shared", choice.reason)
+        return LayerRecord(site.names, site.kind, "shared", choice.reason)
     if not site.trained and site.parameters:
-        return Row(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
-    return Row(site.names, site.kind, f"{members} copies, start {start}")
+        return LayerRecord(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
+    return LayerRecord(site.names, site.kind, f"{members} copies, start {start}")

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import stack_modules
 from pluribus.mechanisms.members.mixture import Mixture, MixtureBank
@@ -28,7 +28,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.norms import is_norm
 from pluribus.mechanisms.network.select import there_are
 from pluribus.mechanisms.network.sites import has_computed_weights, is_bias
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, whole
 
 
@@ -56,14 +56,14 @@ class DropConnect(Method):
     train_draws: int = 1
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
-    trains: ClassVar[bool] = False  # frozen weights may be dropped too
+    own_weights: ClassVar[bool] = False  # frozen weights may be dropped too
 
     def __post_init__(self) -> None:
         number("rate", self.rate, least=0, below=1)
         whole("draws", self.draws)
         whole("train_draws", self.train_draws)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         weights = {choice.site.name: _weights(choice, network) for choice in choices}
         rates = _rates(choices, weights)
         if not rates:
@@ -80,7 +80,7 @@ class DropConnect(Method):
         return Built(binding, rows, tuple(notes))
 
 
-def _weights(choice: Choice, network: Network) -> list[str]:
+def _weights(choice: LayerChoice, network: Network) -> list[str]:
     """The weights of a layer that are dropped; those that are computed from other tensors are none."""
     site, held = choice.site, network.tensors()
     if choice.method is None or is_norm(site) or has_computed_weights(site.module):
@@ -88,7 +88,7 @@ def _weights(choice: Choice, network: Network) -> list[str]:
     return [name for name in site.parameters if held[name].ndim > 1 and not is_bias(name)]
 
 
-def _rates(choices: Sequence[Choice], weights: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def _rates(choices: Sequence[LayerChoice], weights: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """By name of a weight, how probable it is to be dropped."""
     rates: dict[str, float] = {}
     for choice in choices:
@@ -102,9 +102,9 @@ def _rates(choices: Sequence[Choice], weights: Mapping[str, Sequence[str]]) -> d
     return rates
 
 
-def _row(choice: Choice, weights: Sequence[str]) -> Row:
+def _row(choice: LayerChoice, weights: Sequence[str]) -> LayerRecord:
     site = choice.site
     if not weights:
-        return Row(site.names, site.kind, "left", choice.reason or "no weights to drop")
+        return LayerRecord(site.names, site.kind, "left", choice.reason or "no weights to drop")
     rate = choice.method.rate  # type: ignore[union-attr]
-    return Row(site.names, site.kind, f"weights dropped with probability {rate:g}")
+    return LayerRecord(site.names, site.kind, f"weights dropped with probability {rate:g}")

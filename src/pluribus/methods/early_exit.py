@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from pluribus.mechanisms.exits.pairs import build_exits, check_where
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import whole
 
 
@@ -46,12 +46,12 @@ class EarlyExit(Method):
     exits: int | None = None
     where: str | tuple[str, ...] | None = None
 
-    trains: ClassVar[bool] = False
+    own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.exits is not None:
             whole("exits", self.exits)
         check_where(self)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(network, choices, seed, depths=self.exits, where=self.where)

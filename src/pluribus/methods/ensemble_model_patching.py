@@ -21,7 +21,7 @@ costs a few percent more parameters, and trains like the network itself.
     S        train_draws in training, draws in prediction
     τ, ρ     weight_precision, bias_precision
     λ        decay / batch
-    N        samples, of ensemble.loss
+    N        dataset_size, of ensemble.loss
 
 Cost: (K − 1) times the patched parameters more than one network, and its passes: one in a training step, as
 many as there are different draws in prediction, less what they share.
@@ -40,7 +40,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Generator, Tensor
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.first_and_last import find_ends, order_of_run
 from pluribus.mechanisms.members.axis import split_batch
@@ -53,7 +53,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.norms import is_norm
 from pluribus.mechanisms.network.select import Selector, is_selector, select, there_are
 from pluribus.mechanisms.network.sites import Site, is_bias
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import flag, nearest, number, one_of, refuse, whole
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
@@ -138,7 +138,7 @@ class Patching(Method, ABC):
     freeze_shared: bool = False
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"options", "perturbation", "probabilities", "start"})
-    picks: ClassVar[bool] = True
+    depends_on_example: ClassVar[bool] = True
     assignment: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -161,7 +161,7 @@ class Patching(Method, ABC):
         if not _are_probabilities(self.mixing, self.options):
             raise refuse("probabilities", f"{self.options} numbers above 0 that sum to one", self.mixing)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = self._patched(network, choices)
         settings = _settings(chosen)
         sites = tie_sites({choice.site.name: choice.site.trained for choice in chosen})
@@ -192,7 +192,7 @@ class Patching(Method, ABC):
         """How probable each option is."""
         return uniform(self.options) if self.probabilities is None else self.probabilities
 
-    def named(self, sites: Sequence[Site]) -> Self:
+    def resolved(self, sites: Sequence[Site]) -> Self:
         where = [
             name
             for one in self._selectors
@@ -214,10 +214,10 @@ class Patching(Method, ABC):
     def _is_named(self) -> bool:
         return all(isinstance(one, str) for one in self._selectors)
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return split_batch(batch, len(rows)) if self.divide else None
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         assert isinstance(binding, Mixed)
         learnt = {
             name: weight
@@ -227,10 +227,10 @@ class Patching(Method, ABC):
         }
         if self.objective == "kl":
             tau, rho = self.weight_precision, self.bias_precision
-            return divergence(learnt, binding.mixing(), tau, rho) / samples  # Eq. (9)
+            return divergence(learnt, binding.mixing(), tau, rho) / dataset_size  # Eq. (9)
         return self.decay / batch * squared_norm(learnt) if self.decay else 0.0  # App. C
 
-    def _patched(self, network: Network, choices: Sequence[Choice]) -> list[Choice]:
+    def _patched(self, network: Network, choices: Sequence[LayerChoice]) -> list[LayerChoice]:
         """The layers to patch: those that `include` picks, or else those that `where` names."""
         sites = [choice.site for choice in choices]
         where = {choice.site for choice in choices if choice.picked}
@@ -244,7 +244,7 @@ class Patching(Method, ABC):
             )
         return chosen
 
-    def _row(self, choice: Choice, own: Mapping[str, Tensor]) -> Row:
+    def _row(self, choice: LayerChoice, own: Mapping[str, Tensor]) -> LayerRecord:
         site = choice.site
         patched = [name for name in site.parameters if name in own]
         if not patched:
@@ -252,9 +252,9 @@ class Patching(Method, ABC):
             if "norm" in self._selectors and is_norm(site):
                 outside = "not read in eval mode"
             left = "frozen" if site.frozen else outside if site.parameters else "no parameters"
-            return Row(site.names, site.kind, "shared", choice.reason or left)
+            return LayerRecord(site.names, site.kind, "shared", choice.reason or left)
         each = " for each element" * (self.assignment == "element")
-        return Row(site.names, site.kind, f"{len(own[patched[0]])} options{each}")
+        return LayerRecord(site.names, site.kind, f"{len(own[patched[0]])} options{each}")
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:
         raise ConversionError(f"{error} {words}") from None
 
 
-def _settings(chosen: Sequence[Choice]) -> dict[str, Any]:
+def _settings(chosen: Sequence[LayerChoice]) -> dict[str, Any]:
     """By name of a tensor, the settings of the layer that holds it."""
     found: dict[str, Any] = {}
     for choice in chosen:

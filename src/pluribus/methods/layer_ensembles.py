@@ -31,14 +31,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.options import OptionBank, draw_options, tie_sites
 from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.norms import is_norm
 from pluribus.mechanisms.network.select import there_are
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, one_of, whole
 
 
@@ -81,7 +81,7 @@ class LayerEnsembles(Method):
         whole("train_draws", self.train_draws)
         one_of("start", self.start, ("fresh", "copy"))
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = [choice for choice in choices if _has_options(choice)]
         if not chosen:
             raise ConversionError(
@@ -101,16 +101,16 @@ class LayerEnsembles(Method):
         return Built(binding, tuple(map(_row, choices)), tuple(notes))
 
 
-def _names(choice: Choice) -> tuple[str, ...]:
+def _names(choice: LayerChoice) -> tuple[str, ...]:
     """The tensors of a layer that its options differ in."""
     return (*choice.site.trained, *choice.site.statistics)
 
 
-def _has_options(choice: Choice) -> bool:
+def _has_options(choice: LayerChoice) -> bool:
     return bool(choice.method and choice.site.trained) and not is_norm(choice.site)
 
 
-def _wanted(choices: Sequence[Choice]) -> dict[str, tuple[int, str]]:
+def _wanted(choices: Sequence[LayerChoice]) -> dict[str, tuple[int, str]]:
     """By name of a tensor, how many options it has and how they start."""
     wanted: dict[str, tuple[int, str]] = {}
     for choice in choices:
@@ -125,11 +125,13 @@ def _wanted(choices: Sequence[Choice]) -> dict[str, tuple[int, str]]:
     return wanted
 
 
-def _row(choice: Choice) -> Row:
+def _row(choice: LayerChoice) -> LayerRecord:
     site = choice.site
     if not isinstance(choice.method, LayerEnsembles):
-        return Row(site.names, site.kind, "shared", choice.reason)
+        return LayerRecord(site.names, site.kind, "shared", choice.reason)
     if not _has_options(choice):
-        return Row(site.names, site.kind, "shared", "norm" if is_norm(site) else "frozen")
+        return LayerRecord(site.names, site.kind, "shared", "norm" if is_norm(site) else "frozen")
     plural = "s" * (choice.method.options > 1)
-    return Row(site.names, site.kind, f"{choice.method.options} option{plural}, start {choice.method.start}")
+    return LayerRecord(
+        site.names, site.kind, f"{choice.method.options} option{plural}, start {choice.method.start}"
+    )

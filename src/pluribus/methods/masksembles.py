@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.masks.places import DROPOUTS, READERS, Place, find_places, put_masks
 from pluribus.mechanisms.members.axis import split_batch
@@ -46,7 +46,7 @@ from pluribus.mechanisms.network.select import there_are
 from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.widths.groups import read_widths
 from pluribus.mechanisms.widths.resize import resize
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import flag, number, refuse, whole
 
 ALIGNED = 32
@@ -250,7 +250,7 @@ class Masksembles(Method):
     align: int = 8
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"scale"})
-    trains: ClassVar[bool] = False  # masks may stand before frozen layers, and where no weights are
+    own_weights: ClassVar[bool] = False  # masks may stand before frozen layers, and where no weights are
 
     def __post_init__(self) -> None:
         whole("members", self.members)
@@ -261,10 +261,10 @@ class Masksembles(Method):
             flag(name, getattr(self, name))
         whole("align", self.align)
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         widths: dict[tuple[str, int], int] = {}
         notes: list[str] = []
         if self.keep_capacity:
@@ -296,13 +296,15 @@ class Masksembles(Method):
         ]
         return Built(binding, tuple(_rows(choices, places, became)), tuple(notes))
 
-    def _places(self, network: Network, choices: Sequence[Choice]) -> list[Place]:
+    def _places(self, network: Network, choices: Sequence[LayerChoice]) -> list[Place]:
         """The tensors that get a mask, in the order in which they are read."""
         kinds = (DROPOUTS,) if self.replace_dropout else READERS
         sites = [c.site for c in choices if c.method and isinstance(c.site.module, kinds)]
         return find_places(network, sites, self.from_layer)
 
-    def _ones(self, place: Place, choices: Sequence[Choice], widths: Mapping[tuple[str, int], int]) -> int:
+    def _ones(
+        self, place: Place, choices: Sequence[LayerChoice], widths: Mapping[tuple[str, int], int]
+    ) -> int:
         """How many channels of a tensor a member keeps."""
         readers = {read.site for read in place.reads}
         asked = {c.method.scale for c in choices if c.site in readers and isinstance(c.method, Masksembles)}
@@ -318,8 +320,8 @@ class Masksembles(Method):
         return max(min(known, place.channels), -(-place.channels // self.members))
 
     def _widen(
-        self, network: Network, choices: Sequence[Choice], seed: int
-    ) -> tuple[list[Choice], list[str]]:
+        self, network: Network, choices: Sequence[LayerChoice], seed: int
+    ) -> tuple[list[LayerChoice], list[str]]:
         """Puts a network of the width of Eq. (1) into `network`, with weights drawn afresh."""
         if any(isinstance(c.method, Masksembles) and c.method.scale != self.scale for c in choices):
             raise ConversionError(
@@ -356,7 +358,9 @@ def _may_mix(network: Network, binding: Masks) -> bool:
     return not why_apart(network, first, second, mixed or {})
 
 
-def _rows(choices: Sequence[Choice], places: Sequence[Place], became: Sequence[str]) -> Iterator[Row]:
+def _rows(
+    choices: Sequence[LayerChoice], places: Sequence[Place], became: Sequence[str]
+) -> Iterator[LayerRecord]:
     for choice in choices:
         site = choice.site
         found = [
@@ -365,6 +369,6 @@ def _rows(choices: Sequence[Choice], places: Sequence[Place], became: Sequence[s
             if any(read.site is site for read in place.reads)
         ]
         if found:
-            yield Row(site.names, site.kind, " and ".join(found))
+            yield LayerRecord(site.names, site.kind, " and ".join(found))
         else:
-            yield Row(site.names, site.kind, "left", choice.reason or "reads no hidden channels")
+            yield LayerRecord(site.names, site.kind, "left", choice.reason or "reads no hidden channels")

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.dropout.kept import Draw, Masked, batch_axes, named_masks
 from pluribus.mechanisms.graph.export import Graph
@@ -33,7 +33,7 @@ from pluribus.mechanisms.network.insert import insert, prove
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.select import there_are
 from pluribus.mechanisms.network.sites import Site
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, one_of, whole
 
 INSERT_BEFORE = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
@@ -181,7 +181,7 @@ class MCDropout(Method):
     insert: bool | None = None
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
-    trains: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
+    own_weights: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
 
     def __post_init__(self) -> None:
         number("rate", self.rate, least=0, below=1)
@@ -189,7 +189,7 @@ class MCDropout(Method):
         whole("train_draws", self.train_draws)
         one_of("insert", self.insert, (None, True, False))
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         notes: list[str] = []
         try:
             graph = network.graph(training=True)
@@ -222,7 +222,7 @@ class MCDropout(Method):
                     kept[name] = _with_rate(choice, kept[name])
         return Built(binding, tuple(_rows(choices, kept, places)), tuple(notes))
 
-    def _places(self, choices: Sequence[Choice], kept: Mapping[str, Found]) -> list[Any]:
+    def _places(self, choices: Sequence[LayerChoice], kept: Mapping[str, Found]) -> list[Any]:
         """The layers before which dropout is put."""
         wanted = self.insert or (self.insert is None and not kept)
         return [
@@ -234,12 +234,12 @@ class MCDropout(Method):
         ]
 
 
-def _rate(choice: Choice) -> float:
+def _rate(choice: LayerChoice) -> float:
     """The rate that is asked for at a layer; 0 where it is left."""
     return choice.method.rate if isinstance(choice.method, MCDropout) else 0.0
 
 
-def _with_rate(choice: Choice, found: Found) -> Found:
+def _with_rate(choice: LayerChoice, found: Found) -> Found:
     """Gives a layer's own dropout the rate that `overrides` asks for."""
     layer, rate = choice.site.module, _rate(choice)
     if isinstance(layer, nn.modules.dropout._DropoutNd):
@@ -254,25 +254,25 @@ def _with_rate(choice: Choice, found: Found) -> Found:
     return replace(found, rates=(rate,))
 
 
-def _unless_idle(choice: Choice, used: set[str]) -> Choice:
+def _unless_idle(choice: LayerChoice, used: set[str]) -> LayerChoice:
     """A layer whose parameters the data flow never reads is left, unless the user named it."""
     idle = choice.site.parameters and not used.intersection(choice.site.parameters)
     return replace(choice, method=None, reason="never runs") if idle and not choice.picked else choice
 
 
 def _rows(
-    choices: Sequence[Choice], kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]
-) -> Iterator[Row]:
+    choices: Sequence[LayerChoice], kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]
+) -> Iterator[LayerRecord]:
     for choice in choices:
         site = choice.site
         own = next((kept[name] for name in site.names if name in kept), None)
         if own:
-            yield Row(site.names, site.kind, str(own))
+            yield LayerRecord(site.names, site.kind, str(own))
         elif site in places:
-            yield Row(site.names, site.kind, f"dropout {places[site].rate:g} before it")
+            yield LayerRecord(site.names, site.kind, f"dropout {places[site].rate:g} before it")
         else:
-            yield Row(site.names, site.kind, "left", choice.reason or "no dropout here")
+            yield LayerRecord(site.names, site.kind, "left", choice.reason or "no dropout here")
     names = {name for choice in choices for name in choice.site.names}
     for owner, found in kept.items():
         if owner not in names:
-            yield Row((owner,), "functional", str(found))
+            yield LayerRecord((owner,), "functional", str(found))

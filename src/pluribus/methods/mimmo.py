@@ -13,7 +13,7 @@ with the weights; predictions are averaged by it.
     N        inputs
     l_ij     Exits.logits, zero at first
     θ_ij     Exits.preferences
-    |D|      samples, of ensemble.loss
+    |D|      dataset_size, of ensemble.loss
 
 Cost: one network with a wider first and last layer, and a head for each depth.
 Deviations: every depth has a head of its own, where the paper shares the last layer; the expectation of (1)
@@ -36,7 +36,7 @@ from pluribus.mechanisms.exits.pairs import (
 )
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import one_of, share, whole
 
 
@@ -64,7 +64,7 @@ class MIMMO(Method):
     batch_repetition: int = 2
     start: str = "fresh"
 
-    trains: ClassVar[bool] = False
+    own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         whole("inputs", self.inputs)
@@ -73,21 +73,21 @@ class MIMMO(Method):
         whole("batch_repetition", self.batch_repetition)
         one_of("start", self.start, ("copy", "fresh"))
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
         if not binding.training or binding.chosen is not None:
             return binding.mean(losses)
         return (preferences(binding.logits, 1.0).flatten() * losses).sum()  # Eq. (1)
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
-        return depth_divergence(preferences(binding.logits, 1.0)).sum() / samples  # Eq. (2)
+        return depth_divergence(preferences(binding.logits, 1.0)).sum() / dataset_size  # Eq. (2)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(
             network, choices, seed, inputs=self.inputs, where=self.where, start=self.start, learnt=True
         )

@@ -27,7 +27,7 @@ from torch import Tensor
 from pluribus.mechanisms.exits.pairs import build_exits, slot_orders
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import one_of, share, whole
 
 
@@ -53,7 +53,7 @@ class MIMO(Method):
     batch_repetition: int = 4
     start: str = "fresh"
 
-    trains: ClassVar[bool] = False
+    own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         whole("inputs", self.inputs)
@@ -61,14 +61,14 @@ class MIMO(Method):
         whole("batch_repetition", self.batch_repetition)
         one_of("start", self.start, ("copy", "fresh"))
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         if not binding.training:
-            return super().total(losses, shares, binding, progress)
+            return super().combine(losses, shares, binding, progress)
         return losses.sum()  # Eq. (1)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(network, choices, seed, inputs=self.inputs, depths=1, start=self.start)

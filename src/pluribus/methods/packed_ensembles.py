@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import Binding, stack_modules
 from pluribus.mechanisms.network.dry_run import seeded
@@ -42,7 +42,7 @@ from pluribus.mechanisms.network.network import Network, built
 from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples, regroup
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import flag, one_of, positive, whole
 
 
@@ -125,17 +125,17 @@ class PackedEnsembles(Method):
         return self.alpha / self.members
 
     @property
-    def streams(self) -> int:
+    def data_orders(self) -> int:
         return self.members if self.shuffle_members else 1
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        mean = super().total(losses, shares, binding, progress)
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+        mean = super().combine(losses, shares, binding, progress)
         return mean * len(losses) if self.reduction == "sum" else mean
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = [choice for choice in choices if isinstance(choice.method, PackedEnsembles)]
         before = {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
         groups, notes = self._narrow(network, choices, seed)
@@ -149,7 +149,7 @@ class PackedEnsembles(Method):
         return Built(Binding(network, own, self.members), rows, tuple(notes))
 
     def _narrow(
-        self, network: Network, choices: Sequence[Choice], seed: int
+        self, network: Network, choices: Sequence[LayerChoice], seed: int
     ) -> tuple[dict[str, int], list[str]]:
         """Puts the narrow module into `network`; says what groups convolutions have, and notes."""
         gammas = {
@@ -191,7 +191,7 @@ class PackedEnsembles(Method):
         network.become(module, factory)
 
 
-def _kept(choices: Sequence[Choice]) -> set[str]:
+def _kept(choices: Sequence[LayerChoice]) -> set[str]:
     """The tensors that members share, whose sizes stay: frozen ones, and those of layers that are left."""
     shared: set[str] = set()
     for choice in choices:
@@ -211,17 +211,17 @@ def _notes(widths: Widths) -> list[str]:
 
 
 def _row(
-    choice: Choice,
+    choice: LayerChoice,
     members: int,
     before: Mapping[str, tuple[int, ...]],
     after: Mapping[str, tuple[int, ...]],
     groups: Mapping[str, int],
-) -> Row:
+) -> LayerRecord:
     site = choice.site
     if not isinstance(choice.method, PackedEnsembles):
-        return Row(site.names, site.kind, "shared", choice.reason)
+        return LayerRecord(site.names, site.kind, "shared", choice.reason)
     if not site.trained and site.parameters:
-        return Row(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
+        return LayerRecord(site.names, site.kind, f"shared, with {members} running statistics", "frozen")
     became = f"{members} copies"
     changed = [name for name in site.trained if before[name] != after[name]]
     if changed:
@@ -229,4 +229,4 @@ def _row(
         became += f", {name.rsplit('.', 1)[-1]} {list(before[name])} to {list(after[name])}"
     if groups.get(site.name, 1) > 1:
         became += f", {groups[site.name]} groups"
-    return Row(site.names, site.kind, became)
+    return LayerRecord(site.names, site.kind, became)

@@ -6,10 +6,10 @@ The baseline of every comparison. Cost: one network.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,6 @@ class Single(Method):
         torch.Size([1, 7, 2])
     """
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
-        rows = tuple(Row(c.site.names, c.site.kind, "left", "a single network") for c in choices)
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        rows = tuple(LayerRecord(c.site.names, c.site.kind, "left", "a single network") for c in choices)
         return Built(Binding(network, {}, members=1), rows)

@@ -43,8 +43,8 @@ from pluribus.mechanisms.exits.pairs import (
 )
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
-from pluribus.prediction import precise
+from pluribus.method import Built, LayerChoice, Method
+from pluribus.prediction import at_least_float32
 from pluribus.settings import one_of, refuse, whole
 
 SMALL = 1e-8
@@ -70,7 +70,7 @@ def relaxed_top_k(
     Returns:
         `[inputs, depths]`, at least 0, in at least float32; sums to K for each input.
     """
-    logits = precise(logits)
+    logits = at_least_float32(logits)
     uniform = torch.rand(logits.shape, generator=generator).to(logits)
     scores = logits - torch.log(-torch.log(uniform + SMALL) + SMALL)
     drawn = picked = torch.zeros_like(logits)
@@ -92,7 +92,7 @@ class SAE(Method):
     """N inputs at once, and for each of them K exits that are learnt.
 
     Rows of eval mode are `inputs` × `exits`, those of the first input first; `ensemble.weights` says how much
-    each counts, and `ensemble.kind` which case of the paper it is.
+    each counts, and `ensemble.case` which case of the paper it is.
 
     Args:
         inputs: How many samples enter together, at least 1.
@@ -114,7 +114,7 @@ class SAE(Method):
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
         >>> model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 2))
         >>> ensemble = pluribus.convert(model, SAE(inputs=2, exits=2)).eval()
-        >>> ensemble(torch.zeros(7, 8)).shape, ensemble.kind
+        >>> ensemble(torch.zeros(7, 8)).shape, ensemble.case
         (torch.Size([4, 7, 2]), 'in_between')
     """
 
@@ -128,7 +128,7 @@ class SAE(Method):
     weighting: str = "one"
     start: str = "fresh"
 
-    trains: ClassVar[bool] = False
+    own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("inputs", "exits", "batch_repetition"):
@@ -143,12 +143,12 @@ class SAE(Method):
         one_of("weighting", self.weighting, ("one", "exits"))
         one_of("start", self.start, ("copy", "fresh"))
 
-    def parts(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         repetition = interpolate(self.input_repetition, progress)
         orders = slot_orders(batch, self.inputs, repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def total(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
         assert isinstance(binding, Exits)
         if not binding.training or binding.chosen is not None:
             return binding.mean(losses)
@@ -158,13 +158,13 @@ class SAE(Method):
         weights = drawn / self.exits if self.weighting == "one" else drawn
         return (weights.flatten() * losses).sum()  # Eq. (3)
 
-    def penalty(self, binding: Binding, batch: int, samples: int, progress: float) -> Tensor | float:
+    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         assert isinstance(binding, Exits)
         alpha = interpolate(self.alpha, progress)
         theta = preferences(binding.logits, interpolate(self.temperature, progress))
         return alpha * depth_divergence(theta).sum() if alpha else 0.0  # Eq. (3)
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(
             network,
             choices,

@@ -28,7 +28,7 @@ from torch import Tensor
 from pluribus.mechanisms.members.axis import fork
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import average, samples
-from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussian_surprise
+from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussian_nll_per_sample
 
 
 def rmse(prediction: ContinuousPrediction, target: Tensor) -> float:
@@ -45,12 +45,12 @@ def mae(prediction: ContinuousPrediction, target: Tensor) -> float:
 
 def gaussian_nll(prediction: GaussianPrediction, target: Tensor) -> float:
     """Eq. (2), in nats."""
-    return average(joint_surprise(*samples(prediction, target)))
+    return average(joint_nll_per_sample(*samples(prediction, target)))
 
 
-def joint_surprise(prediction: GaussianPrediction, target: Tensor) -> Tensor:
+def joint_nll_per_sample(prediction: GaussianPrediction, target: Tensor) -> Tensor:
     """The summand of Eq. (2) for what `samples` gives, `[batch, ...]`."""
-    return gaussian_surprise(target, fork(prediction.mean, 1), fork(prediction.variance, 1))[0]
+    return gaussian_nll_per_sample(target, fork(prediction.mean, 1), fork(prediction.variance, 1))[0]
 
 
 def log_predictive_density(prediction: GaussianPrediction, target: Tensor) -> float:

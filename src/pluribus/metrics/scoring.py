@@ -63,7 +63,7 @@ def macro_f1(prediction: DiscretePrediction, target: Tensor) -> float:
 
 def nll(prediction: DiscretePrediction, target: Tensor) -> float:
     """Negative log-likelihood in nats, Eq. (2), in [0, ∞]."""
-    return average(surprise(*samples(prediction, target)))
+    return average(nll_per_sample(*samples(prediction, target)))
 
 
 def brier(prediction: DiscretePrediction, target: Tensor) -> float:
@@ -71,7 +71,7 @@ def brier(prediction: DiscretePrediction, target: Tensor) -> float:
     return average(squared_distance(*samples(prediction, target)))
 
 
-def surprise(prediction: DiscretePrediction, target: Tensor) -> Tensor:
+def nll_per_sample(prediction: DiscretePrediction, target: Tensor) -> Tensor:
     """The summand of Eq. (2) for what `samples` gives, `[samples]`."""
     return prediction.log_probabilities.gather(1, target.unsqueeze(1)).abs().squeeze(1)  # none is above 0
 

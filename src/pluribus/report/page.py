@@ -23,8 +23,8 @@ from pluribus.report.figures import make_panels
 from pluribus.report.figures.drawing import Panel, Selector
 from pluribus.report.figures.reliability import ALL
 from pluribus.report.gallery import Picture, Wall, read_wall
-from pluribus.report.gaps import gaps
 from pluribus.report.groups import Group
+from pluribus.report.missing import missing
 from pluribus.report.recommendation import Recommendation, Rival, qualities, recommend
 from pluribus.report.tables import Cell, Column, Table, make_table
 from pluribus.settings import refuse
@@ -152,7 +152,7 @@ def _section(
     panels.update(own)
     parts = (
         _answer(found),
-        _missing(gaps(group)),
+        _missing(missing(group)),
         _table(table, found) if table.rows else "",
         *(_panel(name, panel, found) for name, panel in own.items()),
         _gallery(wall) if wall else "",

@@ -1,17 +1,23 @@
 """The state of an unfinished training, written whole or not at all, from which it goes on exactly."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pluribus.errors import CheckpointError
+from pluribus.fingerprint import SCHEMA as FINGERPRINT
+from pluribus.fingerprint import difference
+from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Number, Schema, Whole, mismatch
+from pluribus.untrusted import check_file
+from pluribus.writing import remove_stale, replacing
 
 FILE = "training.pt"
+NETWORK = "network"
+REMEDY = "Delete it to start anew, or choose another folder."
 
 
 @dataclass
@@ -35,10 +41,51 @@ class Progress:
     best_weights: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TensorValue(Schema):
+    """A tensor."""
+
+    def check(self, value: object, place: str) -> None:
+        if not isinstance(value, Tensor):
+            raise mismatch(place, "a tensor", value)
+
+
+@dataclass(frozen=True)
+class OptimizerState(Schema):
+    """The `state_dict` of an optimizer: groups of numbered parameters, and values for each number."""
+
+    def check(self, value: object, place: str) -> None:
+        groups = Items(Fields({"params": Items(Whole())}, others=True))
+        Fields({"state": Anything(), "param_groups": groups}).check(value, place)
+        state = value["state"]  # type: ignore[index]
+        if not isinstance(state, dict) or not all(isinstance(values, dict) for values in state.values()):
+            raise mismatch(f"{place}.state", "values for each parameter", state)
+
+
+STATE = Fields(
+    {
+        "progress": Fields(
+            {
+                "settings": Fields(optional={NETWORK: FINGERPRINT}, others=True),
+                "epoch": Whole(),
+                "history": Items(Named(Number())),
+                "best": Number(),
+                "best_epoch": Whole(),
+                "best_weights": Named(TensorValue()),
+            }
+        ),
+        "weights": Named(TensorValue()),
+        "optimizer": OptimizerState(),
+        "random": TensorValue(),
+        "random_cuda": Items(TensorValue()),
+    }
+)
+
+
 def write(
     folder: Path, progress: Progress, weights: Mapping[str, Tensor], optimizer: Mapping[str, Any]
 ) -> None:
-    """Writes all that is needed to go on, torch's random numbers included."""
+    """Write all that is needed to go on, torch's random numbers included."""
     state = {
         "progress": vars(progress),
         "weights": dict(weights),
@@ -46,32 +93,118 @@ def write(
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
-    unfinished = folder / f".{FILE}.{os.getpid()}"
-    torch.save(state, unfinished)
-    os.replace(unfinished, folder / FILE)
+    with replacing(folder / FILE) as unfinished:
+        torch.save(state, unfinished)
 
 
 def read(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """What `write` wrote for the same settings; None where nothing was."""
+    """Return what `write` wrote for the same settings; None where nothing was.
+
+    Args:
+        folder: Where it was written.
+        settings: Of the run; the network's fingerprint among them, where there is one.
+    """
     path = folder / FILE
+    remove_stale(path)
     if not path.exists():
         return None
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # every damaged file raises something else
-        raise CheckpointError(
-            f"{path} must be a checkpoint, however: {error}. Delete it to start anew."
-        ) from error
-    came = state["progress"]["settings"]
-    if came != settings:
-        odd = [
-            f"{name} differs{_changed(came.get(name), settings.get(name))}" for name in _odd(came, settings)
-        ]
+    state = read_state(path)
+    odd = differences(state["progress"]["settings"], settings)
+    if odd:
         raise CheckpointError(
             f"{path} must come from the same run, however: {', '.join(odd)}. "
             "Choose another folder, or delete it to start anew."
         )
     return state
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds, checked: tensors and plain values, and never code."""
+    check_file(path, REMEDY)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # every damaged file raises something else
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(f"{path} must be a checkpoint, however: {reason}. {REMEDY}") from error
+    try:
+        STATE.check(state, "")
+    except Mismatch as error:
+        raise CheckpointError(f"{path} is damaged or foreign: {error}. {REMEDY}") from error
+    return state
+
+
+def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimizer: Any) -> Progress:
+    """Put weights, optimizer and torch's random numbers back, after all of them were checked."""
+    progress = Progress(**state["progress"])
+    try:
+        _check_tensors("weights", state["weights"], ensemble.state_dict())
+        if progress.best_weights:
+            _check_tensors("progress.best_weights", progress.best_weights, ensemble.state_dict())
+        _check_optimizer(state["optimizer"], optimizer)
+        _check_random(state["random"])
+        ensemble.load_state_dict(state["weights"])
+        optimizer.load_state_dict(state["optimizer"])
+        restore_random(state)
+    except Mismatch as error:
+        raise CheckpointError(f"{folder / FILE} is of another network: {error}. {REMEDY}") from error
+    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+        # what torch's own loading refuses beyond our schema
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(f"{folder / FILE} is damaged or foreign: {reason}. {REMEDY}") from error
+    return progress
+
+
+def differences(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return in which settings two runs differ, each as a few words."""
+    odd = []
+    for name in _odd(came, now):
+        if name != NETWORK:
+            odd.append(f"{name} differs{_changed(came.get(name), now.get(name))}")
+        elif NETWORK not in came or NETWORK not in now:
+            odd.append("the network it was made with is not recorded")
+        elif reason := difference(came[NETWORK], now[NETWORK]):
+            odd.append(f"the network differs: {reason}")
+    return odd
+
+
+def _check_tensors(place: str, came: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
+    """Raise `Mismatch` unless names, shapes and types are those of the ensemble."""
+    for name in sorted(came.keys() | expected.keys()):
+        if name not in came or name not in expected:
+            raise Mismatch(f"field {place}.{name} is {'missing' if name in expected else 'unknown'}")
+        first, second = (f"{t.dtype} {list(t.shape)}" for t in (expected[name], came[name]))
+        if first != second:
+            raise Mismatch(f"field {place}.{name} must be {first}, got {second}")
+
+
+def _check_optimizer(state: Mapping[str, Any], optimizer: Any) -> None:
+    """Raise `Mismatch` unless groups have as many parameters as now, and their tensors the same shapes."""
+    groups = [group["params"] for group in optimizer.param_groups]
+    came = [group["params"] for group in state["param_groups"]]
+    if [len(group) for group in came] != [len(group) for group in groups]:
+        raise Mismatch(
+            f"field optimizer.param_groups must have {[len(group) for group in groups]} parameters, "
+            f"got {[len(group) for group in came]}"
+        )
+    numbers = [number for group in came for number in group]
+    parameters = dict(zip(numbers, (p for group in groups for p in group), strict=True))
+    for number, values in state["state"].items():
+        if number not in parameters:
+            raise Mismatch(f"field optimizer.state must be of known parameters, got number {number!r}")
+        shape = parameters[number].shape
+        for name, value in values.items():
+            # Adam keeps its count of steps as a tensor without axes.
+            if isinstance(value, Tensor) and value.ndim and value.shape != shape:
+                raise Mismatch(
+                    f"field optimizer.state.{number}.{name} must have shape {list(shape)}, "
+                    f"got {list(value.shape)}"
+                )
+
+
+def _check_random(state: Tensor) -> None:
+    expected = torch.get_rng_state()
+    if state.dtype != expected.dtype or state.shape != expected.shape:
+        raise Mismatch(f"field random must be {len(expected)} bytes, got {state.dtype} {list(state.shape)}")
 
 
 def _odd(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

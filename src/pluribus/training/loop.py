@@ -7,7 +7,6 @@ Run again with the same arguments, it goes on from its last epoch and ends at th
 
 import copy
 import csv
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,14 @@ from torch import Tensor
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError, SettingError
+from pluribus.fingerprint import fingerprint
 from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
 from pluribus.training.checkpoint import Progress
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
+from pluribus.writing import replacing
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -62,7 +63,7 @@ def train(
     model, optimizer = fabric.setup(ensemble, optimizer)
     model.mark_forward_method("loss")
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps, streams = -(-len(task.train) // training.batch), ensemble.method.streams
+    steps, streams = -(-len(task.train) // training.batch), ensemble.method.data_orders
     with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
         while now.epoch < training.epochs and not _out_of_patience(now, training):
             model.train()
@@ -70,7 +71,7 @@ def train(
             for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric, streams)):
                 progress = (now.epoch + step / steps) / training.epochs
                 _set_rate(optimizer, training.rate(progress))
-                loss = model.loss(x, y, progress=progress, samples=len(task.train))
+                loss = model.loss(x, y, progress=progress, dataset_size=len(task.train))
                 optimizer.zero_grad()
                 fabric.backward(loss)
                 if training.clip is not None:
@@ -142,23 +143,23 @@ def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
     """The state to begin with: fresh, or that of an interrupted training, with all weights put back."""
-    torch.manual_seed(training.seed)
-    settings = {
+    settings: dict[str, Any] = {
         "method": ensemble.method.to_dict(),
         "likelihood": ensemble.likelihood.to_dict(),
         "training": training.to_dict(),
         "task": repr(task),
     }
     if folder is None:
+        torch.manual_seed(training.seed)
         return Progress(settings)
     folder.mkdir(parents=True, exist_ok=True)
+    # Before the seed is set: the network runs once, and may draw random numbers.
+    settings[checkpoint.NETWORK] = fingerprint(ensemble, task.train.x)
+    torch.manual_seed(training.seed)
     state = checkpoint.read(folder, settings)
     if state is None:
         return Progress(settings)
-    ensemble.load_state_dict(state["weights"])
-    optimizer.load_state_dict(state["optimizer"])
-    checkpoint.restore_random(state)
-    return Progress(**state["progress"])
+    return checkpoint.restore(folder, state, ensemble, optimizer)
 
 
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
@@ -200,12 +201,13 @@ def _finite_mean(losses: list[Tensor], epoch: int) -> float:
 
 
 def _write_log(folder: Path, history: list[dict[str, float]], tensorboard: bool) -> None:
-    unfinished = folder / ".log.csv"
-    with unfinished.open("w", newline="", encoding="utf-8") as file:
+    with (
+        replacing(folder / "log.csv") as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.DictWriter(file, fieldnames=list(history[0]))
         writer.writeheader()
         writer.writerows(history)
-    os.replace(unfinished, folder / "log.csv")
     if tensorboard:
         from torch.utils.tensorboard import SummaryWriter
 

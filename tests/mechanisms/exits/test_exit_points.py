@@ -1,4 +1,4 @@
-"""Taps: exits, first and last layer of networks of many kinds."""
+"""Exit points: exits, first and last layer of networks of many kinds."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import nn
 from pluribus.backbones import resnet18, vgg, vit, wide_resnet
 from pluribus.backbones.mlp import mlp, residual_mlp
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.exits.exit_points import check_inputs, find_taps
+from pluribus.mechanisms.exits.exit_points import check_inputs, find_exit_points
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
 from tests.cases import case_named
@@ -56,7 +56,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_exits_are_the_ends_of_blocks_stages_or_layers(name):
     build, example, exits = NETWORKS[name]
-    assert [exit.name for exit in find_taps(Network(build().eval(), example)).exits] == exits
+    assert [exit.name for exit in find_exit_points(Network(build().eval(), example)).exits] == exits
 
 
 @pytest.mark.parametrize(
@@ -84,28 +84,28 @@ def test_exits_are_the_ends_of_blocks_stages_or_layers(name):
 )
 def test_networks_of_other_libraries_have_their_own_names(name, first, exits, last):
     case = case_named(name)
-    taps = find_taps(Network(case.model(), case.inputs()))
-    assert (taps.first, taps.last) == ((first,), last)
-    assert [exit.name.endswith(exits) for exit in taps.exits] == ([] if exits is None else [True])
+    points = find_exit_points(Network(case.model(), case.inputs()))
+    assert (points.first, points.last) == ((first,), last)
+    assert [exit.name.endswith(exits) for exit in points.exits] == ([] if exits is None else [True])
 
 
 def test_shape_axis_and_width_are_those_of_the_values():
-    taps = find_taps(Network(resnet18(3, 1, width=2), image()))
-    exits = [(exit.name, exit.shape, exit.axis) for exit in taps.exits]
+    points = find_exit_points(Network(resnet18(3, 1, width=2), image()))
+    exits = [(exit.name, exit.shape, exit.axis) for exit in points.exits]
     assert exits == [("layer1", (2, 16, 16), 1), ("layer2", (4, 8, 8), 1), ("layer3", (8, 4, 4), 1)]
-    assert (taps.width, taps.output, taps.axis, taps.depths) == (16, (3,), -1, 4)
-    dense = find_taps(Network(zoo.transposed_conv(), torch.zeros(2, 2, 8, 8)))
+    assert (points.width, points.output, points.axis, points.depths) == (16, (3,), -1, 4)
+    dense = find_exit_points(Network(zoo.transposed_conv(), torch.zeros(2, 2, 8, 8)))
     assert (dense.last, dense.output, dense.axis) == ("6", (3, 8, 8), 1)
 
 
 def test_patterns_pick_the_modules_to_exit_after():
     network = Network(vit(3, 1, 8, 4, 8, 3, 2, 8).eval(), image(side=8))
-    assert [exit.name for exit in find_taps(network, ("blocks.?",)).exits] == [
+    assert [exit.name for exit in find_exit_points(network, ("blocks.?",)).exits] == [
         "blocks.0",
         "blocks.1",
         "blocks.2",
     ]
-    assert [exit.name for exit in find_taps(network, ("blocks.1", "embedding")).exits] == [
+    assert [exit.name for exit in find_exit_points(network, ("blocks.1", "embedding")).exits] == [
         "embedding",
         "blocks.1",
     ]
@@ -121,11 +121,11 @@ def test_patterns_pick_the_modules_to_exit_after():
 )
 def test_a_module_that_data_passes_by_is_refused_with_what_does(where, reason):
     with pytest.raises(ConversionError, match=reason):
-        find_taps(Network(zoo.residual_cnn().eval(), image(2, 8)), (where,))
+        find_exit_points(Network(zoo.residual_cnn().eval(), image(2, 8)), (where,))
 
 
 def test_several_inputs_are_refused_where_one_is_not():
-    taps = find_taps(Network(zoo.grouped_cnn(), image(4, 8)))
-    check_inputs(taps, 1)
+    points = find_exit_points(Network(zoo.grouped_cnn(), image(4, 8)))
+    check_inputs(points, 1)
     with pytest.raises(ConversionError, match=r"0 \(Conv2d\) has groups=2.*inputs=1"):
-        check_inputs(taps, 2)
+        check_inputs(points, 2)

@@ -1,11 +1,11 @@
-"""Entrances: first layers, masks beside them, and why a network cannot take several inputs."""
+"""Input layers: first layers, masks beside them, and why a network cannot take several inputs."""
 
 import pytest
 import torch
 from torch import nn
 
-from pluribus.mechanisms.exits.cut_points import read_crossings
-from pluribus.mechanisms.exits.input_layers import find_first
+from pluribus.mechanisms.exits.cut_points import read_cut_points
+from pluribus.mechanisms.exits.input_layers import find_input_layers
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
 from tests.cases import case_named
@@ -21,24 +21,24 @@ class Masked(zoo.ThreeLayers):
         return self.head(self.middle(self.first(x)) * mask)
 
 
-def entrances(model, example):
-    return find_first(read_crossings(Network(model, example)))
+def input_layers(model, example):
+    return find_input_layers(read_cut_points(Network(model, example)))
 
 
 def test_norms_before_the_first_layer_are_none():
     model = nn.Sequential(nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
-    assert entrances(model, torch.zeros(2, 6)) == (("2",), (), "")
+    assert input_layers(model, torch.zeros(2, 6)) == (("2",), (), "")
 
 
 def test_several_inputs_have_several_first_layers():
     case = case_named("two_inputs")
-    assert entrances(case.model(), case.inputs()) == (("left", "right"), (), "")
+    assert input_layers(case.model(), case.inputs()) == (("left", "right"), (), "")
 
 
 def test_a_mask_enters_beside_the_first_layers():
-    found = entrances(Masked(), {"x": torch.zeros(2, 6), "mask": torch.ones(2, 8)})
+    found = input_layers(Masked(), {"x": torch.zeros(2, 6), "mask": torch.ones(2, 8)})
     assert found == (("first",), ("mask",), "")
-    assert entrances(Masked(), (torch.zeros(2, 6), torch.ones(2, 8))) == found
+    assert input_layers(Masked(), (torch.zeros(2, 6), torch.ones(2, 8))) == found
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_a_mask_enters_beside_the_first_layers():
     ids=["bypass", "groups", "bare", "computed", "nothing"],
 )
 def test_what_cannot_be_widened_is_named(model, shape, reason):
-    assert reason in entrances(model(), torch.zeros(2, *shape))[2]
+    assert reason in input_layers(model(), torch.zeros(2, *shape))[2]
 
 
 def test_a_tied_embedding_is_named_with_what_shares_it():
     case = case_named("tied_embedding")
-    assert "shares its weight with 4" in entrances(case.model(), case.inputs())[2]
+    assert "shares its weight with 4" in input_layers(case.model(), case.inputs())[2]

@@ -62,7 +62,7 @@ def test_the_greatest_logits_are_kept_and_the_deeper_one_of_equals():
 def test_configurations_have_the_names_of_the_paper(inputs, exits, kind):
     assert kind_of(inputs, exits, 4) == kind
     ensemble = pl.convert(blocks(4), SAE(inputs, exits), example=torch.zeros(2, 6))
-    assert ensemble.kind == kind
+    assert ensemble.case == kind
 
 
 @settings(deadline=None, max_examples=40)
@@ -327,7 +327,7 @@ def test_the_conversion_says_whose_mask_is_read():
 
 def test_an_ensemble_is_of_the_network_it_was_made_from():
     ensemble = pl.convert(Masked(), EarlyExit(), example=(torch.zeros(2, 6), torch.ones(2, 8)))
-    assert ensemble.network == "Masked"
+    assert ensemble.network_name == "Masked"
     assert ensemble.conversion.title.endswith("on Masked")
 
 

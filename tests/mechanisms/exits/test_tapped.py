@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from pluribus.backbones import residual_mlp
 from pluribus.errors import ConversionError, InputError
-from pluribus.mechanisms.exits.exit_points import find_taps
+from pluribus.mechanisms.exits.exit_points import find_exit_points
 from pluribus.mechanisms.exits.tapped import tap
 from pluribus.mechanisms.members.members import Skeleton, blank, tensors
 from pluribus.mechanisms.network.inputs import Inputs
@@ -38,7 +38,7 @@ def cnn_network():
 
 
 def made(network, inputs, where=None, **settings):
-    return tap(network, find_taps(network, where), inputs, **settings)
+    return tap(network, find_exit_points(network, where), inputs, **settings)
 
 
 def tapped(inputs, **settings):
@@ -72,9 +72,9 @@ def test_one_sample_in_every_slot_gives_what_the_network_gave(name):
     given = Inputs.of(case.inputs())
     outputs = model(*given.args, **given.keywords)
     expected = logits(run(case.model().eval(), case.inputs()))
-    assert model.pairs == tuple((i, j) for i in range(2) for j in range(model.taps.depths))
+    assert model.pairs == tuple((i, j) for i in range(2) for j in range(model.points.depths))
     for slot in range(2):
-        assert_close(outputs[:, model.pairs.index((slot, model.taps.depths - 1))], expected)
+        assert_close(outputs[:, model.pairs.index((slot, model.points.depths - 1))], expected)
 
 
 def test_parts_are_read_side_by_side():
@@ -302,7 +302,7 @@ def test_heads_and_fresh_layers_follow_from_the_seed():
 
 def test_a_network_of_residual_blocks_has_an_exit_after_each():
     model = made(Network(residual_mlp(4, 2, 6, 3).eval(), torch.zeros(2, 4)), 2, where=("blocks.*",))
-    assert [exit.name for exit in model.taps.exits] == ["blocks.0", "blocks.1", "blocks.2"]
+    assert [exit.name for exit in model.points.exits] == ["blocks.0", "blocks.1", "blocks.2"]
     assert model(torch.randn(5, 4)).shape == (5, 8, 2)
 
 

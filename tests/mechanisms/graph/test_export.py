@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from pluribus.errors import InputError, UnreadableError
 from pluribus.mechanisms.graph import export as graph_module
 from pluribus.mechanisms.graph.export import read_graph
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
@@ -232,7 +232,7 @@ def test_an_example_that_the_network_does_not_take_is_refused_as_such():
 
 def test_reading_does_not_disturb_a_rehearsal_around_it():
     model = case_named("batch_norm_mlp").model().eval()
-    with rehearsal(model, training=True):
+    with dry_run(model, training=True):
         read_graph(model, Inputs.of(case_named("batch_norm_mlp").inputs()), training=False)
         assert model[1].training
     assert not model[1].training

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.program import read_program
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
 from tests.cases import CASES, each
@@ -34,7 +34,7 @@ def test_steps_compute_the_network_on_another_batch(case):
     if "counted" not in case.name:
         inputs = inputs.map(lambda tensor: torch.cat([tensor, tensor[:3]]))
     before = inputs.copy()
-    with rehearsal(network.module, training=False), torch.no_grad():
+    with dry_run(network.module, training=False), torch.no_grad():
         copied = inputs.copy()
         expected = select_output(network.module(*copied.args, **copied.keywords))
         assert_close(run(program, network, inputs), expected)

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.backbones import mlp, resnet18
-from pluribus.mechanisms.masks import specialise as slicing
+from pluribus.mechanisms.masks import specialise
 from pluribus.methods import Masksembles
 from tests.cases import seeded
 from tests.zoo import Apply
@@ -254,7 +254,7 @@ def test_what_cutting_trips_over_is_a_reason_to_multiply(monkeypatch):
     def trip(self, step, kept):
         raise KeyError("unheard of")
 
-    monkeypatch.setattr(slicing.Writer, "_plain", trip)
+    monkeypatch.setattr(specialise.Writer, "_plain", trip)
     x = images()
     ensemble = masked(SLICED["relu"], x)
     frozen = ensemble.freeze()

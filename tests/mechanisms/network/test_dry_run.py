@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.network.dry_run import rehearsal, seeded, silence
+from pluribus.mechanisms.network.dry_run import dry_run, seeded, silence
 from pluribus.methods import MCDropout
 from tests.cases import CASES, case_named, each, run
 
@@ -23,7 +23,7 @@ def test_a_rehearsal_leaves_no_trace(case, training):
     next(model.children(), model).eval()
     modes = [module.training for module in model.modules()]
     state, random = {name: t.clone() for name, t in model.state_dict().items()}, torch.get_rng_state()
-    with rehearsal(model, training):
+    with dry_run(model, training):
         assert {module.training for module in model.modules()} == {training}
         run(model, x)
     assert [module.training for module in model.modules()] == modes
@@ -37,7 +37,7 @@ def test_an_error_leaves_no_trace_either():
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
     def fail():
-        with rehearsal(model, training=True):
+        with dry_run(model, training=True):
             model(case.inputs())
             raise RuntimeError("stop")
 
@@ -58,7 +58,7 @@ def test_unsaved_buffers_are_restored_too():
             return x
 
     model = Counting()
-    with rehearsal(model, training=True):
+    with dry_run(model, training=True):
         model(torch.zeros(1))
     assert_close(model.calls, torch.zeros(()))
 
@@ -75,7 +75,7 @@ class Replacing(nn.Module):
 
 def test_a_buffer_that_code_replaces_is_restored():
     model = Replacing()
-    with rehearsal(model, training=True):
+    with dry_run(model, training=True):
         model(torch.ones(4, 3))
     assert_close(model.mean, torch.zeros(3))
 
@@ -95,7 +95,7 @@ class Lazy(nn.Module):
 
 def test_a_buffer_that_the_run_registers_is_gone_afterwards():
     model = Lazy()
-    with rehearsal(model, training=True):
+    with dry_run(model, training=True):
         model(torch.zeros(4, 3))
     assert not hasattr(model, "mask")
 
@@ -111,7 +111,7 @@ def test_warnings_wait_for_a_real_run():
             warnings.warn("careful", UserWarning, stacklevel=2)
             return x
 
-    with rehearsal(Warning(), training=False):
+    with dry_run(Warning(), training=False):
         Warning()(torch.zeros(1))
     with pytest.warns(UserWarning, match="careful"):
         Warning()(torch.zeros(1))

@@ -157,7 +157,7 @@ def test_every_method_is_ranked_and_predicts_within_a_budget(method, per_multipl
     assert sorted(ranking) == list(range(len(ensemble.weights)))
     outputs = ensemble.eval()(data[0])
     for size, score in enumerate(ranking.scores, 1):
-        prediction = ensemble.predict(data[0], budget=size)
+        prediction = ensemble.predict(data[0], best=size)
         assert_close(prediction.members, outputs[list(ranking[:size])], rtol=0, atol=0)
         assert_close(pl.metrics.brier(prediction, data[1]), score)
 
@@ -185,12 +185,12 @@ def test_a_budget_needs_a_ranking_and_members():
     x, y = on_data()
     ensemble = pl.convert(zoo.mlp().double(), DeepEnsembles(3))
     with pytest.raises(InputError, match=r"needs ranked members, however: none are\. Call rank"):
-        ensemble.predict(x, budget=2)
+        ensemble.predict(x, best=2)
     ensemble.rank((x, y))
-    with pytest.raises(InputError, match="budget must be at most 3, the number of members, however: 4"):
-        ensemble.predict(x, budget=4)
-    with pytest.raises(pl.SettingError, match="budget must be a whole number, at least 1"):
-        ensemble.predict(x, budget=0)
+    with pytest.raises(InputError, match="best must be at most 3, the number of members, however: 4"):
+        ensemble.predict(x, best=4)
+    with pytest.raises(pl.SettingError, match="best must be a whole number, at least 1"):
+        ensemble.predict(x, best=0)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_ranking_is_kept_in_copies_and_files(tmp_path):
     ensemble.save(tmp_path / "run")
     loaded = pl.load(tmp_path / "run", model)
     assert loaded.ranking == ranking
-    assert_close(loaded.predict(x, budget=2).members, ensemble.predict(x, budget=2).members, rtol=0, atol=0)
+    assert_close(loaded.predict(x, best=2).members, ensemble.predict(x, best=2).members, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("broken", [{"ranking": [0, 1]}, {"ranking": {"order": [0]}}, {"shrunk_to": 3}])

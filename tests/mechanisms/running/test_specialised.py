@@ -1,4 +1,4 @@
-"""Slices: what members are cut out for, and what happens where they cannot be."""
+"""Specialise: what members are cut out for, and what happens where they cannot be."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.masks import specialise as slicing
+from pluribus.mechanisms.masks import specialise
 from pluribus.mechanisms.masks.demand import Some
 from tests.cases import case_named
 from tests.mechanisms.masks.test_specialise import PLAIN, SLICED, between, images, masked
@@ -39,13 +39,13 @@ def test_a_network_that_cannot_be_read_is_masked_and_says_why():
 
 
 def test_a_member_that_would_compute_something_else_is_not_cut_out(monkeypatch):
-    right = slicing.Cut._mask
+    right = specialise.Cut._mask
 
     def wrong(self, step):
         mask = right(self, step)
         return Some(mask.axis, mask.chosen.roll(1))
 
-    monkeypatch.setattr(slicing.Cut, "_mask", wrong)
+    monkeypatch.setattr(specialise.Cut, "_mask", wrong)
     x = images()
     ensemble = masked(SLICED["relu"], x)
     frozen = ensemble.freeze()

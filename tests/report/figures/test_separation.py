@@ -1,4 +1,4 @@
-"""Separation: shares of samples by strangeness, and the AUROC that records know."""
+"""Separation: shares of samples by OOD score, and the AUROC that records know."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from pluribus.report.figures.separation import BINS, draw_separation, read_separ
 from tests.report.records import classes, numbers, only_group
 
 
-def test_shares_sum_to_one_and_order_follows_strangeness():
+def test_shares_sum_to_one_and_order_follows_the_ood_score():
     run = classes(skill=6.0)
     info = read_separation(only_group(run).entries[0], "noise", "entropy")
     assert sum(info.inside) == pytest.approx(1)

@@ -18,7 +18,7 @@ from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.dry_run import ALIKE, accepting, derived_seed, rehearsal
+from pluribus.mechanisms.network.dry_run import ALIKE, accepting, derived_seed, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
@@ -312,7 +312,7 @@ class Masked(nn.Module):
         super().__init__()
         self.network, self.draw = network, draw
         inputs = inputs.copy()
-        with rehearsal(network, training=False), torch.no_grad(), draw(network, inputs.batch) as masks:
+        with dry_run(network, training=False), torch.no_grad(), draw(network, inputs.batch) as masks:
             network(*inputs.args, **inputs.keywords)
         self.drawn = tuple(masks.drawn)
         for name, mask in named_masks(self.drawn, draw.seed).items():
@@ -355,6 +355,6 @@ def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> t
 
 def _dropped_shapes(module: nn.Module, owners: tuple[str, ...], inputs: Inputs) -> list[torch.Size]:
     inputs = inputs.copy()
-    with rehearsal(module, training=False), torch.no_grad(), Draw(0, owners)(module, inputs.batch) as masks:
+    with dry_run(module, training=False), torch.no_grad(), Draw(0, owners)(module, inputs.batch) as masks:
         module(*inputs.args, **inputs.keywords)
     return masks.shapes

@@ -1,4 +1,4 @@
-"""Crossings: which values the whole data flow of a network passes, one after the other."""
+"""Cut points: the values that the whole data flow of a network passes, one after the other."""
 
 import re
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import layer_of
 from pluribus.mechanisms.graph.program import Program, read_program
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal
+from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
 from pluribus.mechanisms.network.returned import first_tensor
@@ -38,7 +38,7 @@ def is_norm_call(node: Node) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Passed:
+class CutPoint:
     """A module's output that the whole data flow passes.
 
     Attributes:
@@ -69,7 +69,7 @@ def resolution(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Crossings:
+class CutPoints:
     """The data flow behind the first layers.
 
     Attributes:
@@ -121,7 +121,7 @@ class Crossings:
         return found
 
     @cached_property
-    def passed(self) -> list[Passed]:
+    def points(self) -> list[CutPoint]:
         """The passed outputs of modules in the order of depth; outer modules before inner ones."""
         kinds = dict(self.network.module.named_modules())
         found = []
@@ -129,7 +129,7 @@ class Crossings:
             if len(values) == 1 and not self.why_not(name):
                 node, shape = values[0], self.shapes[name]
                 axis = feature_axis(shape, self.axes[node])
-                found.append(Passed(name, type(kinds[name]), node, self.flow[node], shape[1:], axis))
+                found.append(CutPoint(name, type(kinds[name]), node, self.flow[node], shape[1:], axis))
         return sorted(found, key=lambda one: (one.position, one.name.count(".")))
 
     @cached_property
@@ -173,13 +173,13 @@ class Crossings:
         dynamic = any(isinstance(one, torch.SymInt) for entry in free for one in entry.meta["val"].shape)
         return bool(hint(size) == batch) and (isinstance(size, torch.SymInt) or not dynamic)
 
-    def only_head_after(self, value: Passed) -> bool:
+    def only_head_after(self, value: CutPoint) -> bool:
         """Whether nothing but norms, and linear layers of vectors, follows a value."""
         after = [node for node in self.calls if self.flow[node] > value.position]
         ends = [node for node in after if operator(node) != "linear" or node.meta["val"].ndim != 2]
         return not ends or ends == after[-1:]
 
-    def segments(self) -> list[tuple[tuple[int, ...], list[Passed]]]:
+    def segments(self) -> list[tuple[tuple[int, ...], list[CutPoint]]]:
         """Of every layer that is no norm, its resolution and the values passed before the next one."""
         if not self.calls:
             return []
@@ -189,11 +189,11 @@ class Crossings:
             start, value = self.flow[node], node.meta.get("val")
             shape = shape_of(value[0] if isinstance(value, tuple | list) else value)
             size = resolution(shape, feature_axis(shape, self.axes[node]))
-            between = [one for one in self.passed if start <= one.position < end]
+            between = [one for one in self.points if start <= one.position < end]
             found.append((size, between))
         return found
 
-    def needs(self, value: Passed) -> frozenset[str]:
+    def needs(self, value: CutPoint) -> frozenset[str]:
         """Names of the parameters that a value depends on."""
         seen, waiting = set(), [value.node]
         while waiting:
@@ -238,7 +238,7 @@ class Crossings:
         return feature_axis(self.predicted, known)
 
 
-def read_crossings(network: Network) -> Crossings:
+def read_cut_points(network: Network) -> CutPoints:
     """Reads the data flow of a network in eval mode."""
     program = read_program(network)
     calls = [node for node in program.calls if not is_norm_call(node)]
@@ -260,7 +260,7 @@ def read_crossings(network: Network) -> Crossings:
             live.update(node.all_input_nodes)
     flow = {node: place for place, node in enumerate(program.steps) if node in reached and node in live}
     before -= reached if sources else set()
-    return Crossings(network, program, frozenset(before), tuple(sources), flow, *_shapes(network))
+    return CutPoints(network, program, frozenset(before), tuple(sources), flow, *_shapes(network))
 
 
 def _reads_numbers(node: Node) -> bool:
@@ -338,7 +338,7 @@ def _shapes(network: Network) -> tuple[dict[str, tuple[int, ...]], tuple[int, ..
         for layer in module.modules():
             handle = layer.register_forward_hook(watch)
             hooks.callback(handle.remove)
-        with accepting(example), rehearsal(module, False), torch.no_grad():
+        with accepting(example), dry_run(module, False), torch.no_grad():
             returned = module(*example.args, **example.keywords)
     once = {
         name: seen[layer][0]

@@ -1,4 +1,4 @@
-"""Taps: where values enter a network, where all of its data flow passes one value, and where it ends.
+"""Exit points: where values enter a network, where all of its data flow passes one value, and where it ends.
 
 All paths from the input to the prediction pass such a value, so that a prediction made from it has seen
 what the rest of the network sees. Read on the graph of eval mode: an edge that jumps over a value, such as
@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.exits.cut_points import Crossings, Passed, read_crossings
-from pluribus.mechanisms.exits.input_layers import find_first
+from pluribus.mechanisms.exits.cut_points import CutPoint, CutPoints, read_cut_points
+from pluribus.mechanisms.exits.input_layers import find_input_layers
 from pluribus.mechanisms.network.network import Network
 
 CONTAINERS = (nn.Sequential, nn.ModuleList)
@@ -39,7 +39,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Taps:
+class ExitPoints:
     """Where a network can be tapped.
 
     Attributes:
@@ -68,7 +68,7 @@ class Taps:
         return len(self.exits) + 1
 
 
-def find_taps(network: Network, where: Sequence[str] | None = None) -> Taps:
+def find_exit_points(network: Network, where: Sequence[str] | None = None) -> ExitPoints:
     """Finds first layers, exits and last layer of a network.
 
     Args:
@@ -81,45 +81,45 @@ def find_taps(network: Network, where: Sequence[str] | None = None) -> Taps:
         UnreadableError: the network cannot be exported.
         ConversionError: a module in `where` is not one that the whole data flow passes.
     """
-    crossings = read_crossings(network)
-    first, aside, refusal = find_first(crossings)
+    cut_points = read_cut_points(network)
+    first, aside, refusal = find_input_layers(cut_points)
     if where is None:
-        blocks = _blocks(network.module, crossings)
-        chosen = _outermost(crossings, _stages(blocks, crossings) if blocks else _chain(crossings))
+        blocks = _blocks(network.module, cut_points)
+        chosen = _outermost(cut_points, _stages(blocks, cut_points) if blocks else _chain(cut_points))
     else:
-        chosen = _named(network.module, crossings, where)
+        chosen = _named(network.module, cut_points, where)
     chosen = sorted({one.node: one for one in chosen}.values(), key=lambda one: one.position)
-    return Taps(
+    return ExitPoints(
         first=first,
-        exits=tuple(Exit(one.name, one.shape, one.axis, crossings.needs(one)) for one in chosen),
-        last=crossings.last,
-        width=crossings.width,
-        output=crossings.output,
-        axis=crossings.output_axis,
+        exits=tuple(Exit(one.name, one.shape, one.axis, cut_points.needs(one)) for one in chosen),
+        last=cut_points.last,
+        width=cut_points.width,
+        output=cut_points.output,
+        axis=cut_points.output_axis,
         aside=aside,
         refusal=refusal,
     )
 
 
-def check_inputs(taps: Taps, inputs: int) -> None:
+def check_inputs(points: ExitPoints, inputs: int) -> None:
     """Refuses several inputs at once where the network cannot take them."""
-    if inputs > 1 and taps.refusal:
+    if inputs > 1 and points.refusal:
         raise ConversionError(
-            f"every input must enter through layers that can be widened, however: {taps.refusal}. "
+            f"every input must enter through layers that can be widened, however: {points.refusal}. "
             "Use inputs=1, or begin the network with a Linear, an Embedding or a convolution without groups."
         )
 
 
-def _outermost(crossings: Crossings, chosen: Sequence[Passed]) -> list[Passed]:
+def _outermost(cut_points: CutPoints, chosen: Sequence[CutPoint]) -> list[CutPoint]:
     """The same values, each as the output of the outermost module that returns it."""
-    by_node = {one.node: one for one in reversed(crossings.passed)}  # outer modules come first
+    by_node = {one.node: one for one in reversed(cut_points.points)}  # outer modules come first
     return [by_node[one.node] for one in chosen]
 
 
-def _blocks(module: nn.Module, crossings: Crossings) -> list[Passed]:
+def _blocks(module: nn.Module, cut_points: CutPoints) -> list[CutPoint]:
     """The outermost repeated blocks: children of a container that are of one class and hold layers."""
-    passed = {one.name: one for one in crossings.passed}
-    found: list[Passed] = []
+    passed = {one.name: one for one in cut_points.points}
+    found: list[CutPoint] = []
 
     def walk(name: str, layer: nn.Module) -> None:
         children = [(f"{name}.{key}".lstrip("."), child) for key, child in layer.named_children()]
@@ -144,7 +144,7 @@ def _blocks(module: nn.Module, crossings: Crossings) -> list[Passed]:
     return sorted(found, key=lambda one: one.position)
 
 
-def _stages(blocks: list[Passed], crossings: Crossings) -> list[Passed]:
+def _stages(blocks: list[CutPoint], cut_points: CutPoints) -> list[CutPoint]:
     """Every block of one shape, or the last of each run of equal shapes; sequences are stages already."""
     ends = blocks
     if len({one.shape for one in blocks}) > 1 and not all(one.kind is nn.Sequential for one in blocks):
@@ -153,12 +153,12 @@ def _stages(blocks: list[Passed], crossings: Crossings) -> list[Passed]:
             for one, after in zip(blocks, [*blocks[1:], None], strict=True)
             if after is None or after.shape != one.shape
         ]
-    return ends[:-1] if ends and crossings.only_head_after(ends[-1]) else ends
+    return ends[:-1] if ends and cut_points.only_head_after(ends[-1]) else ends
 
 
-def _chain(crossings: Crossings) -> list[Passed]:
+def _chain(cut_points: CutPoints) -> list[CutPoint]:
     """The last value before each layer, or where the resolution changes, what a stage ends with."""
-    segments = crossings.segments()[:-2]  # what the last layer reads and makes is the own output's exit
+    segments = cut_points.segments()[:-2]  # what the last layer reads and makes is the own output's exit
     before = None
     each, ends = [], []
     for resolution, values in segments:
@@ -173,9 +173,9 @@ def _chain(crossings: Crossings) -> list[Passed]:
     return ends or each
 
 
-def _named(module: nn.Module, crossings: Crossings, where: Sequence[str]) -> list[Passed]:
+def _named(module: nn.Module, cut_points: CutPoints, where: Sequence[str]) -> list[CutPoint]:
     names = [name for name, _ in module.named_modules() if name]
-    passed = {one.name: one for one in crossings.passed}
+    passed = {one.name: one for one in cut_points.points}
     chosen = []
     for pattern in where:
         matching = _outer([name for name in names if fnmatchcase(name, pattern)])
@@ -189,7 +189,7 @@ def _named(module: nn.Module, crossings: Crossings, where: Sequence[str]) -> lis
             if name not in passed:
                 raise ConversionError(
                     f"an exit must be a module whose output all of the data flow passes, however: {name}: "
-                    f"{crossings.why_not(name)}. Exit after the block that ends there."
+                    f"{cut_points.why_not(name)}. Exit after the block that ends there."
                 )
             chosen.append(passed[name])
     return chosen

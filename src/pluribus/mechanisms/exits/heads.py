@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.exits.exit_points import Exit, Taps
+from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints
 
 CONVOLUTIONS = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 BATCH_NORMS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
@@ -28,7 +28,7 @@ class Head(nn.Module):
 
     Args:
         exit: The value.
-        taps: Where the network ends.
+        points: Where the network ends.
         slots: How many.
 
     Attributes:
@@ -36,16 +36,16 @@ class Head(nn.Module):
         last: A linear layer or a 1x1 convolution to the outputs of all slots, one slot after the other.
     """
 
-    def __init__(self, exit: Exit, taps: Taps, slots: int) -> None:
+    def __init__(self, exit: Exit, points: ExitPoints, slots: int) -> None:
         super().__init__()
         rank = len(exit.shape) + 1
-        self.output, self.shape, self.rank = taps.output, exit.shape, rank
-        self.images, self.dense = exit.axis == 1 and rank in CONVOLUTIONS, len(taps.output) > 1
-        self.axis = taps.axis
-        self._check(exit, taps)
+        self.output, self.shape, self.rank = points.output, exit.shape, rank
+        self.images, self.dense = exit.axis == 1 and rank in CONVOLUTIONS, len(points.output) > 1
+        self.axis = points.axis
+        self._check(exit, points)
         out = slots * (self.output[self._classes] if self.dense else prod(self.output))
         size = exit.shape[0] if self.images else exit.shape[-1]
-        width = taps.width if self.images else size
+        width = points.width if self.images else size
         self.last: nn.Module = nn.Linear(width, out)
         if self.images:
             layers = [CONVOLUTIONS[rank](size, width, 1), BATCH_NORMS[rank](width), nn.ReLU()]
@@ -61,21 +61,23 @@ class Head(nn.Module):
         """The axis of classes in the prediction without its batch axis."""
         return self.axis - 1 if self.axis > 0 else self.axis
 
-    def _check(self, exit: Exit, taps: Taps) -> None:
+    def _check(self, exit: Exit, points: ExitPoints) -> None:
         """Refuses a value of which no kind of head can make such a prediction."""
         kinds = self.images or exit.axis == -1
         if self.dense and self.images:
-            fits = taps.axis == 1 and len(taps.output) == len(exit.shape)
+            fits = points.axis == 1 and len(points.output) == len(exit.shape)
         elif self.dense:
             places = [
-                size for place, size in enumerate(taps.output) if place != self._classes % len(taps.output)
+                size
+                for place, size in enumerate(points.output)
+                if place != self._classes % len(points.output)
             ]
             fits = places == list(exit.shape[:-1])
         else:
             fits = True
         if not kinds or not fits:
             raise ConversionError(
-                f"an exit must be an image, tokens or a vector that can be brought to {list(taps.output)}, "
+                f"an exit must be an image, tokens or a vector that can be brought to {list(points.output)}, "
                 f"however: the output of {exit.name} is {list(exit.shape)}, features on axis {exit.axis}. "
                 "Name other modules to exit after."
             )

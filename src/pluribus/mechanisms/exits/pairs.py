@@ -13,15 +13,15 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, InputError, SettingError
-from pluribus.mechanisms.exits.exit_points import Exit, Taps, find_taps
+from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, find_exit_points
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
 from pluribus.mechanisms.members.members import Binding, share_among
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.sites import Site
-from pluribus.method import Built, Choice, Method
-from pluribus.prediction import precise
+from pluribus.method import Built, LayerChoice, Method
+from pluribus.prediction import at_least_float32
 from pluribus.settings import refuse, whole
 
 KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
@@ -41,7 +41,7 @@ def preferences(logits: Tensor, temperature: float | Tensor) -> Tensor:
     """θ of logits `[inputs, depths]`, in at least float32: how much an input prefers each depth; sums to one
     for each input.
     """
-    return (precise(logits) / temperature).softmax(1)
+    return (at_least_float32(logits) / temperature).softmax(1)
 
 
 def greatest(logits: Tensor, exits: int) -> list[Pair]:
@@ -126,7 +126,7 @@ class Exits(Binding):
 
     def _weights(self) -> Tensor:
         if self.shares is not None:
-            return share_among(precise(self.shares), range(self.members))
+            return share_among(at_least_float32(self.shares), range(self.members))
         kept = torch.tensor(self.kept, device=self.logits.device).T
         logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
         logits[*kept] = self.logits.detach()[*kept]
@@ -215,7 +215,7 @@ def slot_orders(batch: int, inputs: int, repetition: float, times: int = 1) -> l
 
 def build_exits(
     network: Network,
-    choices: Sequence[Choice],
+    choices: Sequence[LayerChoice],
     seed: int,
     *,
     inputs: int = 1,
@@ -239,21 +239,21 @@ def build_exits(
         learnt: Whether the preference for depths is learnt.
     """
     _refuse_picks(choices)
-    kind, taps = network.kind, find_taps(network, (where,) if isinstance(where, str) else where)
-    taps = replace(taps, exits=_spread(taps.exits, depths))
-    found = len(taps.exits) + 1
+    kind, points = network.kind, find_exit_points(network, (where,) if isinstance(where, str) else where)
+    points = replace(points, exits=_spread(points.exits, depths))
+    found = len(points.exits) + 1
     if exits is not None and exits > found:
-        names = ", ".join(exit.name for exit in taps.exits)
+        names = ", ".join(exit.name for exit in points.exits)
         raise SettingError(
             f"exits must be at most {found}, the output of {kind} and the places before it ({names}), "
             f"however: exits={exits}."
         )
-    network.become(tap(network, taps, inputs, start, seed))
-    rows = tuple(_row(choice.site, taps, inputs) for choice in choices)
-    notes = [f"exit {place} after {exit.name}" for place, exit in enumerate(taps.exits, 1)]
+    network.become(tap(network, points, inputs, start, seed))
+    rows = tuple(_row(choice.site, points, inputs) for choice in choices)
+    notes = [f"exit {place} after {exit.name}" for place, exit in enumerate(points.exits, 1)]
     notes.append(f"exit {found} is the network's output")
-    if inputs > 1 and taps.aside:
-        notes.append(f"{', '.join(taps.aside)}: behind the first layers, that of the first slot for all")
+    if inputs > 1 and points.aside:
+        notes.append(f"{', '.join(points.aside)}: behind the first layers, that of the first slot for all")
     no_decay = frozenset({"logits"}) if learnt else frozenset()
     return Built(Exits(network, exits or found, learnt), rows, tuple(notes), no_decay)
 
@@ -279,12 +279,12 @@ def depth_divergence(theta: Tensor) -> Tensor:
     return divergence
 
 
-def _row(site: Site, taps: Taps, inputs: int) -> Row:
-    entering, leaving = (any(name in names for name in site.names) for names in (taps.first, [taps.last]))
+def _row(site: Site, points: ExitPoints, inputs: int) -> LayerRecord:
+    entering, leaving = (any(name in names for name in site.names) for names in (points.first, [points.last]))
     if inputs == 1 or not (entering or leaving):
-        return Row(site.names, site.kind, "shared", "all exits share it")
+        return LayerRecord(site.names, site.kind, "shared", "all exits share it")
     became = [f"takes {inputs} inputs"] * entering + [f"answers for {inputs} inputs"] * leaving
-    return Row(site.names, site.kind, " and ".join(became))
+    return LayerRecord(site.names, site.kind, " and ".join(became))
 
 
 def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
@@ -305,7 +305,7 @@ def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
     return tuple(found[round(place * places / depths) - 1] for place in range(1, depths))
 
 
-def _refuse_picks(choices: Sequence[Choice]) -> None:
+def _refuse_picks(choices: Sequence[LayerChoice]) -> None:
     picked = [c.site.name for c in choices if c.picked or c.overridden or c.method is None]
     if picked:
         raise ConversionError(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.errors import ConversionError, InputError
-from pluribus.mechanisms.exits.exit_points import Exit, Taps, check_inputs
+from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, check_inputs
 from pluribus.mechanisms.exits.heads import Head, apart, keep_rows
 from pluribus.mechanisms.exits.slots import (
     Entry,
@@ -24,7 +24,7 @@ from pluribus.mechanisms.exits.slots import (
     widen_first,
     widen_last,
 )
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal, seeded
+from pluribus.mechanisms.network.dry_run import accepting, dry_run, seeded
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network, copy_module
 from pluribus.mechanisms.network.outputs import Output, select_output
@@ -84,7 +84,7 @@ class Tapped(nn.Module):
 
     Args:
         network: The user's module with widened first and last layers; gets hooks.
-        taps: Where it is tapped.
+        points: Where it is tapped.
         inputs: How many inputs it takes at once.
         output: What of the returned values is the prediction.
 
@@ -96,21 +96,21 @@ class Tapped(nn.Module):
         slots: Of every depth, the inputs for which it makes outputs.
     """
 
-    def __init__(self, network: nn.Module, taps: Taps, inputs: int, output: Output = None) -> None:
+    def __init__(self, network: nn.Module, points: ExitPoints, inputs: int, output: Output = None) -> None:
         super().__init__()
         self.network = network
-        self.heads = nn.ModuleList(Head(exit, taps, inputs) for exit in taps.exits)
-        self.inputs, self.depths, self.taps, self.output = inputs, taps.depths, taps, output
+        self.heads = nn.ModuleList(Head(exit, points, inputs) for exit in points.exits)
+        self.inputs, self.depths, self.points, self.output = inputs, points.depths, points, output
         self.pairs: tuple[Pair, ...] = tuple((i, j) for i in range(inputs) for j in range(self.depths))
         self.slots = [tuple(range(inputs))] * self.depths
-        self._entry, self._reading = Entry(inputs, len(taps.first)), Reading()
+        self._entry, self._reading = Entry(inputs, len(points.first)), Reading()
         self._ends = ""
-        for number, name in enumerate(taps.first if inputs > 1 else ()):
+        for number, name in enumerate(points.first if inputs > 1 else ()):
             layer = network.get_submodule(name)
             layer.register_forward_pre_hook(Joined(self._entry, number), with_kwargs=True)
             if isinstance(layer, nn.Embedding):
                 layer.register_forward_hook(Summed())
-        for depth, exit in enumerate(taps.exits):
+        for depth, exit in enumerate(points.exits):
             network.get_submodule(exit.name).register_forward_hook(Tap(self._reading, depth))
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -180,9 +180,9 @@ class Tapped(nn.Module):
         """The network's own output, `[batch, slots, *output]`."""
         if self.inputs == 1:
             return prediction.unsqueeze(1)
-        if not self.taps.output:
+        if not self.points.output:
             return prediction.reshape(prediction.shape[0], -1)
-        return apart(prediction, self.taps.axis, self.taps.output)
+        return apart(prediction, self.points.axis, self.points.output)
 
     def keep(self, pairs: Sequence[Pair]) -> None:
         """Leaves only these pairs, in this order, and no parameter that none of them needs."""
@@ -191,14 +191,14 @@ class Tapped(nn.Module):
             slots = tuple(i for i in self.slots[depth] if (i, depth) in pairs)
             own = depth == self.depths - 1
             if slots and slots != self.slots[depth]:
-                layer = self.network.get_submodule(str(self.taps.last)) if own else self.heads[depth].last
+                layer = self.network.get_submodule(str(self.points.last)) if own else self.heads[depth].last
                 rows = [self.slots[depth].index(slot) for slot in slots]
                 keep_rows(layer, rows, len(self.slots[depth]))  # type: ignore[arg-type]
             elif not slots and not own:
                 self.heads[depth] = nn.Identity()
             self.slots[depth] = slots
         if deepest < self.depths - 1:
-            self._drop_behind(self.taps.exits[deepest])
+            self._drop_behind(self.points.exits[deepest])
         self.pairs = tuple(pairs)
 
     def _drop_behind(self, exit: Exit) -> None:
@@ -225,7 +225,7 @@ class Tapped(nn.Module):
 
     def merge(self) -> None:
         """Makes the first layers read one sample, for inference, where it is the same in every slot."""
-        for name in self.taps.first if self._entry.slots > 1 else ():
+        for name in self.points.first if self._entry.slots > 1 else ():
             merge_first(self.network.get_submodule(name), self.inputs)
         self._entry.slots = 1
 
@@ -271,13 +271,13 @@ class _Outputs:
         if missed:
             raise InputError(
                 "every exit must be reached, however: the network did not run "
-                f"{self.tapped.taps.exits[missed[0]].name}. Switch off what skips layers in training."
+                f"{self.tapped.points.exits[missed[0]].name}. Switch off what skips layers in training."
             )
         cut = [depth for depth in early if self.learns and not self.values[depth].requires_grad]
         if cut and is_run_again(prediction):
             raise InputError(
                 "an exit must be the end of what is checkpointed, however: "
-                f"{self.tapped.taps.exits[cut[0]].name} is inside of it. Use use_reentrant=False."
+                f"{self.tapped.points.exits[cut[0]].name} is inside of it. Use use_reentrant=False."
             )
 
     def finish(self) -> None:
@@ -305,28 +305,28 @@ class _Outputs:
         return torch.stack([outputs[j][:, self.tapped.slots[j].index(i)] for i, j in pairs], dim=1)
 
 
-def tap(network: Network, taps: Taps, inputs: int = 1, start: str = "copy", seed: int = 0) -> Tapped:
+def tap(network: Network, points: ExitPoints, inputs: int = 1, start: str = "copy", seed: int = 0) -> Tapped:
     """A copy of a network that takes several inputs at once and has an exit at every depth.
 
     Args:
         network: The module with its example.
-        taps: Where it is tapped.
+        points: Where it is tapped.
         inputs: How many inputs at once, at least 1.
         start: `copy`: with one sample in every slot, each slot's last output is that of the network;
             `fresh`: widened layers are drawn anew.
         seed: Of heads and of what is drawn anew.
     """
-    check_inputs(taps, inputs)
+    check_inputs(points, inputs)
     module = copy_module(network.module)
-    widened = [module.get_submodule(name) for name in taps.first] if inputs > 1 else []
+    widened = [module.get_submodule(name) for name in points.first] if inputs > 1 else []
     for layer in widened:
         widen_first(layer, inputs)
     if inputs > 1:
-        last = _last(module, taps)
+        last = _last(module, points)
         widen_last(last, inputs)
         widened.append(last)
     with seeded(seed, module.parameters()):
-        tapped = Tapped(module, taps, inputs, network.output)
+        tapped = Tapped(module, points, inputs, network.output)
         like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
         tapped.heads.to(like.device, like.dtype)
         if inputs > 1:
@@ -339,26 +339,26 @@ def tap(network: Network, taps: Taps, inputs: int = 1, start: str = "copy", seed
     return tapped
 
 
-def _last(module: nn.Module, taps: Taps) -> nn.Module:
+def _last(module: nn.Module, points: ExitPoints) -> nn.Module:
     """The last layer, if it can be widened."""
-    layer = None if taps.last is None else module.get_submodule(taps.last)
+    layer = None if points.last is None else module.get_submodule(points.last)
     problem = ""
     if layer is None:
         problem = "there is none, or more than one"
     elif is_parametrized(layer):
-        problem = f"the weight of {taps.last} is computed"
+        problem = f"the weight of {points.last} is computed"
     elif getattr(layer, "groups", 1) != 1:
-        problem = f"{taps.last} has groups={layer.groups}"
-    elif taps.last in taps.first:
-        problem = f"{taps.last or 'the network itself'} is the first layer too"
+        problem = f"{points.last} has groups={layer.groups}"
+    elif points.last in points.first:
+        problem = f"{points.last or 'the network itself'} is the first layer too"
     elif any(
         parameter is other
         for parameter in layer.parameters()
         for path, part in module.named_modules()
-        if path != taps.last
+        if path != points.last
         for other in part.parameters(recurse=False)
     ):
-        problem = f"{taps.last} shares its weight with another layer"
+        problem = f"{points.last} shares its weight with another layer"
     if problem or layer is None:
         raise ConversionError(
             f"one Linear or convolution must make the output for several inputs, however: {problem}. "
@@ -381,12 +381,12 @@ def _near(came: Tensor, expected: Tensor) -> bool:
 def _prove(tapped: Tapped, network: Network) -> None:
     """Runs one sample in all slots: every slot must get what the network gives."""
     example, module = network.example, network.module
-    with torch.no_grad(), accepting(example), rehearsal(module, False):
+    with torch.no_grad(), accepting(example), dry_run(module, False):
         given = example.copy()
         expected = select_output(module(*given.args, **given.keywords), network.output)
     last = [(slot, tapped.depths - 1) for slot in range(tapped.inputs)]
     try:
-        with torch.no_grad(), rehearsal(tapped, False):
+        with torch.no_grad(), dry_run(tapped, False):
             came = tapped.run([example.copy()], last)
         near = came.shape == (len(expected), tapped.inputs, *expected.shape[1:]) and _near(came, expected)
         problem = "" if near else "the outputs are others than those of the network"
@@ -394,6 +394,6 @@ def _prove(tapped: Tapped, network: Network) -> None:
         problem = f"{type(error).__name__}: {error}"
     if problem:
         raise ConversionError(
-            f"the outputs of {tapped.inputs} inputs must come side by side from {tapped.taps.last}, however: "
-            f"{problem}. Use inputs=1, or let the network return what {tapped.taps.last} computes."
+            f"the outputs of {tapped.inputs} inputs must come side by side from {tapped.points.last}, "
+            f"however: {problem}. Use inputs=1, or let the network return what {tapped.points.last} computes."
         )

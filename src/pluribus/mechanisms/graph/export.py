@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal, silence
+from pluribus.mechanisms.network.dry_run import accepting, dry_run, silence
 from pluribus.mechanisms.network.inputs import Inputs
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -86,13 +86,13 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
         {name: dynamic(value) for name, value in example.keywords.items()},
     )
     try:
-        with rehearsal(module, training), silence():
+        with dry_run(module, training), silence():
             program = torch.export.export(
                 _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:
         if not training:  # in training a network may need more than its inputs
-            with accepting(example), rehearsal(module, training), torch.no_grad():
+            with accepting(example), dry_run(module, training), torch.no_grad():
                 module(*example.args, **example.keywords)
         reason = str(error).strip().splitlines()
         raise UnreadableError(

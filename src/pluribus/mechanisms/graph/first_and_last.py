@@ -7,7 +7,7 @@ import torch
 
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.program import read_program
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.norms import is_norm
 from pluribus.mechanisms.network.sites import Site
@@ -54,7 +54,7 @@ def _as_called(network: Network, layers: Sequence[Site]) -> list[Site] | None:
     ]
     try:
         example = network.example.copy()
-        with rehearsal(module, training=False), torch.no_grad():
+        with dry_run(module, training=False), torch.no_grad():
             module(*example.args, **example.keywords)
     except Exception:  # whatever the user's code raises: a run will say it better
         return None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal
+from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.insert import Inserted
 from pluribus.mechanisms.network.network import Network
@@ -80,7 +80,7 @@ def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> dict[tup
     frozen = [p for p in module.parameters() if p.is_floating_point() and not p.requires_grad]
     inputs = inputs.copy()
     with ExitStack() as stack:
-        stack.enter_context(rehearsal(module, training=False))
+        stack.enter_context(dry_run(module, training=False))
         stack.callback(lambda: [parameter.requires_grad_(False) for parameter in frozen])
         for parameter in frozen:
             parameter.requires_grad_(True)

@@ -1,4 +1,4 @@
-"""Slicing: members cut out of a masked network, each with the channels alone that it needs.
+"""Specialise: members cut out of a masked network, each with the channels alone that it needs.
 
 A mask is no product any more but a choice of channels; weights lose the rows and columns that nobody
 needs, norms become part of the layer before them, and what no mask precedes is computed once for all
@@ -37,7 +37,7 @@ aten = torch.ops.aten
 BATCH_NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
 
 
-class Slicer:
+class Specialiser:
     """Cuts members out of a masked network.
 
     Args:
@@ -123,28 +123,28 @@ class Cut:
     """
 
     @torch.no_grad()
-    def __init__(self, slicer: Slicer, values: Mapping[str, Tensor]) -> None:
-        program, self.slicer = slicer.program, slicer
+    def __init__(self, specialiser: Specialiser, values: Mapping[str, Tensor]) -> None:
+        program, self.specialiser = specialiser.program, specialiser
         held = {node: values[name].detach() for node, name in program.held.items()}
         self.constants: dict[Node, Any] = {**held, **program.constants}
-        for node in slicer._constant:
+        for node in specialiser._constant:
             self.constants[node] = program.step(node, self.constants)
-        self.masks = {node: self._mask(step) for node, step in slicer._masked.items()}
+        self.masks = {node: self._mask(step) for node, step in specialiser._masked.items()}
         self.weights: dict[Node, tuple[Tensor, Tensor | None]] = {}
         self.plain: set[Node] = set()
-        for step in slicer.steps.values():
+        for step in specialiser.steps.values():
             weight, bias = (step.argument(name) for name in ("weight", "bias"))
             if step.is_product and weight in self.constants and (bias is None or bias in self.constants):
                 self.weights[step.node] = self.constants[weight], self.constants.get(bias)
-        for step in slicer.steps.values():
+        for step in specialiser.steps.values():
             if step.operator in BATCH_NORMS:
                 self._fold(step)
-        self.inputs = {node: self._read(slicer.steps[node]) for node in self.weights}
+        self.inputs = {node: self._read(specialiser.steps[node]) for node in self.weights}
 
     def needs(self, steps: Sequence[Step], needs: dict[Node, Kept]) -> dict[Node, Kept]:
         """What is needed of every value, from what is needed after these steps."""
         needs = dict(needs)
-        find_needs(reversed(steps), needs, self.masks, self.inputs, self.slicer.align)
+        find_needs(reversed(steps), needs, self.masks, self.inputs, self.specialiser.align)
         return needs
 
     def _mask(self, step: Step) -> Some:
@@ -155,7 +155,7 @@ class Cut:
     def _read(self, step: Step) -> Kept:
         """The channels of its input that a product reads: those that are not zero."""
         source = step.argument("input")
-        zero = zeros(source, self.slicer.steps, self.masks)
+        zero = zeros(source, self.specialiser.steps, self.masks)
         return None if zero is None or zero.axis != step.channel_axis else Some(zero.axis, ~zero.chosen)
 
     def _fold(self, norm: Step) -> None:
@@ -164,7 +164,7 @@ class Cut:
         training = norm.argument("training", False)
         if node not in self.weights or len(node.users) > 1 or training or len(shape_of(node)) < 2:
             return
-        product = self.slicer.steps[node]
+        product = self.specialiser.steps[node]
         if product.channel_axis != 1 or "transpose" in product.operator:
             return
         held = [norm.argument(name) for name in ("running_mean", "running_var", "weight", "bias")]
@@ -326,7 +326,7 @@ class Writer:
     def _keep(self, node: Node) -> Node:
         name = str(node.target)
         if not hasattr(self.root, name):
-            self.root.add_module(name, self.cut.slicer.program.step(node, {}))
+            self.root.add_module(name, self.cut.specialiser.program.step(node, {}))
         return self.graph.get_attr(name)
 
     def _hold(self, tensor: Tensor) -> Node:

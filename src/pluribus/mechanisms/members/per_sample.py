@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.members.members import Skeleton, blank
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
 
@@ -69,7 +69,7 @@ def why_apart(
 
     def outputs(tensors: Mapping[str, Tensor]) -> Tensor:
         module, inputs = skeleton.fill(tensors), example.copy()
-        with rehearsal(module, training=False), torch.no_grad():
+        with dry_run(module, training=False), torch.no_grad():
             return select_output(module(*inputs.args, **inputs.keywords), network.output)
 
     expected = torch.cat([outputs(first)[:half], outputs(second)[half:]])

@@ -57,7 +57,7 @@ def silence() -> Iterator[None]:
 
 
 @contextmanager
-def rehearsal(module: nn.Module, training: bool) -> Iterator[None]:
+def dry_run(module: nn.Module, training: bool) -> Iterator[None]:
     """A context in which `module` may run in one mode; its modes, its buffers and torch's random
     numbers are afterwards as they were. What it warns of, it warns of again in a real run.
     """

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 
 BATCH = 2
@@ -19,7 +19,7 @@ def make_example(module: nn.Module) -> Inputs:
     tried = []
     for candidate in _candidates(module):
         try:
-            with rehearsal(module, training=False), torch.no_grad():
+            with dry_run(module, training=False), torch.no_grad():
                 module(*candidate.args, **candidate.keywords)
             return candidate
         except Exception:  # whatever the user's code raises for a wrong guess

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.network.dry_run import accepting, rehearsal
+from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.sites import Site
 
@@ -67,7 +67,7 @@ def prove(module: nn.Module, inserted: Mapping[Site, Inserted], example: Inputs)
     for training in (True, False):
         for hook in inserted.values():
             hook.calls = 0
-        with accepting(example), rehearsal(module, training), torch.no_grad():
+        with accepting(example), dry_run(module, training), torch.no_grad():
             module(*example.args, **example.keywords)
         for site, hook in inserted.items():
             if not hook.calls:

@@ -29,7 +29,7 @@ from pluribus.prediction import (
     GaussianPrediction,
     Prediction,
     align,
-    gaussian_surprise,
+    gaussian_nll_per_sample,
 )
 from pluribus.settings import nearest
 
@@ -159,13 +159,13 @@ def _gaussian_nll(prediction: Any, target: Tensor) -> Criterion:
 
     def score(moments: Tensor) -> Tensor:
         mean, square = moments[:, 0], moments[:, 1]
-        return _mean(gaussian_surprise(target - centre, mean, square - mean.square()))
+        return _mean(gaussian_nll_per_sample(target - centre, mean, square - mean.square()))
 
     return Criterion(torch.stack((means, means.square() + exact(prediction.variances)), 1), score)
 
 
 def _log_predictive_density(prediction: Any, target: Tensor) -> Criterion:
-    logs = -gaussian_surprise(target, exact(prediction.means), exact(prediction.variances))
+    logs = -gaussian_nll_per_sample(target, exact(prediction.means), exact(prediction.variances))
     return Criterion(logs, _mean, logs=True)
 
 

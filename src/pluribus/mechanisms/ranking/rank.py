@@ -66,16 +66,16 @@ class Ranking(Sequence[int]):
         return self.order[place]
 
 
-def best_rows(ranking: Ranking | None, budget: int | None) -> list[int] | None:
-    """The best rows of a ranking, as many as the budget; None is all rows."""
-    if budget is None:
+def best_rows(ranking: Ranking | None, best: int | None) -> list[int] | None:
+    """The best rows of a ranking, `best` of them; None is all rows."""
+    if best is None:
         return None
-    whole("budget", budget)
+    whole("best", best)
     if ranking is None:
-        raise InputError("budget= needs ranked members, however: none are. Call rank((x, y)) first.")
-    if budget > len(ranking):
-        raise InputError(f"budget must be at most {len(ranking)}, the number of members, however: {budget}.")
-    return list(ranking[:budget])
+        raise InputError("best= needs ranked members, however: none are. Call rank((x, y)) first.")
+    if best > len(ranking):
+        raise InputError(f"best must be at most {len(ranking)}, the number of members, however: {best}.")
+    return list(ranking[:best])
 
 
 class Work:

@@ -14,7 +14,7 @@ from pluribus.mechanisms.running.error_context import blaming_inputs
 from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.runner import Runner
-from pluribus.mechanisms.running.specialised import Slices
+from pluribus.mechanisms.running.specialised import SpecialisedMembers
 from pluribus.prediction import Prediction
 from pluribus.settings import whole
 
@@ -45,9 +45,11 @@ class Frozen(nn.Module):
         likelihood: What the outputs mean.
     """
 
-    def __init__(self, network: Rows | Slices, notes: Sequence[str], likelihood: Likelihood) -> None:
+    def __init__(
+        self, network: Rows | SpecialisedMembers, notes: Sequence[str], likelihood: Likelihood
+    ) -> None:
         super().__init__()
-        self.network: Rows | Slices = network
+        self.network: Rows | SpecialisedMembers = network
         self.notes, self.likelihood = tuple(notes), likelihood
         self.train(False)
 
@@ -81,7 +83,7 @@ class Frozen(nn.Module):
     @property
     def weights(self) -> Tensor:
         """How much each member counts, `[members]`; sums to one."""
-        if isinstance(self.network, Slices):
+        if isinstance(self.network, SpecialisedMembers):
             members = len(self.network.members)
             weights = torch.full((members,), 1 / members)
         else:
@@ -91,7 +93,7 @@ class Frozen(nn.Module):
 
     def explain(self, x: Any) -> Explanation:
         """What the rows of `frozen(x)` share, where they part, and what that saves."""
-        if isinstance(self.network, Slices):
+        if isinstance(self.network, SpecialisedMembers):
             return Explanation(len(self.network.members), "they are cut out by their masks")
         rows = self.network
         return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))

@@ -13,7 +13,7 @@ from pluribus.errors import InputError, PluribusError
 from pluribus.mechanisms.exits.tapped import Tapped
 from pluribus.mechanisms.members.axis import fork, join
 from pluribus.mechanisms.members.members import Binding, Skeleton, Surrounding, blank, materialise
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.outputs import Output, select_output
 from pluribus.mechanisms.network.rerun import is_run_again
@@ -176,7 +176,7 @@ class Runner:
         if self.planner.will_read(binding, inputs):
             module = materialise(self.module, next(iter(binding.bind(rows[:1]))))
             # As in reading, nothing of this is to be counted or to leave a trace.
-            with _disable_current_modes(), rehearsal(module, training=False), torch.no_grad():
+            with _disable_current_modes(), dry_run(module, training=False), torch.no_grad():
                 self._call(module, inputs)
         return self.planner(binding, rows, inputs, memory)
 

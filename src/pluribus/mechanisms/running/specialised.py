@@ -1,4 +1,4 @@
-"""Slices: members of a masked network as modules of their own, proved on an example."""
+"""Specialise: members of a masked network as modules of their own, proved on an example."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.program import Signature, read_program
-from pluribus.mechanisms.masks.specialise import Slicer
+from pluribus.mechanisms.masks.specialise import Specialiser
 from pluribus.mechanisms.members.axis import join
 from pluribus.mechanisms.members.members import Binding, materialise, tensors
 from pluribus.mechanisms.network.inputs import Inputs
@@ -29,7 +29,7 @@ class Cast(nn.Module):
         return self
 
 
-class Slice(Cast):
+class SpecialisedMember(Cast):
     """One member alone, `[batch, ...]`, with the channels alone that it needs; always in eval mode."""
 
     def __init__(self, signature: Signature, network: GraphModule) -> None:
@@ -42,7 +42,7 @@ class Slice(Cast):
         return self.signature.predict(self.network(*self.signature.flatten(Inputs(args, kwargs))))
 
 
-class Slices(Cast):
+class SpecialisedMembers(Cast):
     """Several members, `[members, batch, ...]`; what no mask precedes is computed once."""
 
     def __init__(self, signature: Signature, trunk: GraphModule, members: Sequence[GraphModule]) -> None:
@@ -56,16 +56,18 @@ class Slices(Cast):
         return join([self.signature.predict(member(*common)) for member in self.members])
 
 
-def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Slices, list[str]]:
+def cut_members(
+    runner: Runner, binding: Binding, example: Inputs | None
+) -> tuple[SpecialisedMembers, list[str]]:
     """All members of a binding with masks, and notes on what they are.
 
     Raises:
         ConversionError: the network cannot be exported, or would compute something else.
     """
     with _or_reason():
-        slicer, inputs = make_slicer(runner, binding, example)
+        specialiser, inputs = make_specialiser(runner, binding, example)
         rows = binding.rows()
-        slices = Slices(slicer.program.signature, *slicer.members(binding.bind(rows)))
+        slices = SpecialisedMembers(specialiser.program.signature, *specialiser.members(binding.bind(rows)))
         _prove(slices, inputs, lambda: runner(binding, rows, inputs))
     shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
     sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
@@ -74,18 +76,20 @@ def cut_members(runner: Runner, binding: Binding, example: Inputs | None) -> tup
     ]
 
 
-def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | None) -> Slice:
+def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | None) -> SpecialisedMember:
     """One row of a binding with masks; raises as `cut_members` does."""
     with _or_reason():
-        slicer, inputs = make_slicer(runner, binding, example)
-        member = Slice(slicer.program.signature, slicer.member(next(iter(binding.bind([row])))))
+        specialiser, inputs = make_specialiser(runner, binding, example)
+        member = SpecialisedMember(
+            specialiser.program.signature, specialiser.member(next(iter(binding.bind([row]))))
+        )
         _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
     return member
 
 
-def make_slicer(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Slicer, Inputs]:
+def make_specialiser(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Specialiser, Inputs]:
     """What cuts members out of the network of a binding with masks, and an input of the network."""
-    if runner.kept.get("example", example) is not example or "slicer" not in runner.kept:
+    if runner.kept.get("example", example) is not example or "specialiser" not in runner.kept:
         row = binding.pick([0])[0]
         member = materialise(runner.module, next(iter(binding.bind([row]))))
         device = next(iter(tensors(member).values())).device
@@ -93,9 +97,9 @@ def make_slicer(runner: Runner, binding: Binding, example: Inputs | None) -> tup
         program = read_program(network)
         if program.writes:
             raise ConversionError(f"the network writes into {program.writes[0]} in eval mode")
-        slicer = Slicer(program, binding.masks, binding.align)
-        runner.kept |= {"slicer": (slicer, network.example), "example": example}
-    found: tuple[Slicer, Inputs] = runner.kept["slicer"]
+        specialiser = Specialiser(program, binding.masks, binding.align)
+        runner.kept |= {"specialiser": (specialiser, network.example), "example": example}
+    found: tuple[Specialiser, Inputs] = runner.kept["specialiser"]
     return found
 
 

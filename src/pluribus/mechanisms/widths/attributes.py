@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.widths.channels import Labelled
 from pluribus.mechanisms.widths.groups import Group, Widths
 
@@ -22,7 +22,7 @@ NORM_SIZES = ("num_features", "num_channels", "normalized_shape")
 
 def follow_tensors(module: nn.Module) -> None:
     """Sets the sizes that torch's own layers keep to those of their tensors."""
-    with rehearsal(module, training=False):  # a weight that is computed may count how often it was
+    with dry_run(module, training=False):  # a weight that is computed may count how often it was
         for layer in module.modules():
             for name, value in _sizes(layer).items():
                 setattr(layer, name, value)
@@ -112,7 +112,7 @@ def candidates(
         while not changes and name:
             name = name.rpartition(".")[0]
             changes = seen.get(name, {})
-        with rehearsal(layer, training=False):
+        with dry_run(layer, training=False):
             known = set(_sizes(layer))
         for attribute, value in vars(layer).items():
             if attribute.startswith("_") or not _is_own(layer, attribute, known):

@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.export import TORCH, read_graph
-from pluribus.mechanisms.network.dry_run import rehearsal
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network, computed
 from pluribus.mechanisms.network.outputs import select_output
 from pluribus.mechanisms.widths.attributes import Key, candidates, configured, follow_tensors, sizes_seen
@@ -147,7 +147,7 @@ def prove(widths: Widths, module: nn.Module, sizes: Mapping[Group, int]) -> None
 
 def _output_shape(module: nn.Module, network: Network, training: bool = False) -> tuple[int, ...]:
     example = network.example.copy()
-    with rehearsal(module, training), torch.no_grad():
+    with dry_run(module, training), torch.no_grad():
         returned = module(*example.args, **example.keywords)
     return tuple(select_output(returned, network.output).shape)
 

@@ -1,4 +1,4 @@
-"""Gaps: what a group lacks that a reader would miss, in plain sentences."""
+"""Missing data: what a reader expects of a group and the records do not have."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ LONGEST = 300
 """Characters of an error; the whole is in the records."""
 
 
-def gaps(group: Group) -> list[str]:
+def missing(group: Group) -> list[str]:
     """What is missing, the gravest first; nothing where nothing is."""
     said = [f"{label}, seed {run.seed}, failed: {_short(run.error)}" for label, run in group.failures]
     if not group.entries:

@@ -1,0 +1,197 @@
+"""`run.json`: the task and the network of a run, for `pluribus evaluate` and `pluribus predict`.
+
+The file is untrusted. It may name built-in tasks and networks, which are looked up in registries. A task or
+network of the user's own is code, and comes from the command line again (`--task`, `--model`); then it is
+compared with what the run was made with.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pluribus.backbones import BACKBONES
+from pluribus.cli.parsing import Build, parse_options, resolve_task
+from pluribus.data import TASKS
+from pluribus.data.signature import FILE as SIGNATURE
+from pluribus.data.signature import Signature
+from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
+from pluribus.errors import CheckpointError, InputError, SettingError
+from pluribus.fingerprint import SCHEMA as FINGERPRINT
+from pluribus.fingerprint import difference, fingerprint
+from pluribus.loading import load
+from pluribus.schema import Anything, Fields, Items, Named, Schema, Text, shown
+from pluribus.training import Training
+from pluribus.untrusted import read_json
+from pluribus.writing import replacing
+
+FILE = "run.json"
+ENSEMBLE = "ensemble"
+REMEDY = "Train again with `pluribus train`."
+
+# Runs of earlier versions have no `data` and no `network`.
+SCHEMA: Schema = Fields(
+    {"task": Text(), "options": Items(Text()), "model": Text()},
+    {"training": Named(Anything()), "data": Named(Anything()), "network": FINGERPRINT},
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained ensemble with its task.
+
+    Attributes:
+        ensemble: In eval mode.
+        task: What it was trained on.
+        build: Makes its network anew.
+        options: Of the task, as they stand on the command line.
+        training: How it was trained; None in runs of early versions.
+    """
+
+    ensemble: Ensemble
+    task: Task
+    build: Build
+    options: list[str]
+    training: Training | None
+
+
+def write_run(
+    folder: Path,
+    task: str,
+    options: list[str],
+    model: str,
+    training: Training,
+    data: Task,
+    ensemble: Ensemble,
+) -> None:
+    """Write `run.json` and `signature.json` into the folder of a trained ensemble."""
+    document = {
+        "task": task,
+        "options": options,
+        "model": model,
+        "training": training.to_dict(),
+        "data": described(data),
+        "network": fingerprint(ensemble, data.train.x),
+    }
+    with replacing(folder / FILE) as unfinished:
+        unfinished.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    Signature.of(data, given_delimiter(options)).save(folder)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return what `write_run` wrote, checked."""
+    if not (folder / FILE).is_file():
+        raise SettingError(f"{folder} must be a folder of `pluribus train`, however: it has no {FILE}.")
+    document: dict[str, Any] = read_json(folder / FILE, SCHEMA, REMEDY)
+    return document
+
+
+def load_run(folder: Path, data_dir: Path | None, task: str | None = None, model: str | None = None) -> Run:
+    """Return the ensemble of a run, with its task.
+
+    Args:
+        folder: The folder that `pluribus train` wrote.
+        data_dir: Where data sets lie.
+        task: The user's own task, again; None where the run has a built-in one.
+        model: The user's own network, likewise.
+    """
+    document = read_run(folder)
+    task_name = trusted_name(folder, "task", document["task"], task, TASKS)
+    model_name = trusted_name(folder, "model", document["model"], model, BACKBONES)
+    options: list[str] = document["options"]
+    try:
+        data = resolve_task(task_name, data_dir, options)
+    except InputError as error:
+        needed = ", ".join((task_name, *options))
+        raise InputError(f"{folder} needs the data that it was trained on ({needed}): {error}") from error
+    _check_data(folder, document.get("data"), data)
+    build = Build(model_name, data)
+    ensemble = load(folder / ENSEMBLE, build(), example=data.train.x[:2])
+    _check_network(folder, document.get("network"), ensemble, data.train.x)
+    training = Training.from_dict(document["training"]) if "training" in document else None
+    return Run(ensemble.eval(), data, build, options, training)
+
+
+def load_for_prediction(
+    folder: Path, data_dir: Path | None, task: str | None = None, model: str | None = None
+) -> tuple[Ensemble, Signature]:
+    """Return the ensemble of a run with its signature. The training data need not be there.
+
+    Runs of earlier versions have no signature: for them, and where a task is named again, the data is read.
+    """
+    document = read_run(folder)
+    if task is not None or not (folder / SIGNATURE).is_file():
+        run = load_run(folder, data_dir, task, model)
+        return run.ensemble, Signature.of(run.task, given_delimiter(run.options))
+    signature = Signature.load(folder)
+    build = Build(trusted_name(folder, "model", document["model"], model, BACKBONES), signature)
+    ensemble = load(folder / ENSEMBLE, build(), example=signature.example())
+    _check_network(folder, document.get("network"), ensemble, signature.example())
+    return ensemble.eval(), signature
+
+
+def given_delimiter(options: list[str] | None) -> str:
+    """Return the delimiter among the options of a task."""
+    return str(parse_options(options or []).get("delimiter", ","))
+
+
+def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, registry: Iterable[str]) -> str:
+    """Return the name to look up: that of the file if it is built in, else that of the command line.
+
+    Raises:
+        SettingError: the run was made with the user's own code, which was not named again or differs.
+        CheckpointError: the file names something that there is not.
+    """
+    if given is not None:
+        if given != recorded:
+            raise SettingError(
+                f"--{kind} must be what {folder} was made with, {shown(recorded)}, got {given!r}. "
+                f"Give the same --{kind}."
+            )
+        return given
+    if recorded in registry:
+        return recorded
+    if ":" in recorded:
+        # Without this refusal a file from somebody else would run any function of any installed package.
+        raise SettingError(
+            f"{folder} was made with a {kind} of your own, {shown(recorded)}, and code is never taken from a "
+            f"file. If you trust it, name it again with --{kind}."
+        )
+    raise CheckpointError(f"{folder / FILE}: field {kind} must be built in, got {shown(recorded)}. {REMEDY}")
+
+
+def described(data: Task) -> dict[str, Any]:
+    """Return what tells one task from another: sizes, shapes and classes."""
+    return {
+        "name": data.name,
+        "sizes": f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test",
+        "input_shape": str(list(data.input_shape)),
+        "likelihood": data.likelihood.to_dict(),
+        "classes": data.classes,
+        "class_names": list(data.class_names),
+        "feature_names": list(data.feature_names),
+    }
+
+
+def _check_data(folder: Path, before: dict[str, Any] | None, data: Task) -> None:
+    now = described(data)
+    for name in now if before is not None else ():
+        if before.get(name) != now[name]:  # type: ignore[union-attr]
+            raise InputError(
+                f"the task must be the one that {folder} was trained on, however: {name} was "
+                f"{shown(before.get(name))} and is {shown(now[name])}. "  # type: ignore[union-attr]
+                "Restore the data and the options, or train again."
+            )
+
+
+def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Tensor) -> None:
+    reason = before and difference(before, fingerprint(ensemble, x))
+    if reason:
+        raise CheckpointError(
+            f"the network must be the one that {folder} was trained with, however: {reason}. "
+            "Restore its code, or train again."
+        )

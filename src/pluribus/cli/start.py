@@ -1,0 +1,30 @@
+"""The command `pluribus`: print a first line at once, then import PyTorch, which takes seconds."""
+
+import sys
+from collections.abc import Sequence
+
+from pluribus.version import VERSION
+
+SLOW = ("compare", "train", "evaluate", "predict")
+"""Commands that compute."""
+INTERRUPTED = 130
+"""Exit code that shells expect after Ctrl-C."""
+
+
+def main() -> None:
+    """Run the command line."""
+    line = first_line(sys.argv[1:])
+    if line:
+        print(line, file=sys.stderr, flush=True)
+    try:
+        from pluribus.cli.main import main as run
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    run()
+
+
+def first_line(arguments: Sequence[str]) -> str:
+    """Return what a command is about to do; nothing for commands that are quick or only print help."""
+    if not arguments or arguments[0] not in SLOW or "--help" in arguments:
+        return ""
+    return f"pluribus {VERSION} {arguments[0]}: loading PyTorch"
