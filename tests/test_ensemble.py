@@ -195,13 +195,13 @@ def test_predict_leaves_modes_and_statistics_and_makes_no_graph(method):
     model = batch_norm_mlp().train()
     model[1].eval()
     one = ensemble(method, model)
-    before, modes = copy.deepcopy(one.state_dict()), one._runner.modes()
+    before, modes = copy.deepcopy(one.state_dict()), one._runner.modes
     assert modes.count(False) == 1
     random = torch.get_rng_state()
     prediction = one.predict(X)
     assert not prediction.members.requires_grad
     assert one.training
-    assert one._runner.modes() == modes
+    assert one._runner.modes == modes
     assert torch.equal(torch.get_rng_state(), random)
     assert_close(one.state_dict(), before, rtol=0, atol=0)
     one.eval().predict(X)

@@ -43,7 +43,7 @@ def test_methods_are_read_with_their_settings():
         ("EMP", "Did you mean 'emp'"),
         ("MCDropout", "Did you mean 'mc_dropout'"),
         ("deep_ensembles(member=5)", "Did you mean 'members'"),
-        ("deep_ensembles(members=0)", "members must be a whole number, at least 1"),
+        ("deep_ensembles(members=0)", "members must be at least 1"),
         ("deep_ensembles(members)", "written name=value"),
         ("emp(options=3, options=4)", "options is given twice"),
         ("emp(options=3", r"every bracket must be opened and closed, however: 'emp\(options=3'"),
@@ -91,3 +91,12 @@ def test_an_unknown_network_is_refused_with_the_nearest(name, hint):
 def test_a_network_is_built_for_its_task_in_another_process_too():
     build = pickle.loads(pickle.dumps(Build("mlp", two_moons(train=20))))
     assert build()(torch.zeros(3, 2)).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "value", ["(" * 5000, "[" * 300 + "]" * 300, "9" * 5000, "{[]: 1}", "-'a'", "1" + "+1" * 50000]
+)
+def test_values_that_python_cannot_read_are_words_or_refused(value):
+    with pytest.raises(pl.SettingError):
+        parse_method(f"deep_ensembles(members={value})")
+    parse_options([f"target={value}"])

@@ -15,10 +15,14 @@ from pluribus.mechanisms.running import runner as execution_run
 from pluribus.methods import (
     ECMP,
     EMP,
+    MIMMO,
+    MIMO,
+    SAE,
     BatchEnsemble,
     DeepEnsembles,
     DeepSubEnsembles,
     DropConnect,
+    EarlyExit,
     LayerEnsembles,
     Masksembles,
     MCDropout,
@@ -27,6 +31,7 @@ from pluribus.methods import (
 )
 from pluribus.methods.deep_sub_ensembles import Tails
 from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
+from tests.perturb import perturbed
 
 METHODS = [
     Single(),
@@ -69,7 +74,10 @@ NEUTRAL = [
 @pytest.fixture(autouse=True)
 def _few_plans(request, monkeypatch):
     """Reading a data flow takes long: rows run by a plan where a test is about what they compute."""
-    if request.function is not test_a_row_is_its_member:
+    if request.function not in (
+        test_a_row_is_its_member,
+        test_every_form_of_an_ensemble_agrees_after_training,
+    ):
         monkeypatch.setattr(OptionBank, "planned", False)
         monkeypatch.setattr(Tails, "planned", False)
 
@@ -123,7 +131,7 @@ def test_the_first_axis_is_members_in_both_modes(case, method):
 @each_method([*METHODS, *NEAR, *slow(SEEDS)])
 @each(CASES)
 def test_a_row_is_its_member(case, method):
-    ensemble, x = converted(case, method).eval(), case.inputs()
+    ensemble, x = perturbed(converted(case, method)).eval(), case.inputs()
     rows = run(ensemble, x)
     assert len(rows) == len(ensemble.weights)
     for i, row in enumerate(rows):
@@ -132,6 +140,30 @@ def test_a_row_is_its_member(case, method):
         assert_close(run(member, x), row)
     if not isinstance(method, Single | DeepEnsembles | BatchEnsemble | MCDropout):  # see test_freeze.py
         assert_close(run(ensemble.freeze(), x), rows)
+
+
+FORMS = ("batch_norm_mlp", "residual_cnn", "frozen_trunk", "dropout_layers")
+EXITS = [EarlyExit(), SAE(inputs=2, exits=2), MIMO(inputs=2), MIMMO(inputs=2)]
+
+
+@each_method([*EVERY, *slow(EXITS)])
+@each([case for case in CASES if case.name in FORMS])
+def test_every_form_of_an_ensemble_agrees_after_training(case, method, tmp_path):
+    try:
+        ensemble = perturbed(converted(case, method)).eval()
+    except pl.ConversionError:  # exits need places to exit after
+        pytest.skip("refused")
+    x = case.inputs()
+    rows = run(ensemble, x).detach()
+    last = len(rows) - 1
+    assert_close(run(ensemble.freeze(), x), rows)
+    assert_close(run(ensemble.shrink([last, 0]), x), rows[[last, 0]])
+    assert_close(run(ensemble.shrink([last, 0]).freeze(), x), rows[[last, 0]])
+    ensemble.shrink([last]).save(tmp_path / "run")
+    assert_close(run(pl.load(tmp_path / "run", case.model(), example=x), x), rows[[last]])
+    if not isinstance(method, tuple(map(type, EXITS))):  # one run gives all exits: nothing to plan
+        planned = ensemble.predict(x, memory=1 << 40)
+        assert_close(planned.member_probabilities, rows.softmax(2))
 
 
 @each_method()

@@ -318,7 +318,7 @@ def test_draws_of_a_step_may_divide_the_batch():
     torch.manual_seed(0)
     loss = ensemble.loss(X, Y)
     torch.manual_seed(0)
-    rows, parts = ensemble.binding.rows(), ensemble.method.assign(10, range(5), 0.0)
+    rows, parts = ensemble.binding.rows(training=True), ensemble.method.assign(10, range(5), 0.0)
     each = [
         nn.functional.cross_entropy(ensemble(X[p], members=[r])[0], Y[p])
         for r, p in zip(rows, parts, strict=True)
@@ -455,7 +455,7 @@ def test_options_may_differ_from_layer_to_layer():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"options": 0}, "options must be a whole number, at least 1"),
+        ({"options": 0}, "options must be at least 1"),
         (
             {"where": ()},
             "where must be of norm, input, output, name patterns, layer types and predicates, at",
@@ -463,7 +463,7 @@ def test_options_may_differ_from_layer_to_layer():
         ({"where": (int,)}, "where must be of norm"),
         ({"where": nn.Linear(2, 2)}, "where must be of norm"),
         ({"where": ("norm", ("output",))}, "where must be of norm"),
-        ({"perturbation": -0.1}, "perturbation must be a number, at least 0"),
+        ({"perturbation": -0.1}, "perturbation must be at least 0"),
         ({"start": "cold"}, "start must be one of 'copy', 'fresh'"),
         ({"objective": "l2"}, "objective must be one of 'decay', 'kl'"),
         (

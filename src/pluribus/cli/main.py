@@ -29,6 +29,7 @@ from pluribus.cli.parsing import (
 from pluribus.cli.run_file import load_for_prediction, load_run, write_run
 from pluribus.cli.spreadsheet import write_table
 from pluribus.cli.termination import exit_code, sigterm_interrupts
+from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.evaluation import evaluate as run_evaluation
@@ -46,13 +47,21 @@ from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
 from pluribus.report.page import check_figures, write_figures, write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
 from pluribus.version import VERSION
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+# Plain help: the boxes of rich cut words that are longer than their column, such as examples of settings.
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 110},
+)
 console = Console()
 stderr = Console(stderr=True)
 
@@ -108,12 +117,24 @@ Version = Annotated[
 ]
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
+    try:
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
+
+
 @app.callback()
 def start(version: Version = False) -> None:
     """Turns networks into ensembles, measures them, and says which to take."""
 
 
 @app.command()
+@resumable()
 def compare(
     methods: Methods = "all",
     task: TaskName = "digits",
@@ -140,9 +161,9 @@ def compare(
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
     how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
-    with resumable():
-        records = run_comparison(build, data, chosen, out=folder, network=name, **how)
+    records = run_comparison(build, data, chosen, out=folder, network=name, **how)
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
+    warn_of_damage([folder])
     groups = group_records([measured[one.key] for one in records])
     print_groups(groups, limits, metric)
     console.print(f"records: {folder / record.FILE}", highlight=False)
@@ -169,6 +190,7 @@ def report(
     if figures:
         check_figures()
     groups = group_records(record.read(runs, outcomes=True))
+    warn_of_damage(runs)
     folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
     page = write_page(folder, groups, limits, metric)
     print_groups(groups, limits, metric)
@@ -179,6 +201,7 @@ def report(
 
 
 @app.command()
+@resumable()
 def train(
     method: Annotated[
         str, typer.Option(help="A method: masksembles, deep_ensembles(members=5)")
@@ -207,8 +230,7 @@ def train(
     fabric = make_fabric(accelerator, devices, precision)
     folder = writable(out or Path("pluribus_runs/train"))
     hint(task, data, option)
-    with resumable():
-        history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
+    history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
     ensemble.save(folder / "ensemble")
     write_run(folder, task, option or [], name, training, data, ensemble)
     console.print(
@@ -269,6 +291,21 @@ def predict(
 
 
 @app.command()
+def verify(
+    run: Annotated[Path, typer.Argument(help="A folder of train, compare or evaluate, or a saved ensemble.")],
+) -> None:
+    """Checks the files of a folder, without running anything of yours."""
+    found = verify_folder(run)
+    for one in found:
+        line = f"bad  {one.path}: {one.problem}" if one.problem else f"ok   {one.path}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    bad = sum(1 for one in found if one.problem)
+    if bad:
+        say(f"error: {bad} of {counted(len(found), 'file')} damaged", "red")
+        raise typer.Exit(1)
+
+
+@app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to be told what its settings mean.")] = None,
 ) -> None:
@@ -287,9 +324,15 @@ def methods(
 def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
     """A table for each network and task, and below it what to take."""
     for group in groups:
-        print_table(make_table(group), group.title)
+        print_table(make_table(group), group.title, metric)
         found = recommend(group, limits, metric if metric in qualities(group) else None)
         console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
+
+
+def warn_of_damage(runs: list[Path]) -> None:
+    """Name the lines of records that cannot be read; each costs one run."""
+    for sentence in record.damaged_lines(runs):
+        say(f"warning: {sentence}")
 
 
 def say(line: str, style: str = "yellow") -> None:
@@ -331,21 +374,13 @@ def hint(name: str, task: Task, options: list[str] | None) -> None:
         )
 
 
-@contextmanager
-def resumable() -> Iterator[None]:
-    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
-    try:
-        with sigterm_interrupts():
-            yield
-    except KeyboardInterrupt as interrupt:
-        say("stopped: run the same line again to continue")
-        raise typer.Exit(exit_code(interrupt)) from None
-
-
 def main() -> None:
     """The command `pluribus`: errors of ours are one line, without a traceback."""
     try:
         app(standalone_mode=True)
     except PluribusError as error:
         say(f"error: {error}", "red")
+        sys.exit(2)
+    except OSError as error:  # a full disk or a file that vanished, met where nobody expected it
+        say(f"error: {error.filename or 'a file'}: {error.strerror or error}", "red")
         sys.exit(2)

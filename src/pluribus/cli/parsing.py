@@ -112,7 +112,8 @@ def parse_value(text: str) -> Any:
         return math.inf
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        # Python's parser has no memory for a thousand nested brackets, which are no setting either.
         return _words(text) or text
 
 

@@ -18,7 +18,7 @@ from pluribus.data.task import Split, Task
 from pluribus.errors import InputError
 from pluribus.likelihood import MISSING, Categorical, Likelihood, check_finite
 from pluribus.likelihood import likelihood as named_likelihood
-from pluribus.settings import whole
+from pluribus.settings import check
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 OPTIONAL = ("x_val", "y_val", "x_ood")
@@ -45,10 +45,10 @@ def npz_file(
         **sizes: How much of each part to keep.
     """
     path, likelihood = Path(path).expanduser(), named_likelihood(likelihood)
-    whole("most_bytes", most_bytes)
+    check("most_bytes", most_bytes, int, at_least=1)
     arrays = read_arrays(path, most_bytes)
     if classes is not None:
-        whole("classes", classes, 2)
+        check("classes", classes, int, at_least=2)
     if images is None:
         images = arrays["x_train"].dtype == np.uint8 or arrays["x_train"].ndim == 4
 

@@ -20,7 +20,7 @@ from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
-from pluribus.settings import nearest, whole
+from pluribus.settings import check, nearest
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 FLOAT_BYTES = 4
@@ -45,9 +45,9 @@ class Reading:
     most_pixels: int = MOST_PIXELS
 
     def __post_init__(self) -> None:
-        whole("size", self.size)
-        whole("most_bytes", self.most_bytes)
-        whole("most_pixels", self.most_pixels)
+        check("size", self.size, int, at_least=1)
+        check("most_bytes", self.most_bytes, int, at_least=1)
+        check("most_pixels", self.most_pixels, int, at_least=1)
         check_levels(self.levels)
 
     @property

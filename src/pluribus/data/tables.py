@@ -11,7 +11,7 @@ from pluribus.data.cells import Cells
 from pluribus.data.limits import MOST_BYTES, check_bytes, check_file, listed
 from pluribus.data.sources import optional, reading
 from pluribus.errors import InputError
-from pluribus.settings import nearest, refuse, whole
+from pluribus.settings import check, invalid, nearest
 
 CELL_BYTES = 64
 """Memory of one cell while it is text: Python's string and its place in a list."""
@@ -46,7 +46,7 @@ class Table:
 
 def read_table(path: Path, delimiter: str = ",", most_bytes: int = MOST_BYTES) -> Table:
     """Return the table of a CSV file in UTF-8 with a header, or of a `.parquet` file."""
-    whole("most_bytes", most_bytes)
+    check("most_bytes", most_bytes, int, at_least=1)
     check_file(path)
     if path.suffix == ".parquet":
         return _read_parquet(path, most_bytes)
@@ -130,7 +130,7 @@ def check_columns(table: Table, wanted: Sequence[str], delimiter: str = ",") -> 
 def check_delimiter(delimiter: object) -> None:
     """Raise unless the delimiter is one character that can stand between cells."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"\0':
-        raise refuse("delimiter", "one character other than a quote or a line break", delimiter)
+        raise invalid("delimiter", "one character other than a quote or a line break", delimiter)
 
 
 def is_number(cell: str) -> bool:

@@ -34,7 +34,7 @@ from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.select import there_are
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import flag, number, whole
+from pluribus.settings import LARGEST, MOST_MEMBERS, setting
 
 MATRIX_LAYERS = (
     nn.Linear,
@@ -126,16 +126,11 @@ class BatchEnsemble(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = 4
-    std: float = 0.5
-    repeat: bool = False
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    std: float = setting(0.5, at_least=0, at_most=LARGEST)
+    repeat: bool = setting(False)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"std"})
-
-    def __post_init__(self) -> None:
-        whole("members", self.members)
-        number("std", self.std, least=0)
-        flag("repeat", self.repeat)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         held = network.tensors()

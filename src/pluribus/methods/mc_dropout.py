@@ -34,7 +34,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.select import there_are
 from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, whole
+from pluribus.settings import MOST_DRAWS, setting
 
 INSERT_BEFORE = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
 RATES = {
@@ -119,8 +119,8 @@ class Draws(SeededBinding):
         self.owners = owners
         self.axes = batch_axes(network.module, owners, network.example)
 
-    def draw(self, draws: int) -> Sequence[int | None]:
-        return [None] * draws if self.training else super().draw(draws)
+    def draw(self, draws: int, training: bool = False) -> Sequence[int | None]:
+        return [None] * draws if training else super().draw(draws, training)
 
     def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
         return itertools.repeat(self.shared_tensors(), len(rows))
@@ -175,19 +175,13 @@ class MCDropout(Method):
         torch.Size([8, 7, 2])
     """
 
-    rate: float = 0.1
-    draws: int = 16
-    train_draws: int = 1
-    insert: bool | None = None
+    rate: float = setting(0.1, at_least=0, below=1)
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
+    train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
+    insert: bool | None = setting(None, kind=bool)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
     own_weights: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
-
-    def __post_init__(self) -> None:
-        number("rate", self.rate, least=0, below=1)
-        whole("draws", self.draws)
-        whole("train_draws", self.train_draws)
-        one_of("insert", self.insert, (None, True, False))
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         notes: list[str] = []

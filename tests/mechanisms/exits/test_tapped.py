@@ -12,7 +12,8 @@ from pluribus.backbones import residual_mlp
 from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.exits.exit_points import find_exit_points
 from pluribus.mechanisms.exits.tapped import tap
-from pluribus.mechanisms.members.members import Skeleton, blank, tensors
+from pluribus.mechanisms.members.members import tensors
+from pluribus.mechanisms.members.skeleton import Skeleton, blank
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from tests import zoo

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.backbones import mlp, resnet18
-from pluribus.mechanisms.masks import specialise
+from pluribus.mechanisms.masks.writer import Writer
 from pluribus.methods import Masksembles
 from tests.cases import seeded
 from tests.zoo import Apply
@@ -251,10 +251,10 @@ def test_what_precedes_the_first_mask_is_computed_once():
 
 
 def test_what_cutting_trips_over_is_a_reason_to_multiply(monkeypatch):
-    def trip(self, step, kept):
+    def trip(self, step, part):
         raise KeyError("unheard of")
 
-    monkeypatch.setattr(specialise.Writer, "_plain", trip)
+    monkeypatch.setattr(Writer, "_copy", trip)
     x = images()
     ensemble = masked(SLICED["relu"], x)
     frozen = ensemble.freeze()

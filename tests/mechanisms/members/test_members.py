@@ -12,15 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 import pluribus as pl
 from pluribus.errors import InputError
-from pluribus.mechanisms.members.members import (
-    Binding,
-    Skeleton,
-    blank,
-    materialise,
-    plant,
-    stack_modules,
-    tensors,
-)
+from pluribus.mechanisms.members.members import Binding, plant, stack_modules, tensors
+from pluribus.mechanisms.members.skeleton import Skeleton, blank, materialise
 from pluribus.mechanisms.network.network import Network
 from pluribus.methods import BatchEnsemble, DeepEnsembles, Single
 from tests import zoo

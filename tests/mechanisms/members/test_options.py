@@ -78,7 +78,7 @@ def test_rows_are_kept_in_eval_mode_and_fresh_in_training():
     one = bank(options=(3, 3), draws=4, train_draws=5)
     assert one.eval().rows() == one.rows() == [tuple(row) for row in one.kept.tolist()]
     assert len(one.rows()) == one.members == 4
-    drawn = {tuple(one.train().rows()) for _ in range(5)}
+    drawn = {tuple(one.rows(training=True)) for _ in range(5)}
     assert len(drawn) == 5
     assert {len(rows) for rows in drawn} == {5}
 

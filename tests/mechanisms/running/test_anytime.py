@@ -89,7 +89,7 @@ def test_what_follows_an_exit_is_not_run_for_samples_that_left():
     ensemble, seen = made(EarlyExit()), []
     for skeleton in (ensemble._runner.module,):
         skeleton.network[3].register_forward_hook(lambda module, args, out: seen.append(len(args[0])))
-    ensemble._runner._skeletons.clear()
+    ensemble._runner._skeletons._idle.clear()
     spent = ensemble.predict(X, exit_when=0.75).spent
     gone_on = int((spent == spent.max()).sum())
     assert 0 < gone_on < len(X)

@@ -22,10 +22,12 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
-from pluribus.settings import refuse, whole
+from pluribus.settings import check, invalid
 
 KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
 """The cases of the Single Architecture Ensemble."""
+DEAD = 1e-6
+"""Exits with less weight than this among those of their input are dropped: single precision loses them."""
 
 
 def kind_of(inputs: int, exits: int, depths: int) -> str:
@@ -110,10 +112,17 @@ class Exits(Binding):
         """The pairs of eval mode."""
         if self.chosen is not None:
             return [(slot, depth) for slot, depth in self.chosen.tolist()]
-        return greatest(self.logits.detach(), self.exits)
+        found = greatest(self.logits.detach(), self.exits)
+        weights = self._weights_of(found)
+        # An exit that training gave no weight says nothing and should cost nothing.
+        return [pair for pair, weight in zip(found, weights.tolist(), strict=True) if weight >= DEAD]
 
-    def rows(self) -> Sequence[Pair]:
-        if self.training and self.chosen is None:
+    @property
+    def members(self) -> int:
+        return len(self.kept)
+
+    def rows(self, training: bool = False) -> Sequence[Pair]:
+        if training and self.chosen is None:
             return list(itertools.product(range(self.inputs), range(self.depths)))
         return self.kept
 
@@ -121,16 +130,20 @@ class Exits(Binding):
         weights = self._weights()
         if draws is None:
             return weights
-        whole("draws", draws, most=len(weights))
+        check("draws", draws, int, at_least=1, at_most=len(weights))
         return nn.functional.pad(share_among(weights, range(draws)), (0, len(weights) - draws))
 
     def _weights(self) -> Tensor:
         if self.shares is not None:
             return share_among(at_least_float32(self.shares), range(self.members))
-        kept = torch.tensor(self.kept, device=self.logits.device).T
+        return self._weights_of(self.kept) / self.inputs
+
+    def _weights_of(self, pairs: Sequence[Pair]) -> Tensor:
+        """Return the preferences among these pairs alone, `[pairs]`; they sum to one for each input."""
+        kept = torch.tensor(pairs, device=self.logits.device).T
         logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
         logits[*kept] = self.logits.detach()[*kept]
-        return preferences(logits, self.temperature)[*kept] / self.inputs
+        return preferences(logits, self.temperature)[*kept]
 
     def pick(self, members: Sequence[Any]) -> Sequence[Pair]:
         kept = self.kept
@@ -167,8 +180,11 @@ class Exits(Binding):
 
     def recall(self, rows: Sequence[int], saved: Mapping[str, Tensor]) -> None:
         pairs = map(tuple, saved["binding.chosen"].tolist() if "binding.chosen" in saved else [])
-        kept = dict(enumerate(self.kept)) | dict(zip(rows, pairs, strict=False))
-        self.chosen = torch.tensor(list(kept.values()), device=self.logits.device)
+        kept = self.kept
+        for row, pair in zip(rows, pairs, strict=False):
+            if row in range(len(kept)):  # another row is refused by `shrink`
+                kept[row] = pair
+        self.chosen = torch.tensor(kept, device=self.logits.device)
 
     def prune(self, module: nn.Module, merge: bool) -> tuple[nn.Module, Binding]:
         assert isinstance(module, Tapped)
@@ -177,7 +193,7 @@ class Exits(Binding):
             module.merge()
         small = Exits(Network(module), self.exits, learnt=False)
         small.logits, small.temperature = self.logits.detach().clone(), self.temperature.clone()
-        small.chosen, small._members = torch.tensor(self.kept, device=self.logits.device), self.members
+        small.chosen = torch.tensor(self.kept, device=self.logits.device)
         small.shares = self.weights().to(self.logits)
         return module, small.train(module.training)
 
@@ -269,7 +285,7 @@ def check_where(method: Method) -> None:
         or not patterns
         or not all(isinstance(p, str) for p in patterns)
     ):
-        raise refuse("where", "names or patterns of modules, or None", where)
+        raise invalid("where", "names or patterns of modules, or None", where)
     object.__setattr__(method, "where", tuple(patterns))
 
 

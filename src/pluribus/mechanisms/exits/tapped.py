@@ -15,15 +15,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, check_inputs
 from pluribus.mechanisms.exits.heads import Head, apart, keep_rows
-from pluribus.mechanisms.exits.slots import (
-    Entry,
-    Joined,
-    Reached,
-    Summed,
-    merge_first,
-    widen_first,
-    widen_last,
-)
+from pluribus.mechanisms.exits.slots import Entry, Joined, Reached, Summed
+from pluribus.mechanisms.exits.widening import merge_first, widen_first, widen_last
 from pluribus.mechanisms.network.dry_run import accepting, dry_run, seeded
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network, copy_module

@@ -4,6 +4,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
-from pluribus.mechanisms.network.dry_run import accepting, dry_run, silence
+from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -86,7 +87,7 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
         {name: dynamic(value) for name, value in example.keywords.items()},
     )
     try:
-        with dry_run(module, training), silence():
+        with PROCESS, restored(module, training), silence(), kept_random_state():
             program = torch.export.export(
                 _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )
@@ -103,6 +104,24 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
     first = {parameter: name for name, parameter in module.named_parameters()}
     names = {name: first[p] for name, p in module.named_parameters(remove_duplicate=False)}
     return Graph(program, training, names)
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Keep torch.export from putting the global random state back to what it was at its start.
+
+    It traces with tensors that have no values and draws nothing (torch 2.13), while other threads draw:
+    putting the state back would replay their numbers. Call it with the lock `PROCESS` held.
+    """
+    from torch._functorch import aot_autograd  # takes a second to import
+
+    tracing: Any = aot_autograd
+    before = tracing.preserve_rng_state
+    tracing.preserve_rng_state = nullcontext
+    try:
+        yield
+    finally:
+        tracing.preserve_rng_state = before
 
 
 class _Root(nn.Module):

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.network import Network, computed
-from pluribus.settings import whole
+from pluribus.mechanisms.network.network import Network
+from pluribus.settings import check
 
 SEEDS = 1 << 40
 """How many seeds there are to draw from."""
@@ -107,7 +107,7 @@ class Binding(nn.Module):
     def weights(self, draws: int | None = None) -> Tensor:
         """How much each row of eval mode counts, `[members]`, or would with the first `draws` alone."""
         first = self.members if draws is None else draws
-        whole("draws", first, most=self.members)
+        check("draws", first, int, at_least=1, at_most=self.members)
         return (torch.arange(self.members) < first) / first
 
     def count_draws(self, rows: Sequence[Any]) -> int:
@@ -119,8 +119,12 @@ class Binding(nn.Module):
         """The layers of which a row chooses one option each, in the order of its choices."""
         return ()
 
-    def rows(self) -> Sequence[Any]:
-        """The rows of `ensemble(x)` in the present mode."""
+    def rows(self, training: bool = False) -> Sequence[Any]:
+        """Return the rows of `ensemble(x)` in train or in eval mode."""
+        return range(self.members)
+
+    def covering_rows(self) -> Sequence[Any]:
+        """Return rows that together take every value of every tensor."""
         return range(self.members)
 
     def pick(self, members: Sequence[Any]) -> Sequence[Any]:
@@ -132,8 +136,8 @@ class Binding(nn.Module):
                 )
         return members
 
-    def draw(self, draws: int) -> Sequence[Any]:
-        """Fresh rows; only where rows are random."""
+    def draw(self, draws: int, training: bool = False) -> Sequence[Any]:
+        """Return fresh rows; only where rows are random."""
         raise InputError(
             f"draws= is for methods whose members are random, however: this one has {self.members} "
             "fixed members. Leave draws out, or name rows with members=[...]."
@@ -240,13 +244,13 @@ class SeededBinding(Binding):
         self.seeds: Tensor
         self.register_buffer("seeds", torch.randint(SEEDS, (draws,), generator=generator))
 
-    def rows(self) -> Sequence[int | None]:
-        return self.draw(self.train_draws) if self.training else self.seeds.tolist()
+    def rows(self, training: bool = False) -> Sequence[int | None]:
+        return self.draw(self.train_draws, training) if training else self.seeds.tolist()
 
     def pick(self, members: Sequence[Any]) -> Sequence[int]:
         return self.seeds[list(super().pick(members))].tolist()
 
-    def draw(self, draws: int) -> Sequence[int | None]:
+    def draw(self, draws: int, training: bool = False) -> Sequence[int | None]:
         return torch.randint(SEEDS, (draws,)).tolist()
 
     def shrink(self, rows: Sequence[int]) -> Self:
@@ -327,71 +331,3 @@ def share_among(weights: Tensor, rows: Sequence[int]) -> Tensor:
     """How much some rows count among themselves, of the weights of all; alike where none of them counts."""
     chosen = weights[list(rows)]
     return chosen / chosen.sum() if chosen.any() else torch.full_like(chosen, 1 / len(chosen))
-
-
-def blank(module: nn.Module) -> nn.Module:
-    """A copy of the module's code whose tensors have shapes and no values."""
-
-    def empty(tensor: Tensor) -> Tensor:
-        value = torch.empty_like(tensor, device="meta", requires_grad=False)
-        return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
-
-    blanks = {id(tensor): empty(tensor) for tensor in tensors(module).values()}
-    return copy.deepcopy(module, computed(module) | blanks)
-
-
-class Skeleton:
-    """The user's code with exchangeable tensors; shared layers and tied tensors stay so.
-
-    Args:
-        module: What `blank` made; copied.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = copy.deepcopy(module)
-        names = {id(tensor): name for name, tensor in tensors(self.module).items()}
-        self._slots: list[tuple[Any, Any, str]] = []
-        self._saved = set(self.module.state_dict())
-        for layer in self.module.modules():
-            flat = getattr(layer, "_flat_weights", [])  # an RNN reads this list, not its parameters
-            for container, keys in (
-                (layer._parameters, list(layer._parameters)),
-                (layer._buffers, list(layer._buffers)),
-                (flat, list(range(len(flat)))),
-            ):
-                for key in keys:
-                    name = names.get(id(container[key]))  # type: ignore[index]
-                    if name is not None:
-                        self._slots.append((container, key, name))
-
-    def fill(self, values: Mapping[str, Tensor]) -> nn.Module:
-        """The module with these tensors in place of those it had."""
-        for container, key, name in self._slots:
-            container[key] = values[name]
-        return self.module
-
-    def collect(self, values: Mapping[str, Tensor]) -> None:
-        """Writes buffers that the code assigned anew back into the tensors it was filled with."""
-        for container, key, name in self._slots:
-            new, old = container[key], values[name]
-            if new is None or new is old or isinstance(new, nn.Parameter):
-                continue
-            if new.shape == old.shape:
-                with torch.no_grad():
-                    old.copy_(new)
-            elif name in self._saved:  # others are caches, and the code's own affair
-                raise InputError(
-                    f"{name} must keep its shape {tuple(old.shape)}, which is saved, however: the network "
-                    f"assigned {tuple(new.shape)}. Register it with persistent=False."
-                )
-
-
-def materialise(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
-    """A plain module of the user's class with copies of these tensors."""
-
-    def copied(own: Tensor, value: Tensor) -> Tensor:
-        value = value.detach().clone()
-        return nn.Parameter(value, own.requires_grad) if isinstance(own, nn.Parameter) else value
-
-    own = tensors(module)
-    return copy.deepcopy(module, {id(own[name]): copied(own[name], values[name]) for name in own})

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pluribus.errors import InputError
-from pluribus.mechanisms.members.members import Skeleton, blank
+from pluribus.mechanisms.members.skeleton import Skeleton, blank
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output

@@ -1,6 +1,7 @@
 """Running the user's network once to learn something, without leaving a trace."""
 
 import logging
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs
@@ -22,12 +24,22 @@ def derived_seed(seed: int, index: int) -> int:
     return (seed * 1_000_003 + index) % (1 << 63)
 
 
+PROCESS = threading.RLock()
+"""Held by everything that changes the state of the process: torch's random numbers, the standard error
+stream, logging, and torch.export, which keeps its own state in globals.
+"""
+
+
 @contextmanager
 def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
-    """Starts torch's random numbers from `seed`, on the CPU and the tensors' devices, and restores them."""
+    """Starts torch's random numbers from `seed`, on the CPU and the tensors' devices, and restores them.
+
+    Only for code that takes no generator, such as initialisers: other threads that draw meanwhile get
+    numbers of this seed.
+    """
     devices = {tensor.device for tensor in tensors if tensor.device.type not in ("cpu", "meta")}
     kind = next((device.type for device in devices), "cuda")
-    with torch.random.fork_rng([device.index for device in devices], device_type=kind):
+    with PROCESS, torch.random.fork_rng([device.index for device in devices], device_type=kind):
         torch.manual_seed(derived_seed(seed, 0))
         yield
 
@@ -47,25 +59,73 @@ def accepting(inputs: Inputs) -> Iterator[None]:
 @contextmanager
 def silence() -> Iterator[None]:
     """Keeps what torch writes of its own failures, graphs and logs, from the user."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stderr(StringIO()):
-            yield
-    finally:
-        logging.disable(before)
+    with PROCESS:
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with redirect_stderr(StringIO()):
+                yield
+        finally:
+            logging.disable(before)
+
+
+class PrivateRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives code random numbers of a seed without touching torch's global generator.
+
+    A fork of the global generator would replay the numbers that another thread drew meanwhile.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        seedable = _with_generator(func)
+        if seedable is None:  # such as fused attention with dropout
+            with seeded(self.seed):
+                return func(*args, **kwargs)
+        device = kwargs.get("device") or next((a.device for a in args if isinstance(a, Tensor)), None)
+        return seedable(*args, **kwargs, generator=self._generator(torch.device(device or "cpu")))
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+        return self._generators[device]
+
+
+def _with_generator(operator: Any) -> Any:
+    """Return the form of a random operator that takes a generator; None where there is none."""
+    packet, name = operator.overloadpacket, operator._overloadname
+    for form in (name, "generator" if name == "default" else f"{name}_generator"):
+        candidate = getattr(packet, form, None)
+        if candidate is not None and any(one.name == "generator" for one in candidate._schema.arguments):
+            return candidate
+    return None
 
 
 @contextmanager
 def dry_run(module: nn.Module, training: bool) -> Iterator[None]:
-    """A context in which `module` may run in one mode; its modes, its buffers and torch's random
-    numbers are afterwards as they were. What it warns of, it warns of again in a real run.
+    """A context in which `module` may run in one mode; its modes and its buffers are afterwards as they
+    were, and torch's random numbers are not touched. What it warns of, it warns of again in a real run.
     """
+    with restored(module, training), PrivateRandom(0):
+        yield
+
+
+@contextmanager
+def restored(module: nn.Module, training: bool) -> Iterator[None]:
+    """A context in which `module` is in one mode; its modes and its buffers are afterwards as they were."""
     modes = {layer: layer.training for layer in module.modules()}
     buffers = {layer: dict(layer._buffers) for layer in module.modules()}
     values = {id(buffer): buffer.clone() for buffer in module.buffers()}
     try:
-        with seeded(0, module.parameters()), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module.train(training)
             yield

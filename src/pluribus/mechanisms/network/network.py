@@ -51,12 +51,17 @@ class Network:
             copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
         self.kind = type(self.module).__name__
         self.output = output
-        self.given = None if example is None else Inputs.of(example)
+        # A copy, since the network may write into its input, and the user's tensors are never touched.
+        self.given = None if example is None else Inputs.of(example).copy()
         self._graphs: dict[bool, Graph | UnreadableError] = {}
 
-    @cached_property
+    @property
     def example(self) -> Inputs:
-        """The example that was given, or one made from the module."""
+        """The example that was given, or one made from the module; a new copy for every run."""
+        return self._example.copy()
+
+    @cached_property
+    def _example(self) -> Inputs:
         example = self.given or make_example(self.module)
         return example.doubled() if example.batch == 1 else example  # BatchNorm learns from two at least
 

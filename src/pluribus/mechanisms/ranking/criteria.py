@@ -106,7 +106,7 @@ def criterion(prediction: Prediction, target: Tensor, metric: str) -> Criterion:
     if metric not in known:
         raise InputError(
             f"members of a {type(prediction).__name__} are ranked by one of {', '.join(known)}, "
-            f"however: metric={metric!r}.{nearest(metric, known)}"
+            f"got {metric!r}.{nearest(metric, known)}"
         )
     if metric != "kl":
         prediction, target = samples(prediction, target)
@@ -174,7 +174,7 @@ def _kl(prediction: Any, reference: Tensor) -> Criterion:
     if reference.ndim < 2 or reference.shape[-1] != 2 or not (reference[..., 1] >= 0).all():
         raise InputError(
             "a reference must be means and standard deviations, [batch, ..., 2], the latter at least 0, "
-            f"however: shape {tuple(reference.shape)}. Use torch.stack((mean, std), -1)."
+            f"got shape {tuple(reference.shape)}. Use torch.stack((mean, std), -1)."
         )
     check_finite("a reference", reference, MISSING)
     wanted, spread = (align(exact(part), centre.shape) for part in reference.unbind(-1))

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import work_by_layer
-from pluribus.mechanisms.members.members import Binding, materialise
+from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
 from pluribus.mechanisms.ranking.criteria import Criterion, criterion, is_higher_better
 from pluribus.mechanisms.running.runner import Runner
 from pluribus.prediction import Prediction
-from pluribus.settings import whole
+from pluribus.settings import check
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,11 @@ def best_rows(ranking: Ranking | None, best: int | None) -> list[int] | None:
     """The best rows of a ranking, `best` of them; None is all rows."""
     if best is None:
         return None
-    whole("best", best)
+    check("best", best, int, at_least=1)
     if ranking is None:
-        raise InputError("best= needs ranked members, however: none are. Call rank((x, y)) first.")
+        raise InputError("best= needs ranked members, got none. Call rank((x, y)) first.")
     if best > len(ranking):
-        raise InputError(f"best must be at most {len(ranking)}, the number of members, however: {best}.")
+        raise InputError(f"best must be at most {len(ranking)}, the number of members, got {best}.")
     return list(ranking[:best])
 
 
@@ -153,7 +154,7 @@ def per_work(gain: Tensor, added: Tensor) -> Tensor:
 def read_work(runner: Runner, binding: Binding, inputs: Inputs) -> Work:
     """The work of all rows of eval mode, by one pass of the first."""
     if binding.at_once:
-        raise InputError("per_multiply_add is for rows that run apart, however: one run gives all of these.")
+        raise InputError("per_multiply_add is for rows that run apart, but one run gives all of these.")
     rows = binding.pick(range(binding.members))
     with torch.no_grad():
         member = materialise(runner.module, next(iter(binding.bind(rows[:1])))).eval()
@@ -172,20 +173,20 @@ def with_targets(data: Any, forward: Callable[..., Any]) -> Iterator[tuple[Input
     """
     single = isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor)
     if not single and (isinstance(data, Tensor | tuple | Mapping) or not isinstance(data, Iterable)):
-        raise InputError(f"data must be (x, y) or a loader of such batches, however: {type(data).__name__}.")
+        raise InputError(f"data must be (x, y) or a loader of such batches, got {type(data).__name__}.")
     empty = True
     for batch in [data] if single else data:
         empty = False
         if isinstance(batch, Mapping):
             inputs, y = inputs_of_batch(batch, forward), batch.get("labels")
         elif isinstance(batch, Tensor):
-            raise InputError("a batch must be inputs and targets, however: a tensor. Pass the tuple (x, y).")
+            raise InputError("a batch must be inputs and targets, got a tensor. Pass the tuple (x, y).")
         else:
             *given, y = batch
             inputs = Inputs.of(given[0] if len(given) == 1 else tuple(given))
         if not isinstance(y, Tensor) or len(y) != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
+            raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
         yield inputs, y
     if empty:
-        raise InputError("a loader must give at least one batch, however: it gave none.")
+        raise InputError("a loader must give at least one batch, got none.")

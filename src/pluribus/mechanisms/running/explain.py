@@ -162,7 +162,7 @@ def _explain_at_once(runner: Runner, binding: Binding, rows: Sequence[Any], inpu
 
     def work(some: Sequence[Any]) -> int:
         with torch.no_grad(), Meter() as meter:
-            runner(binding, some, one)
+            runner(binding, some, one, modes=runner.eval_modes)
         return int(inputs.batch * meter.multiply_adds)
 
     saving = Saving(work(rows), sum(work([row]) for row in rows))

@@ -21,7 +21,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.export import Graph, Operation
-from pluribus.mechanisms.members.members import Binding, materialise, plant, reorder, tensors, uproot
+from pluribus.mechanisms.graph.prove import prove
+from pluribus.mechanisms.members.members import Binding, plant, reorder, tensors, uproot
+from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.runner import Runner
@@ -61,17 +63,40 @@ def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Ru
         graphs = [network.graph(training) for training in modes]
     except (ConversionError, UnreadableError) as error:
         return Runner(runner.module, runner.output, planned=True), binding, [f"nothing folded: {error}"]
-    folds = [fold for fold in find_folds(member, graphs) if _is_together(binding, member, fold)]
-    module = copy.deepcopy(runner.module)
+    unchanged, folds, notes = binding, list[Fold](), list[str]()
+    for layer, norm in find_folds(member, graphs):
+        why = _why_apart(binding, member, (layer, norm))
+        folds += [] if why else [(layer, norm)]
+        into = f"part of {layer or 'the network itself'}"
+        notes.append(f"{norm} is not {into}: {why}" if why else f"{norm} is {into}")
+    module, binding = copy.deepcopy(runner.module), copy.deepcopy(binding)
     for fold in folds:
         _fold_code(module, fold)
         for one in (binding, binding.prior) if binding.prior else (binding,):
             _fold_tensors(one, member, fold)
-    notes = [f"{norm} is part of {layer or 'the network itself'}" for layer, norm in folds]
     if narrow and not any(op.operator in FIXED_ORDER for graph in graphs for op in graph.operations()):
         _put_channels_last(binding, member)
         notes.append("channels last in memory")
-    return Runner(module, runner.output, planned=True), binding, notes
+    plain, changed = (Runner(code, runner.output, planned=True) for code in (runner.module, module))
+    if why := _why_unproved(changed, binding, plain, unchanged, network.example):
+        return plain, unchanged, [f"nothing folded: {why}"]
+    return changed, binding, notes
+
+
+def _why_unproved(new: Runner, changed: Binding, old: Runner, unchanged: Binding, example: Inputs) -> str:
+    """Return why folded rows do not compute on the example what they did; empty where they do."""
+    return prove(
+        lambda: _one_by_one(new, changed, example.copy()),
+        lambda: _one_by_one(old, unchanged, example.copy()),
+    )
+
+
+def _one_by_one(runner: Runner, binding: Binding, inputs: Inputs) -> Tensor:
+    """Return the outputs of all rows without a plan, whose data flow would be read first."""
+    outputs = runner.one_by_one(binding, binding.rows(training=False), inputs)
+    if binding.prior is None:
+        return outputs
+    return outputs + binding.prior_scale * _one_by_one(runner.prior_runner, binding.prior, inputs)
 
 
 def prune(runner: Runner, binding: Binding, merge: bool = False) -> tuple[Runner, Binding]:
@@ -135,15 +160,28 @@ def _readers(module: nn.Module, graph: Graph) -> dict[nn.Parameter, set[Node]]:
     return readers
 
 
-def _is_together(binding: Binding, member: nn.Module, fold: Fold) -> bool:
-    """Whether layer and norm belong to the same members, and have one precision: a layer that all
-    members share runs once, and with the norms of each it would not.
+def _why_apart(binding: Binding, member: nn.Module, fold: Fold) -> str:
+    """Return why a norm cannot become part of a layer; empty where it can.
+
+    The keys of the rows decide: tensors without a key are shared by all, and equal keys are one tensor.
     """
     held, values = _held(member, fold), tensors(member)
-    own = [name in tensors(binding.own) for name in held]
-    dtypes = {values[name].dtype for name in held if name}
-    shared_layer = not any(own[:2])
-    return len(dtypes) == 1 and (not any(own) or (not shared_layer and binding.stacked_rows() is not None))
+    if len({values[name].dtype for name in held if name}) > 1:
+        return "they have different precisions"
+    rows = binding.rows(training=False)
+    keys = [binding.choices(row) for row in rows]
+    layer_differs = any(name in chosen for chosen in keys for name in held[:2])
+    norm_differs = any(name in chosen for chosen in keys for name in held[2:])
+    if not layer_differs and not norm_differs:
+        return ""
+    if not layer_differs:
+        # A layer that all members share runs once, and with the norms of each it would not.
+        return "members share the layer and not the norm"
+    own = tensors(binding.own)
+    kept = all(name in own for chosen in keys for name in held if name in chosen)
+    if not kept or binding.stacked_rows() is None:
+        return "members compute the layer's tensors when they run"
+    return ""
 
 
 def _held(member: nn.Module, fold: Fold) -> list[str]:

@@ -16,7 +16,7 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.runner import Runner
 from pluribus.mechanisms.running.specialised import SpecialisedMembers
 from pluribus.prediction import Prediction
-from pluribus.settings import whole
+from pluribus.settings import check
 
 
 class Rows(nn.Module):
@@ -33,7 +33,7 @@ class Rows(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The outputs of all rows."""
-        return self.runner(self.binding, self.binding.rows(), Inputs(args, kwargs))
+        return self.runner(self.binding, self.binding.rows(training=False), Inputs(args, kwargs))
 
 
 class Frozen(nn.Module):
@@ -71,8 +71,7 @@ class Frozen(nn.Module):
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
             chunk: At most that many samples at a time, to bound the memory of activations.
         """
-        if chunk is not None:
-            whole("chunk", chunk)
+        check("chunk", chunk, int, at_least=1, optional=True)
         predictions = []
         for inputs in Inputs.of(x).chunks(chunk):
             with blaming_inputs(inputs):
@@ -96,4 +95,4 @@ class Frozen(nn.Module):
         if isinstance(self.network, SpecialisedMembers):
             return Explanation(len(self.network.members), "they are cut out by their masks")
         rows = self.network
-        return explain(rows.runner, rows.binding, rows.binding.rows(), Inputs.of(x))
+        return explain(rows.runner, rows.binding, rows.binding.rows(training=False), Inputs.of(x))

@@ -12,7 +12,8 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.program import Signature, read_program
 from pluribus.mechanisms.masks.specialise import Specialiser
 from pluribus.mechanisms.members.axis import join
-from pluribus.mechanisms.members.members import Binding, materialise, tensors
+from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.runner import Runner
@@ -66,9 +67,9 @@ def cut_members(
     """
     with _or_reason():
         specialiser, inputs = make_specialiser(runner, binding, example)
-        rows = binding.rows()
+        rows = binding.rows(training=False)
         slices = SpecialisedMembers(specialiser.program.signature, *specialiser.members(binding.bind(rows)))
-        _prove(slices, inputs, lambda: runner(binding, rows, inputs))
+        _prove(slices, inputs, lambda: runner(binding, rows, inputs, modes=runner.eval_modes))
     shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
     sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
     return slices, [
@@ -83,7 +84,7 @@ def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | Non
         member = SpecialisedMember(
             specialiser.program.signature, specialiser.member(next(iter(binding.bind([row]))))
         )
-        _prove(member, inputs, lambda: runner(binding, [row], inputs)[0])
+        _prove(member, inputs, lambda: runner(binding, [row], inputs, modes=runner.eval_modes)[0])
     return member
 
 

@@ -1,0 +1,117 @@
+"""Methods of one's own: written against the interface alone, they are right in every form."""
+
+import copy
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import pluribus as pl
+from pluribus.conversion_record import LayerRecord
+from pluribus.mechanisms.members.members import Binding, SeededBinding, stack_modules, tensors
+from pluribus.mechanisms.network.network import Network
+from pluribus.method import Built, LayerChoice, Method
+from tests.perturb import perturbed
+
+images = torch.randn(6, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+class GaussianTensors(SeededBinding):
+    """Every weight is drawn around the network's own; a row is a seed."""
+
+    def bind(self, rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
+        shared = self.shared_tensors()
+        for row in rows:
+            generator = torch.Generator().manual_seed(row)
+            drawn = {}
+            for name in self.names:
+                noise = torch.randn(shared[name].shape, generator=generator).to(shared[name])
+                drawn[name] = shared[name] + 0.5 * noise
+            yield {**shared, **drawn}
+
+    def choices(self, row: int) -> dict[str, Hashable]:
+        return dict.fromkeys(self.names, row)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, tensor in tensors(self.shared).items() if isinstance(tensor, nn.Parameter)]
+
+
+@dataclass(frozen=True)
+class Gaussian(Method):
+    """Draw every weight around the network's own, as SWAG does."""
+
+    draws: int = 3
+
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        rows = tuple(LayerRecord(c.site.names, c.site.kind, "drawn") for c in choices)
+        return Built(GaussianTensors(network, {}, self.draws, 1, seed), rows)
+
+
+@dataclass(frozen=True)
+class Bagging(Method):
+    """Train M copies of the network, each on its own resample (Breiman, 1996)."""
+
+    members: int = 3
+
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        own = stack_modules([network.module] * self.members, {n for c in choices for n in c.site.trained})
+        rows = tuple(LayerRecord(c.site.names, c.site.kind, f"{self.members} copies") for c in choices)
+        return Built(Binding(network, own, self.members), rows)
+
+    def assign(self, batch: int, rows: Sequence[int], progress: float) -> list[Tensor]:
+        counts = torch.poisson(torch.ones(len(rows), batch))
+        # A sample drawn twice appears twice in the member's batch.
+        return [torch.arange(batch).repeat_interleave(count.long()) for count in counts]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(64, 3)),
+    ).double()
+
+
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(128, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+
+
+METHODS = [Gaussian(), Gaussian(draws=12), Bagging(), Bagging(members=9)]
+
+
+@pytest.mark.parametrize("make", [network, small])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_form_of_a_foreign_method_agrees(method, make, tmp_path):
+    ensemble = perturbed(pl.convert(make(), method, example=images)).eval()
+    rows = torch.stack([ensemble.member(place)(images) for place in range(len(ensemble.weights))]).detach()
+    last = len(rows) - 1
+    assert not torch.equal(rows[0], rows[last])
+    assert_close(ensemble(images), rows)
+    assert_close(ensemble.freeze()(images), rows)
+    assert_close(ensemble.predict(images, memory=1 << 40).member_probabilities, rows.softmax(2))
+    few = ensemble.shrink([last, 0])
+    assert_close(few(images), rows[[last, 0]])
+    assert_close(few.freeze()(images), rows[[last, 0]])
+    few.save(tmp_path / "few")
+    assert_close(pl.load(tmp_path / "few", make(), example=images)(images), rows[[last, 0]])
+    assert_close(copy.deepcopy(ensemble)(images), rows)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_foreign_method_trains(method):
+    torch.manual_seed(0)
+    ensemble = pl.convert(network(), method, example=images).train()
+    loss = ensemble.loss(images, torch.tensor([0, 1, 2, 0, 1, 2]))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(parameter.grad is not None for parameter in ensemble.parameters())
+
+
+def test_freeze_tells_what_it_could_not_fold():
+    notes = pl.convert(network(), Gaussian(), example=images).freeze().notes
+    assert "1 is not part of 0: members compute the layer's tensors when they run" in notes
