@@ -23,7 +23,6 @@ from pluribus.cli.parsing import (
     meaning,
     parse_method,
     parse_methods,
-    parse_options,
     resolve_task,
 )
 from pluribus.cli.run_file import load_for_prediction, load_run, write_run
@@ -42,6 +41,7 @@ from pluribus.data.task import Task
 from pluribus.errors import PluribusError, SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
+from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
