@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from pluribus.backbones import BACKBONES
-from pluribus.cli.parsing import Build, parse_options, resolve_task
+from pluribus.cli.parsing import Build, resolve_task
 from pluribus.data import TASKS
 from pluribus.data.signature import FILE as SIGNATURE
 from pluribus.data.signature import Signature
@@ -24,6 +24,7 @@ from pluribus.errors import CheckpointError, InputError, SettingError
 from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference, fingerprint
 from pluribus.loading import load
+from pluribus.method_text import parse_options
 from pluribus.schema import Anything, Fields, Items, Named, Schema, Text, shown
 from pluribus.training import Training
 from pluribus.untrusted import read_json
