@@ -11,12 +11,12 @@ from pluribus.ensemble import Ensemble
 from pluribus.errors import ConversionError, SettingError
 from pluribus.likelihood import Likelihood
 from pluribus.likelihood import likelihood as likelihood_named
+from pluribus.mechanisms.network.layers import Selector, Site, find_sites, select, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
-from pluribus.mechanisms.network.select import Selector, select, there_are
-from pluribus.mechanisms.network.sites import Site, find_sites
 from pluribus.method import LayerChoice, Method
-from pluribus.methods.single import Single
+from pluribus.method_text import read_method
+from pluribus.methods import Single  # and with it all others, which text may name
 from pluribus.settings import check
 
 Overrides = Mapping[str, Method | Mapping[str, Any]]
@@ -24,7 +24,7 @@ Overrides = Mapping[str, Method | Mapping[str, Any]]
 
 def convert(
     model: nn.Module | Callable[..., nn.Module],
-    method: Method,
+    method: Method | str,
     likelihood: str | Likelihood = "categorical",
     *,
     example: Any = None,
@@ -39,7 +39,8 @@ def convert(
     Args:
         model: A module, or a factory of one, which some methods call once for each member. A factory
             with one required argument gets a width, 1.0 for the network itself.
-        method: What the ensemble is, such as `DeepEnsembles(members=4)`.
+        method: What the ensemble is, such as `DeepEnsembles(members=4)`, or the same as text,
+            `"deep_ensembles(members=4)"`.
         likelihood: What the outputs mean: `categorical`, `bernoulli`, `gaussian`, `point`, or a
             `Likelihood`.
         example: One input as the network takes it: a tensor, a tuple, or a dict of keyword inputs.
@@ -58,6 +59,8 @@ def convert(
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([4, 7, 2])
     """
+    if isinstance(method, str):
+        method = read_method(method)
     if not isinstance(method, Method):
         came = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
         raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), got {came}.")
