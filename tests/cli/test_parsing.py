@@ -8,6 +8,7 @@ import torch
 import pluribus as pl
 from pluribus.cli.parsing import Build, parse_method, parse_methods, resolve_task
 from pluribus.data import two_moons
+from pluribus.method_text import parse_options
 from pluribus.methods import EMP
 
 
