@@ -13,6 +13,7 @@ from pluribus.errors import SettingError
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
+from pluribus.recipe import Recipe
 from pluribus.settings import Settings
 
 RENAMED = {
@@ -129,6 +130,10 @@ class Method(Settings, ABC):
             progress: How much of training is done, in [0, 1].
         """
         return 0.0
+
+    def recipe(self) -> Recipe:
+        """Return how its training should differ from that of a single network; `compare` applies it."""
+        return Recipe()
 
     @property
     def data_orders(self) -> int:

@@ -35,6 +35,7 @@ from pluribus.mechanisms.network.layers import there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import Convolution
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.recipe import Recipe
 from pluribus.settings import LARGEST, MOST_MEMBERS, setting
 
 MATRIX_LAYERS = (
@@ -132,6 +133,10 @@ class BatchEnsemble(Method):
     repeat: bool = setting(False)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"std"})
+
+    def recipe(self) -> Recipe:
+        # A divided batch shows every member a part of the samples: shared weights see all, own ones few.
+        return Recipe() if self.repeat else Recipe(longer=2.0)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         held = network.tensors()
