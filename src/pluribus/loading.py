@@ -12,6 +12,7 @@ from pluribus.conversion import assemble, convert
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.members.names import current_names
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
 from pluribus.mechanisms.network.sites import find_sites
@@ -33,7 +34,7 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         example: As for `convert`.
         output: As for `convert`; needed again where it was a function.
     """
-    settings, saved = read_folder(path)
+    settings, stored = read_folder(path)
     _check_document(settings, path)
     if settings["output_is_function"] and output is None:
         raise CheckpointError(
@@ -48,8 +49,9 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         settings["seed"],
     )
     if (rows := settings.get("shrunk_to")) is not None:
-        ensemble.binding.recall(rows, saved)
+        ensemble.members.index.restore(rows, _of_index(stored))
         ensemble = ensemble.shrink(rows)
+    saved = _renamed(stored, ensemble)
     _check_fit(ensemble.state_dict(), saved, path)
     dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:
@@ -176,11 +178,22 @@ def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path
     return found
 
 
+def _renamed(stored: Mapping[str, Tensor], ensemble: Ensemble) -> dict[str, Tensor]:
+    """Return the tensors of a file by the names that the ensemble has for them."""
+    names = current_names(ensemble.state_dict(), stored.keys())
+    return {names.get(name, name): tensor for name, tensor in stored.items()}
+
+
+def _of_index(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file that tell which rows there are, by their names in the index."""
+    return {name.removeprefix("binding."): tensor for name, tensor in stored.items() if name.count(".") == 1}
+
+
 def _filled(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> Ensemble:
     """The ensemble with one state for each member."""
     with torch.no_grad():
         for name, target in ensemble.state_dict().items():
-            _, tree, own = name.split(".", 2)
+            tree, own = name.removeprefix("members.tensors.").split(".", 1)
             values = [state[own].to(target) for state in states]
             if tree == "shared" and not all(torch.equal(value, values[0]) for value in values):
                 raise CheckpointError(

@@ -17,13 +17,19 @@ Cost: M networks, trained and run; 2 M with priors. Deviation: adversarial train
 offers as an option, is left out. Frozen parameters of the network stay what they are, shared by all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from pluribus.conversion_record import LayerRecord
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -67,12 +73,17 @@ class DeepEnsembles(Method):
         own, notes = draw_options(network, wanted, seed)
         if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
-        binding = Binding(network, own, self.members)
+        learnt = self._members(network, own)
+        members: AnyMembers = learnt
         if self.prior_scale:
             every = dict.fromkeys(network.tensors(), (self.members, "fresh"))
             prior, _ = draw_options(network, every, seed + PRIOR_SEED)
-            binding.add_prior(Binding(network, prior, self.members), self.prior_scale)
-        return Built(binding, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
+            members = WithPrior(learnt, self._members(network, prior), self.prior_scale)
+        return Built(members, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
+
+    def _members(self, network: Network, own: Mapping[str, Tensor]) -> Members:
+        tensors = Stacked.of_network(network, own)
+        return Members(Fixed(self.members), tensors, PlainCode.of(network.module, network.output))
 
 
 def _row(choice: LayerChoice, members: int) -> LayerRecord:

@@ -21,24 +21,20 @@ before `convert`. The tail's norms and running statistics belong to the member.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.select import select
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import number, one_of, refuse, whole
 
 TRUNK = "trunk"
-
-
-class Tails(Binding):
-    """M tails of one trunk, which runs once."""
-
-    planned: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,10 @@ class DeepSubEnsembles(Method):
         if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
         rows = tuple(_row(choice, self.members, self.start) for choice in choices)
-        return Built(Tails(network, own, self.members), rows, tuple(notes))
+        code = PlainCode.of(network.module, network.output)
+        # The trunk runs once for all tails, which is worth a plan.
+        members = Members(Fixed(self.members), Stacked.of_network(network, own), code, lowers=True)
+        return Built(members, rows, tuple(notes))
 
     def _split(self, choices: Sequence[LayerChoice]) -> list[LayerChoice]:
         """The choices with the layers of the trunk left."""

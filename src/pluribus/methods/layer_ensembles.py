@@ -27,13 +27,22 @@ draw as many members per step as there are; here it is `train_draws`, by default
 ensemble of five. Their noise on the targets of each option of the first layer is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.members.options import OptionBank, draw_options, tie_sites
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.combinations import keep_rows
+from pluribus.mechanisms.members.index import Combinations
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.options import OptionTensors, draw_options, tie_sites
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.norms import is_norm
@@ -91,14 +100,26 @@ class LayerEnsembles(Method):
         wanted = _wanted(chosen)
         sites = tie_sites({choice.site.name: _names(choice) for choice in chosen})
         own, notes = draw_options(network, wanted, seed)
-        binding = OptionBank(network, own, sites, self.draws, self.train_draws, seed)
+        learnt = self._members(network, own, sites, seed)
+        members: AnyMembers = learnt
         if self.prior_scale:
             fresh = {name: (count, "fresh") for name, (count, _) in wanted.items()}
             options, _ = draw_options(network, fresh, seed + PRIOR_SEED)
             (shared,), _ = fresh_modules(network, 1, seed + PRIOR_SEED)
-            prior = OptionBank(Network(shared), options, sites, self.draws, self.train_draws, seed)
-            binding.add_prior(prior, self.prior_scale)
-        return Built(binding, tuple(map(_row, choices)), tuple(notes))
+            prior = self._members(Network(shared, output=network.output), options, sites, seed)
+            members = WithPrior(learnt, prior, self.prior_scale)
+        return Built(members, tuple(map(_row, choices)), tuple(notes))
+
+    def _members(
+        self, network: Network, own: Mapping[str, Tensor], sites: Mapping[str, Sequence[str]], seed: int
+    ) -> Members:
+        tensors = OptionTensors(network, own, sites)
+        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
+        kept = keep_rows(list(tensors.sizes.values()), self.draws, generator)
+        index = Combinations(tensors.sizes, kept, self.train_draws)
+        code = PlainCode.of(network.module, network.output)
+        # Members share the options of their first layers, which is worth a plan.
+        return Members(index, tensors, code, lowers=True)
 
 
 def _names(choice: LayerChoice) -> tuple[str, ...]:

@@ -35,7 +35,12 @@ from torch import Tensor, nn
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.members.members import Binding, stack_modules
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.members.tree import stack_modules
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.mechanisms.network.fresh import fresh_modules
 from pluribus.mechanisms.network.network import Network, built
@@ -131,8 +136,8 @@ class PackedEnsembles(Method):
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        mean = super().combine(losses, shares, binding, progress)
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        mean = super().combine(losses, shares, members, progress)
         return mean * len(losses) if self.reduction == "sum" else mean
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
@@ -146,7 +151,9 @@ class PackedEnsembles(Method):
         notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]
         after = {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
         rows = tuple(_row(choice, self.members, before, after, groups) for choice in choices)
-        return Built(Binding(network, own, self.members), rows, tuple(notes))
+        tensors = Stacked.of_network(network, own)
+        code = PlainCode.of(network.module, network.output)
+        return Built(Members(Fixed(self.members), tensors, code), rows, tuple(notes))
 
     def _narrow(
         self, network: Network, choices: Sequence[LayerChoice], seed: int

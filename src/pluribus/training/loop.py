@@ -171,7 +171,7 @@ def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress,
             now.best, now.best_epoch = row["validation_nll"], now.epoch
             if training.keep == "best":
                 now.best_weights = copy.deepcopy(ensemble.state_dict())
-    now.history.append(row | ensemble.binding.readings())
+    now.history.append(row | ensemble.members.index.readings())
 
 
 def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:

@@ -19,11 +19,10 @@ from torch import Tensor
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import work_by_layer
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
 from pluribus.mechanisms.ranking.criteria import Criterion, criterion, is_higher_better
-from pluribus.mechanisms.running.runner import Runner
 from pluribus.prediction import Prediction
 from pluribus.settings import whole
 
@@ -151,16 +150,17 @@ def per_work(gain: Tensor, added: Tensor) -> Tensor:
     return torch.where(gain > 0, gain / added, gain * added)
 
 
-def read_work(runner: Runner, binding: Binding, inputs: Inputs) -> Work:
-    """The work of all rows of eval mode, by one pass of the first."""
-    if binding.at_once:
+def read_work(members: AnyMembers, inputs: Inputs) -> Work:
+    """Return the work of all rows of eval mode, by one pass of the first."""
+    code, tensors = members.code, members.tensors
+    if code.one_pass:
         raise InputError("per_multiply_add is for rows that run apart, however: one run gives all of these.")
-    rows = binding.pick(range(binding.members))
+    rows = members.index.rows(training=False)
     with torch.no_grad():
-        member = materialise(runner.module, next(iter(binding.bind(rows[:1])))).eval()
-    choices = [binding.choices(row) for row in rows]
+        member = materialise(code.caller.module, tensors.of_one(rows[0])).eval()
+    choices = [tensors.keys(row) for row in rows]
     stretches = work_by_layer(member, inputs)
-    if binding.surrounding(rows[0]) is not None:  # random layers are anywhere, and never shared
+    if code.is_random:  # random layers are anywhere, and never shared
         stretches = [(names | {""}, count) for names, count in stretches]
         choices = [{**chosen, "": row} for chosen, row in zip(choices, rows, strict=True)]
     return Work(stretches, choices)
