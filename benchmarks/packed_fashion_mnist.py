@@ -21,7 +21,8 @@ from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnse
 from pluribus.report.groups import group_records
 from pluribus.report.noise import difference
 from pluribus.report.page import write_page
-from pluribus.report.tables import columns_of, make_table, print_table
+from pluribus.report.tables import columns_of, make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 
 OUT = Path("pluribus_runs/packed_fashion_mnist")

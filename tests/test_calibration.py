@@ -29,13 +29,15 @@ def test_the_temperature_undoes_a_factor_of_the_logits(factor):
     assert fit_temperature(*classified(factor)) == pytest.approx(factor, rel=0.05)
 
 
-def test_the_fitted_temperature_is_a_minimum():
-    prediction, target = classified(3.0)
+@pytest.mark.parametrize("samples", [20, 4000])
+def test_the_fitted_temperature_is_a_minimum(samples):
+    """Of the likelihood of all samples and of one more, whose class may be any."""
+    prediction, target = classified(3.0, samples)
     best = fit_temperature(prediction, target)
 
     def loss(temperature):
         logs = with_temperature(prediction, temperature).log_probabilities
-        return torch.nn.functional.nll_loss(logs, target).item()
+        return sum(-logs[range(samples), target]).item() - logs.mean().item()
 
     assert loss(best) < min(loss(best * 1.01), loss(best / 1.01))
 
@@ -80,6 +82,17 @@ def test_impossible_requests_are_refused():
         conformal_quantile(torch.ones(0), 0.9)
 
 
-def test_without_a_mistake_no_temperature_is_best_and_nothing_is_changed():
-    prediction, _ = classified()
-    assert fit_temperature(prediction, prediction.labels) == 1.0
+def test_without_a_mistake_the_temperature_falls_and_stays_away_from_zero():
+    """More samples without a mistake are more evidence that the network is not sure enough."""
+    found = []
+    for samples in (10, 100, 1000):
+        prediction, _ = classified(samples=samples)
+        found.append(fit_temperature(prediction, prediction.labels))
+    assert 1 > found[0] > found[1] > found[2] > 0.02
+
+
+def test_a_position_without_a_class_is_left_out():
+    prediction, target = classified(3.0, 40)
+    dense = Categorical().prediction(prediction.log_probabilities.T.reshape(1, 1, 5, 40).expand(1, 2, 5, 40))
+    twice = torch.stack((target, torch.full_like(target, -100)))
+    assert fit_temperature(dense, twice) == pytest.approx(fit_temperature(prediction, target), rel=1e-6)

@@ -361,3 +361,21 @@ def test_the_same_seed_is_the_same_ensemble_whatever_torch_s_default_precision_i
     finally:
         torch.set_default_dtype(torch.float32)
     assert_close(found, expected, rtol=0, atol=0)
+
+
+class Writing(nn.Module):
+    """A network that writes into its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(F.dropout(torch.relu(self.first(x.add_(1))), 0.1, self.training))
+
+
+@pytest.mark.parametrize("kind", ["single", "deep_ensembles", "mc_dropout", "masksembles", "emp"])
+def test_convert_leaves_the_example_as_it_was(kind):
+    x = torch.zeros(4, 6)
+    pl.convert(Writing(), pl.Method.known()[kind](), example=x)
+    assert torch.equal(x, torch.zeros(4, 6))

@@ -5,7 +5,13 @@ one number, fitted by the negative log-likelihood,
 
     p_T(c) ∝ p(c)^(1/T).                                                          (1)
 
-Here p is the ensemble's mean probability. Split conformal prediction (Vovk et al., 2005; Sadinle et al.,
+Here p is the ensemble's mean probability. A validation set without a mistake would call for T = 0, one with
+a single mistake for too small a T. So one pseudo-sample is added to the n that there are, of which nothing
+is known: every class is as probable, and what is predicted for it is the average over all samples,
+
+    −Σ_i log p_T(y_i | x_i) − 1/n Σ_i 1/C Σ_c log p_T(c | x_i).                   (3)
+
+Split conformal prediction (Vovk et al., 2005; Sadinle et al.,
 2019; Romano et al., 2019): with the quantile q of n validation scores at the level
 
     ⌈(n + 1)(1 − α)⌉ / n                                                          (2)
@@ -23,7 +29,7 @@ from torch import Tensor
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, align
-from pluribus.settings import refuse
+from pluribus.settings import invalid
 
 TEMPERATURES = (1 / 64, 64.0)
 STEPS = 60  # of golden section: the bracket shrinks to 1e-12 of its width
@@ -35,16 +41,19 @@ def with_temperature(prediction: CategoricalPrediction, temperature: float) -> C
 
 
 def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
-    """The temperature in [1/64, 64] with the least negative log-likelihood; 1 changes nothing.
+    """Return the temperature in [1/64, 64] with the least smoothed negative log-likelihood, Eq. (3).
 
-    Where every label is right, the likelihood grows without end as the temperature falls to 0: 1 is returned.
+    Args:
+        prediction: Of validation samples.
+        target: Their classes, `[batch, ...]`; -100 leaves out a position of a dense target.
     """
-    if bool((prediction.labels == target).all()):
-        return 1.0
     logs = prediction.log_probabilities.double().clamp(min=-1e4)
 
     def loss(exponent: float) -> float:
-        return torch.nn.functional.cross_entropy(logs / math.exp(exponent), target).item()
+        scaled = (logs / math.exp(exponent)).log_softmax(1)
+        # The pseudo-sample keeps the minimum finite where every label is right: sharper is not always better.
+        pseudo = -scaled.mean()
+        return (torch.nn.functional.nll_loss(scaled, target, reduction="sum") + pseudo).item()
 
     low, high = (math.log(end) for end in TEMPERATURES)
     golden = (math.sqrt(5) - 1) / 2
@@ -65,9 +74,9 @@ def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
 def conformal_quantile(scores: Tensor, level: float) -> float:
     """Eq. (2): what at least `level`, in (0, 1), of exchangeable new scores do not exceed; may be inf."""
     if not 0 < level < 1:
-        raise refuse("level", "above 0 and below 1", level)
+        raise invalid("level", "above 0 and below 1", level)
     if not scores.numel():
-        raise InputError("conformal prediction needs validation samples, however: there are none.")
+        raise InputError("conformal prediction needs validation samples, got none.")
     rank = math.ceil((scores.numel() + 1) * level)
     return math.inf if rank > scores.numel() else scores.flatten().sort().values[rank - 1].item()
 

@@ -45,7 +45,7 @@ class Conversion:
             if name in row.names:
                 return row
         names = ", ".join(name or "''" for row in self.rows for name in row.names)
-        raise InputError(f"layers are {names or 'none'}, however: {name!r}.")
+        raise InputError(f"layers are {names or 'none'}, got {name!r}.")
 
     def __iter__(self) -> Iterator[LayerRecord]:
         return iter(self.rows)

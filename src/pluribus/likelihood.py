@@ -20,7 +20,7 @@ from pluribus.prediction import (
     at_least_float32,
     gaussian_nll_per_sample,
 )
-from pluribus.settings import Settings, nearest, positive
+from pluribus.settings import Settings, nearest, setting
 
 IGNORED = -100  # torch's own mark of a position without a class
 VARIANCE_FLOOR = 1e-6  # keeps the density finite where a network is sure of itself
@@ -35,7 +35,7 @@ def check_finite(name: str, values: Tensor, remedy: str) -> None:
     lost = values.numel() - int(values.isfinite().sum())
     if lost:
         raise InputError(
-            f"{name} must be finite, however: {lost} of {values.numel()} are NaN or infinite. {remedy}"
+            f"{name} must be finite, but {lost} of {values.numel()} are NaN or infinite. {remedy}"
         )
 
 
@@ -44,7 +44,7 @@ def check_outputs(outputs: Tensor) -> None:
     if outputs.ndim < 2 or not len(outputs):
         raise InputError(
             "outputs must be [members, batch, ...] with at least 1 member, "
-            f"however: shape {tuple(outputs.shape)}. Use fork to give a plain batch a member axis."
+            f"got shape {tuple(outputs.shape)}. Use fork to give a plain batch a member axis."
         )
 
 
@@ -54,7 +54,7 @@ def check_classes(outputs: Tensor) -> None:
     if outputs.ndim < 3 or outputs.shape[2] < 2:
         raise InputError(
             "Categorical outputs must be [members, batch, classes, ...] with at least 2 classes, "
-            f"however: shape {tuple(outputs.shape)}. Use Bernoulli for a single logit."
+            f"got shape {tuple(outputs.shape)}. Use Bernoulli for a single logit."
         )
 
 
@@ -63,7 +63,7 @@ def class_indices(target: Tensor, outputs: Tensor) -> Tensor:
     wanted, classes = outputs[0, :, 0].shape, outputs.shape[2]
     if target.shape == outputs.shape[1:] and target.shape != wanted and classes > 1:
         raise InputError(
-            f"class indices must have shape {tuple(wanted)}, however: shape {tuple(target.shape)}, as "
+            f"class indices must have shape {tuple(wanted)}, got shape {tuple(target.shape)}, as "
             "one-hot targets have. Use target.argmax(1), or target.float() for probabilities."
         )
     target = align(target.long(), wanted)
@@ -73,7 +73,7 @@ def class_indices(target: Tensor, outputs: Tensor) -> Tensor:
         raise InputError(
             f"class indices must lie in 0 to {classes - 1}, "
             + f"or be {IGNORED} to be ignored, " * dense
-            + f"however: {target[~known][0].item()}. Number the classes from 0, or widen the last layer."
+            + f"got {target[~known][0].item()}. Number the classes from 0, or widen the last layer."
         )
     return target
 
@@ -84,13 +84,13 @@ def class_probabilities(target: Tensor, outputs: Tensor) -> Tensor:
     if target.numel() != outputs[0].numel():
         raise InputError(
             f"class targets must be whole numbers, or probabilities of shape {shape}, "
-            f"however: {target.dtype} of shape {tuple(target.shape)}. Use target.long() for class indices."
+            f"got {target.dtype} of shape {tuple(target.shape)}. Use target.long() for class indices."
         )
     target = align(target, shape).to(outputs.dtype)
     sums = target.sum(1)
     if not (target >= 0).all() or not ((sums - 1).abs() <= ROUNDING).all():
         raise InputError(
-            "target probabilities must be at least 0 and sum to one over the classes, however: they start at "
+            "target probabilities must be at least 0 and sum to one over the classes, but they start at "
             f"{target.min():g} and sum to {sums.min():g} to {sums.max():g}. Use softmax on logits."
         )
     return target
@@ -109,7 +109,7 @@ def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tenso
     if outputs.ndim < 3 or outputs.shape[2] % 2:
         raise InputError(
             "Gaussian outputs must be [members, batch, means then raw variances, ...], an even number, "
-            f"however: shape {tuple(outputs.shape)}. Give the network two outputs per target, "
+            f"got shape {tuple(outputs.shape)}. Give the network two outputs per target, "
             "or the likelihood a precision."
         )
     means, raw = outputs.chunk(2, 2)
@@ -126,7 +126,7 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     if weights.shape != (members,) or not (weights >= 0).all() or abs(weights.sum().item() - 1) > ROUNDING:
         raise InputError(
             f"weights must be {members} numbers of at least 0 that sum to one, "
-            f"however: {weights.tolist()}. Divide them by their sum."
+            f"got {weights.tolist()}. Divide them by their sum."
         )
     weights = weights.to(like)
     return outputs, weights / weights.sum()
@@ -201,7 +201,7 @@ class Bernoulli(Likelihood):
         known = (target >= 0) & (target <= 1)
         if not known.all():
             raise InputError(
-                f"Bernoulli targets must lie in 0 to 1, however: {target[~known][0].item():g}. "
+                f"Bernoulli targets must lie in 0 to 1, got {target[~known][0].item():g}. "
                 "Use Categorical for classes."
             )
         target = fork(target, len(logits))
@@ -226,11 +226,7 @@ class Gaussian(Likelihood):
     (tensor([1.0050]), (tensor([-1.1282]), tensor([1.1282])))
     """
 
-    precision: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.precision is not None:
-            positive("precision", self.precision)
+    precision: float | None = setting(None, kind=float, above=0)
 
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_finite("targets", target, MISSING)
@@ -271,6 +267,6 @@ def likelihood(value: str | Likelihood) -> Likelihood:
         return value
     if not isinstance(value, str) or value not in known:
         raise SettingError(
-            f"likelihood must be one of {', '.join(known)}, however: {value!r}.{nearest(value, known)}"
+            f"likelihood must be one of {', '.join(known)}, got {value!r}.{nearest(value, known)}"
         )
     return known[value]()

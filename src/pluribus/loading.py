@@ -1,24 +1,29 @@
 """load and from_checkpoints: ensembles from files."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import SETTINGS, read_folder, read_tensors
+from pluribus.checkpoint import REMEDY, WEIGHTS, read_folder, read_settings, read_tensors
 from pluribus.conversion import assemble, convert
+from pluribus.document import check_counts, check_document, methods_of, read_method
 from pluribus.ensemble import Ensemble
-from pluribus.errors import CheckpointError, InputError
+from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError
 from pluribus.likelihood import Likelihood
-from pluribus.mechanisms.members.names import current_names
+from pluribus.mechanisms.members.names import renamed
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.ranking.rank import Ranking
 from pluribus.method import LayerChoice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
+from pluribus.untrusted import read_header
+from pluribus.weights import check_exact_types, check_saved_types, check_shapes, check_values
 
 Model = nn.Module | Callable[..., nn.Module]
 PREFIXES = ("module.", "_orig_mod.")
@@ -30,32 +35,37 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
 
     Args:
         path: The folder.
-        model: The network it was made from, or its factory; the weights do not matter.
+        model: The network it was made from, or its factory; its weights do not matter.
         example: As for `convert`.
         output: As for `convert`; needed again where it was a function.
     """
-    settings, stored = read_folder(path)
-    _check_document(settings, path)
+    settings = read_settings(path)
+    check_document(settings, path)
+    method, likelihood = methods_of(settings, path)
+    check_counts(method, read_header(Path(path) / WEIGHTS, REMEDY), settings, path)
+    _, stored = read_folder(path)
     if settings["output_is_function"] and output is None:
         raise CheckpointError(
             f"{path} was saved with a function as output=, however: none was given. Pass it."
         )
-    network = Network(model, example, settings.get("output") if output is None else output)
-    ensemble = assemble(
-        network,
-        Method.from_dict(settings["method"]),
-        Likelihood.from_dict(settings["likelihood"]),
-        _choices(network, settings, path),
-        settings["seed"],
-    )
-    if (rows := settings.get("shrunk_to")) is not None:
-        ensemble.members.index.restore(rows, _of_index(stored))
-        ensemble = ensemble.shrink(rows)
-    saved = _renamed(stored, ensemble)
-    _check_fit(ensemble.state_dict(), saved, path)
-    dtypes = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
-    if len(dtypes) == 1:
-        ensemble.to(dtypes.pop())  # buffers that are not saved follow
+    shown = settings.get("output") if output is None else output
+    document = Document(method, likelihood, settings, stored, path)
+    try:
+        ensemble = _rebuild(Network(model, example, shown), document)
+    except (CheckpointError, ConversionError) as error:
+        # Weights may decide which layers run (mixtures of experts), and so what a method converts.
+        network = Network(model, example, shown)
+        _fill_first_row(network, stored)
+        try:
+            ensemble = _rebuild(network, document)
+        except PluribusError:
+            raise error from None
+    held, saved = ensemble.state_dict(), renamed(stored, ensemble.state_dict())
+    check_saved_types(held, saved, path)
+    check_values(saved, dict(ensemble.named_parameters()), path)
+    floats = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
+    if len(floats) == 1 and any(held[name].dtype != saved[name].dtype for name in saved):
+        ensemble.to(floats.pop())  # buffers that are not saved follow
     # Assigned, not copied: the dtypes are those that were saved; device and order in memory the network's.
     held = ensemble.state_dict()
     loaded = {name: torch.empty_like(held[name], dtype=t.dtype).copy_(t) for name, t in saved.items()}
@@ -63,6 +73,56 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     if ranking := settings.get("ranking"):
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
     return ensemble.eval()
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a saved ensemble is rebuilt from."""
+
+    method: Method
+    likelihood: Likelihood
+    settings: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    path: str | Path
+
+
+def _rebuild(network: Network, document: Document) -> Ensemble:
+    """Return an ensemble into which the saved tensors fit; its own are those of the network."""
+    settings, path = document.settings, document.path
+    with _rebuilding(path):
+        choices = _choices(network, settings, path)
+        ensemble = assemble(network, document.method, document.likelihood, choices, settings["seed"])
+        if (rows := settings.get("shrunk_to")) is not None:
+            ensemble.members.index.restore(rows, _of_index(document.tensors))
+            ensemble = ensemble.shrink(rows)
+    check_shapes(ensemble.state_dict(), renamed(document.tensors, ensemble.state_dict()), path)
+    return ensemble
+
+
+def _fill_first_row(network: Network, saved: Mapping[str, Tensor]) -> None:
+    """Give a network the saved weights of the first member, as far as they are found by name and shape."""
+    with torch.no_grad():
+        for name, tensor in network.tensors().items():
+            for key, value in saved.items():
+                if not key.endswith(f".{name}"):
+                    continue
+                if value.shape == tensor.shape:
+                    tensor.copy_(value)
+                elif value.shape[1:] == tensor.shape and len(value):
+                    tensor.copy_(value[0])
+
+
+@contextmanager
+def _rebuilding(path: str | Path) -> Iterator[None]:
+    """Turn what a damaged document makes of a conversion into an error that names the file."""
+    try:
+        yield
+    except PluribusError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} cannot be rebuilt with this network: {type(error).__name__}: {error}. {REMEDY}"
+        ) from error
 
 
 def from_checkpoints(
@@ -88,7 +148,9 @@ def from_checkpoints(
     network = Network(model)
     states = [_first_names(_plain(read_tensors(path), network), network, path) for path in files]
     for state, path in zip(states, files, strict=True):
-        _check_fit(_saved(network), state, path)
+        check_shapes(_saved(network), state, path)
+        check_exact_types(_saved(network), state, path)
+        check_values(state, dict(network.module.named_parameters()), path)
     method = DeepEnsembles(members=len(files), start="copy")
     return _filled(convert(network.module, method, likelihood, example=example, output=output), states)
 
@@ -135,7 +197,7 @@ def _check_alike(first: Network, other: Network, position: int) -> None:
             f"models must be of one architecture, however: {odd[0] or 'the network itself'} is "
             f"{expected.get(odd[0])} in the first and {came.get(odd[0])} in number {position}."
         )
-    _check_fit(_saved(first), _saved(other), f"model {position}")
+    check_shapes(_saved(first), _saved(other), f"model {position}")
     own = other.tensors()
     for name in sorted(first.tensors().keys() - first.persistent()):
         if name not in own or not torch.equal(first.tensors()[name], own[name]):
@@ -178,12 +240,6 @@ def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path
     return found
 
 
-def _renamed(stored: Mapping[str, Tensor], ensemble: Ensemble) -> dict[str, Tensor]:
-    """Return the tensors of a file by the names that the ensemble has for them."""
-    names = current_names(ensemble.state_dict(), stored.keys())
-    return {names.get(name, name): tensor for name, tensor in stored.items()}
-
-
 def _of_index(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a file that tell which rows there are, by their names in the index."""
     return {name.removeprefix("binding."): tensor for name, tensor in stored.items() if name.count(".") == 1}
@@ -216,53 +272,10 @@ def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) ->
     return [
         LayerChoice(
             sites[row["name"]],
-            None if row["settings"] is None else Method.from_dict(row["settings"]),
+            None if row["settings"] is None else read_method(row["settings"], path),
             row["reason"],
             row["picked"],
             row["overridden"],
         )
         for row in settings["selection"]
     ]
-
-
-DOCUMENT = {
-    "network": str,
-    "method": dict,
-    "likelihood": dict,
-    "selection": list,
-    "output_is_function": bool,
-    "seed": int,
-}
-
-
-def _check_document(settings: Mapping[str, Any], path: str | Path) -> None:
-    for key, kind in DOCUMENT.items():
-        if type(settings.get(key)) is not kind:
-            raise CheckpointError(
-                f"{Path(path) / SETTINGS} must have {key} of type {kind.__name__}, "
-                f"however: {settings.get(key)!r}. Save the ensemble again."
-            )
-    keys = {"name", "settings", "reason", "picked", "overridden"}
-    if not all(isinstance(row, dict) and row.keys() >= keys for row in settings["selection"]):
-        raise CheckpointError(
-            f"{Path(path) / SETTINGS} must have a selection of layers. Save the ensemble again."
-        )
-    rows, ranking = settings.get("shrunk_to"), settings.get("ranking")
-    ranked = isinstance(ranking, dict) and ranking.keys() == {"order", "scores", "metric"}
-    if not isinstance(rows, list | None) or not (ranking is None or ranked):
-        raise CheckpointError(
-            f"{Path(path) / SETTINGS} must have the rows it was shrunk to and a ranking, or none, "
-            f"however: shrunk_to={rows!r}, ranking={ranking!r}. Save the ensemble again."
-        )
-
-
-def _check_fit(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor], path: str | Path) -> None:
-    wanted = {name: tuple(tensor.shape) for name, tensor in expected.items()}
-    came = {name: tuple(tensor.shape) for name, tensor in saved.items()}
-    odd = sorted(name for name in wanted.keys() | came.keys() if wanted.get(name) != came.get(name))
-    if odd:
-        shown = ", ".join(f"{name} {wanted.get(name)} and {came.get(name)}" for name in odd[:3])
-        raise CheckpointError(
-            f"{path} must fit the network, however: {len(odd)} tensors differ, expected and saved: {shown}. "
-            "Give the network that was saved."
-        )

@@ -20,7 +20,7 @@ from torch.nn.functional import one_hot
 from torch.special import log_ndtr, ndtri
 
 from pluribus.errors import InputError
-from pluribus.settings import refuse, whole
+from pluribus.settings import check, invalid
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def align(target: Tensor, shape: Sequence[int]) -> Tensor:
     if wanted != given:
         raise InputError(
             f"targets must have shape {tuple(shape)}, axes of size one aside, "
-            f"however: shape {tuple(target.shape)}. Give one target per sample and output."
+            f"got shape {tuple(target.shape)}. Give one target per sample and output."
         )
     return target.reshape(tuple(shape))
 
@@ -84,7 +84,7 @@ class Prediction(ABC):
         kinds = {f"{type(p).__name__} {[*p.members.shape[2:]]} by {p.weights.tolist()}" for p in predictions}
         if len(kinds) != 1:
             raise InputError(
-                "predictions must be of one kind and by the same weights, however: "
+                "predictions must be of one kind and by the same weights, got "
                 f"{' and '.join(sorted(kinds)) or 'none'}. Join what one ensemble predicted."
             )
         batched = [one._batched() for one in predictions]
@@ -101,7 +101,7 @@ class Prediction(ABC):
             came = weights.tolist() if isinstance(weights, Tensor) else weights
             raise InputError(
                 f"weights must be a tensor of {len(self.weights)} numbers of at least 0, not all of them 0, "
-                f"however: {came!r}."
+                f"got {came!r}."
             )
         weights = weights.to(self.weights)
         kept = {name: values[weights > 0] for name, values in self._batched().items()}
@@ -125,7 +125,7 @@ class Prediction(ABC):
         columns = {}
         for name, values in self.numpy().items():
             if values.ndim > 2:
-                raise InputError(f"a table is flat, however: {name} has shape {values.shape}. Use numpy().")
+                raise InputError(f"a table is flat, but {name} has shape {values.shape}. Use numpy().")
             stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
             for i, part in enumerate(parts):
                 columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()
@@ -300,14 +300,14 @@ class GaussianPrediction(ContinuousPrediction):
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Both ends of the central interval with `level`, in (0, 1), of the probability."""
         if not 0 < level < 1:
-            raise refuse("level", "above 0 and below 1", level)
+            raise invalid("level", "above 0 and below 1", level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     @torch.no_grad()
     def quantile(self, probability: float) -> Tensor:
         """Values whose `cdf` is a probability in (0, 1), by bisection between the members' quantiles."""
         if not 0 < probability < 1:
-            raise refuse("probability", "above 0 and below 1", probability)
+            raise invalid("probability", "above 0 and below 1", probability)
         # The upper tail is the lower one of -y, where a small mass is not rounded away.
         sign, mass = (1, probability) if probability <= 0.5 else (-1, 1 - probability)
         means, stds = sign * self.means, self.variances.sqrt()
@@ -321,7 +321,7 @@ class GaussianPrediction(ContinuousPrediction):
 
     def sample(self, n: int, generator: Generator | None = None) -> Tensor:
         """Draws, `[n, batch, ...]`; within one, all targets of a sample come from the same member."""
-        whole("n", n)
+        check("n", n, int, at_least=1)
         rows, weights = torch.arange(len(self), device=self.means.device), self.weights.expand(len(self), -1)
         choice = torch.multinomial(weights, n, replacement=True, generator=generator).T
         stds = self.variances.sqrt()

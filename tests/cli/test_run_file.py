@@ -40,6 +40,8 @@ def task():
 """
 ARGUMENTS = ("--task", "trusted_code:task", "--model", "trusted_code:build")
 
+TRAIN = ("train", "--method", "single", "--epochs", 1, "--accelerator", "cpu")
+
 
 def invoke(*arguments):
     result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
@@ -57,18 +59,7 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
-        train = [
-            "train",
-            "--method",
-            "single",
-            "--epochs",
-            1,
-            "--accelerator",
-            "cpu",
-            "--out",
-            folder / "run",
-        ]
-        assert invoke(*train, *ARGUMENTS).exit_code == 0
+        assert invoke(*TRAIN, *ARGUMENTS, "--out", folder / "run").exit_code == 0
         yield folder
 
 
@@ -103,7 +94,7 @@ def test_own_code_is_taken_from_the_command_line_again(folder):
 
 def test_own_code_of_another_name_is_refused(folder):
     with pytest.raises(
-        pl.SettingError, match=r"--model must be what .* was made with, 'trusted_code:build', got"
+        pl.SettingError, match=r"--model must be what .* made with, 'trusted_code:build', got"
     ):
         predict(folder, *ARGUMENTS[:3], "trusted_code:other")
 
@@ -116,7 +107,7 @@ def test_a_network_with_another_forward_is_refused(folder, monkeypatch):
 
 def test_a_task_of_another_size_is_refused(folder, monkeypatch):
     monkeypatch.setattr("trusted_code.COUNT", 60)
-    with pytest.raises(pl.InputError, match="sizes was '30 train, .* and is '20 train"):
+    with pytest.raises(pl.InputError, match=r"sizes was '30 train, .* and is '20 train"):
         predict(folder, *ARGUMENTS)
 
 
@@ -140,7 +131,7 @@ def test_a_damaged_run_file_is_refused_by_name(text, message, tmp_path):
 
 
 def test_training_another_network_into_one_folder_is_refused(folder, tmp_path, monkeypatch):
-    line = ["train", "--method", "single", "--epochs", 1, "--accelerator", "cpu", "--out", tmp_path]
+    line = [*TRAIN, "--out", tmp_path]
     assert invoke(*line, *ARGUMENTS).exit_code == 0
     monkeypatch.setattr("trusted_code.FORWARD", torch.tanh)
     with pytest.raises(pl.CheckpointError, match=r"the network differs: its forward computes something else"):

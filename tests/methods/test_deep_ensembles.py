@@ -167,11 +167,11 @@ def test_a_factory_of_several_architectures_is_refused():
         pl.convert(lambda: nn.Linear(3, 2, bias=next(biases)), DeepEnsembles(members=2))
 
 
-def test_the_loss_is_the_mean_of_the_members_losses():
+def test_the_loss_is_the_sum_of_the_members_losses():
     model, x, y = zoo.mlp(), torch.randn(8, 6), torch.arange(8) % 3
     ensemble = pl.convert(model, DeepEnsembles(members=3))
     losses = [nn.functional.cross_entropy(ensemble.member(i)(x), y) for i in range(3)]
-    assert_close(ensemble.loss(x, y), torch.stack(losses).mean())
+    assert_close(ensemble.loss(x, y), torch.stack(losses).sum())
 
 
 def test_the_prior_of_a_row_is_its_own_and_scaled():

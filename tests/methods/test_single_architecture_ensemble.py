@@ -78,9 +78,11 @@ def test_every_logit_and_weight_gets_a_gradient():
         assert parameter.grad.abs().sum() > 0, name
 
 
+@pytest.mark.parametrize("draw_from", ["preferences", "logits"])
 @pytest.mark.parametrize("weighting", ["one", "exits"])
-def test_the_objective_is_eq_3(weighting):
-    method = SAE(inputs=2, exits=2, alpha=(0.4, 0.2), temperature=(1.0, 0.5), weighting=weighting)
+def test_the_objective_is_eq_3(weighting, draw_from):
+    schedules = {"alpha": (0.4, 0.2), "temperature": (1.0, 0.5)}
+    method = SAE(inputs=2, exits=2, weighting=weighting, draw_from=draw_from, **schedules)
     ensemble = made(method).train()
     ensemble.members.index.logits.data.normal_()
     torch.manual_seed(5)
@@ -92,7 +94,8 @@ def test_the_objective_is_eq_3(weighting):
     outputs = run_apart(
         ensemble.members, ensemble.members.index.rows(training=True), batches, ensemble._caller.modes
     )
-    drawn = relaxed_top_k(ensemble.members.index.logits, 2, 0.75)
+    sharper = 0.75 if draw_from == "preferences" else 1.0
+    drawn = relaxed_top_k(ensemble.members.index.logits / sharper, 2, 0.75)
     data = sum(
         drawn[slot, depth] * cross_entropy(outputs[3 * slot + depth], Y[slots[slot]])
         for slot in range(2)
@@ -101,6 +104,26 @@ def test_the_objective_is_eq_3(weighting):
     theta = preferences(ensemble.members.index.logits, 0.75)
     divergence = (theta * (3 * theta).log()).sum()
     assert_close(found, data / (2 if weighting == "one" else 1) + 0.3 * divergence)
+
+
+def _drawn(method, ensemble):
+    """The weights of one draw, as the gradient of the objective by the losses."""
+    losses = torch.zeros(3, requires_grad=True)
+    method.combine(losses, losses, ensemble.members, 0.0).backward()
+    return losses.grad
+
+
+@pytest.mark.parametrize(("draw_from", "temperature"), [("preferences", 0.5), ("logits", 1.0)])
+def test_depths_are_drawn_from_the_preferences(draw_from, temperature):
+    """The frequencies of the strongest depth are those of softmax(l / T), or of softmax(l)."""
+    method = SAE(inputs=1, exits=1, temperature=(0.5, 0.5), draw_from=draw_from)
+    ensemble = made(method).train()
+    ensemble.members.index.logits.data = torch.tensor([[0.0, 0.6, 1.0]])
+    torch.manual_seed(0)
+    weights = torch.stack([_drawn(method, ensemble) for _ in range(4000)])
+    frequencies = torch.nn.functional.one_hot(weights.argmax(1), 3).double().mean(0)
+    expected = (torch.tensor([0.0, 0.6, 1.0]).double() / temperature).softmax(0)
+    assert_close(frequencies, expected, atol=0.03, rtol=0)
 
 
 def test_training_learns_which_exits_to_keep_and_states_their_temperature():
@@ -171,13 +194,13 @@ def test_more_inputs_than_samples_are_no_problem():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"inputs": 0}, "inputs must be a whole number, at least 1"),
-        ({"exits": 0}, "exits must be a whole number, at least 1"),
-        ({"temperature": (1.0, 0.0)}, "temperature must be a pair of numbers at least 1e-06"),
-        ({"temperature": 1.0}, "temperature must be a pair of numbers at least 1e-06"),
-        ({"alpha": (-1.0, 0.0)}, "alpha must be a pair of numbers at least 0"),
-        ({"input_repetition": (0.0, 1.5)}, "input_repetition must be a pair of numbers from 0 to 1"),
-        ({"batch_repetition": 0}, "batch_repetition must be a whole number"),
+        ({"inputs": 0}, "inputs must be at least 1"),
+        ({"exits": 0}, "exits must be at least 1"),
+        ({"temperature": (1.0, 0.0)}, "temperature at the end must be at least 1e-06"),
+        ({"temperature": 1.0}, "temperature must be a pair of numbers"),
+        ({"alpha": (-1.0, 0.0)}, "alpha at the start must be at least 0"),
+        ({"input_repetition": (0.0, 1.5)}, "input_repetition at the end must be at most 1"),
+        ({"batch_repetition": 0}, "batch_repetition must be at least 1"),
         ({"weighting": "none"}, "weighting must be one of 'one', 'exits'"),
         ({"where": ()}, "where must be names or patterns"),
         ({"start": "warm"}, "start must be one of"),
@@ -228,3 +251,10 @@ def test_a_pruned_configuration_costs_what_its_accounting_says(kept):
     assert found.multiply_adds == trunk + len(shallow) * block + rows
     biases = 8 + (max(kept) + 1) * 8 + len(shallow) * 8 + len(kept) * 2
     assert found.parameters == found.multiply_adds + biases + len(shallow) * norm
+
+
+def test_files_of_the_version_before_keep_their_schedules():
+    first = pl.Method.from_dict({"kind": "sae", "version": 1})
+    assert first.draw_from == "logits"
+    assert (first.temperature, first.input_repetition) == ((1.0, 0.01), (0.0, 0.0))
+    assert pl.Method.from_dict(SAE().to_dict()) == SAE()

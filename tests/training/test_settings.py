@@ -14,13 +14,13 @@ def test_settings_come_back_equal():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs must be a whole number, at least 1, however: epochs=0"),
-        ({"lr": 0.0}, "lr must be a number above 0, however: lr=0.0"),
-        ({"optimizer": "adamm"}, "optimizer must be one of 'adam', 'adamw', 'sgd', however"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"lr": 0.0}, "lr must be above 0, got 0.0"),
+        ({"optimizer": "adamm"}, "optimizer must be one of 'adam', 'adamw', 'sgd', got"),
         ({"schedule": "cos"}, "schedule must be one of"),
         ({"keep": "all"}, "keep must be one of 'best', 'last'"),
-        ({"warmup": 1.0}, "warmup must be a number, at least 0 and below 1"),
-        ({"clip": -1.0}, "clip must be a number above 0"),
+        ({"warmup": 1.0}, "warmup must be below 1"),
+        ({"clip": -1.0}, "clip must be above 0"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -36,9 +35,12 @@ from pluribus.prediction import (
     GaussianPrediction,
     Prediction,
 )
+from pluribus.untrusted import read_arrays
+from pluribus.writing import replacing
 
 Array = np.ndarray[Any, Any]
 
+REMEDY = "Run the evaluation again."
 MOST = 20_000
 LEVEL = 0.95
 GALLERY = 12
@@ -97,37 +99,57 @@ class Outcomes:
         if self.gallery is not None:
             names = {**vars(self.gallery), "class_names": np.array(self.gallery.class_names, dtype=np.str_)}
             arrays |= {f"gallery/{name}": values for name, values in names.items()}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = file.with_suffix(".part")
-        with unfinished.open("wb") as stream:
+        with replacing(file) as unfinished, unfinished.open("wb") as stream:
             np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-        unfinished.replace(file)
 
     @classmethod
     def load(cls, file: Path) -> "Outcomes":
         """What `save` wrote."""
+        arrays = read_arrays(file, REMEDY)
         try:
-            with np.load(file) as arrays:
-                return cls._of_arrays(dict(arrays))
-        except (OSError, ValueError, TypeError, KeyError, BadZipFile) as error:
-            raise CheckpointError(
-                f"{file} must hold outcomes, however: {error}. Run the evaluation again."
-            ) from error
+            return cls._of_arrays(arrays)
+        except (ValueError, TypeError, KeyError) as error:
+            raise CheckpointError(f"{file} must hold outcomes, however: {error}. {REMEDY}") from error
 
     @classmethod
     def _of_arrays(cls, arrays: dict[str, Any]) -> "Outcomes":
         parts: dict[str, dict[str, Any]] = {"columns": {}, "scores": {}, "ood": {}, "gallery": {}}
         for key, values in arrays.items():
             part, name = key.split("/", 1)
+            if part != "gallery" and (values.ndim != 1 or values.dtype.kind not in "biuf"):
+                raise ValueError(f"{key} must be a column of numbers, got {values.dtype} {values.shape}")
             parts[part][name] = values
+        if len({len(values) for values in parts["columns"].values()}) > 1:
+            raise ValueError("all columns must have one length, got several")
         ood: dict[str, dict[str, Array]] = {}
         for key, values in parts.pop("ood").items():
             name, kind = key.split("/", 1)  # the name of a set may hold a slash
             ood.setdefault(kind, {})[name] = values
         gallery = parts.pop("gallery")
         if gallery:
+            _check_gallery(gallery)
             gallery["class_names"] = tuple(str(name) for name in gallery["class_names"])
         return cls(**parts, ood=ood, gallery=Gallery(**gallery) if gallery else None)
+
+
+def _check_gallery(arrays: Mapping[str, Array]) -> None:
+    """Raise `ValueError` unless the arrays of a gallery have the shapes that `Gallery` names."""
+    pictures = len(arrays["index"])
+    for name in ("index", "target", "label", "confidence"):
+        if arrays[name].shape != (pictures,) or arrays[name].dtype.kind not in "iuf":
+            raise ValueError(f"gallery/{name} must be {pictures} numbers, got shape {arrays[name].shape}")
+    pixels, votes = arrays["pixels"], arrays["votes"]
+    if (
+        pixels.ndim != 4
+        or len(pixels) != pictures
+        or pixels.shape[3] not in (1, 3)
+        or pixels.dtype != np.uint8
+    ):
+        raise ValueError(f"gallery/pixels must be {pictures} pictures of bytes, got shape {pixels.shape}")
+    if votes.shape != (len(arrays["weights"]), pictures) or votes.dtype.kind not in "iu":
+        raise ValueError(f"gallery/votes must be whole numbers of {pictures} pictures, got {votes.shape}")
+    if arrays["weights"].ndim != 1 or arrays["class_names"].dtype.kind != "U":
+        raise ValueError("gallery/weights must be numbers and gallery/class_names texts")
 
 
 def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:

@@ -11,9 +11,38 @@ from typing import Any
 
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.errors import CheckpointError
+from pluribus.schema import Anything, Fields, Items, Named, Number, Optional, Text, Whole
+from pluribus.untrusted import parse_json, read_json_lines
+from pluribus.writing import explaining
 
 FILE = "records.jsonl"
 OUTCOMES = "outcomes"
+REMEDY = "Run the comparison again."
+
+NUMBERS = Named(Optional(Number()))
+SCHEMA = Fields(
+    {
+        # The key is a file name too, and must not lead out of the folder.
+        "key": Text(most=64, pattern=r"[0-9A-Za-z_-]+", name="letters and digits"),
+        "method": Fields({"kind": Text()}, others=True),
+        "task": Text(),
+        "network": Text(),
+        "seed": Whole(most=1 << 256),
+        "training": Named(Anything()),
+    },
+    {
+        "metrics": NUMBERS,
+        "shifted": Named(NUMBERS),
+        "ood": Named(NUMBERS),
+        "posthoc": NUMBERS,
+        "cost": NUMBERS,
+        "versions": Named(Text()),
+        "seconds": NUMBERS,
+        "history": Named(Items(Optional(Number()))),
+        "error": Text(),
+    },
+)
+"""The fields of a line, as those of `Record`; null stands for a number that is not finite."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +94,12 @@ class Record:
 
     @classmethod
     def from_json(cls, line: str) -> "Record":
-        """The record in a line."""
-        return cls(**_unfinite(json.loads(line)))
+        """Return the record in a line.
+
+        Raises:
+            ValueError: the line is no JSON, or fields are missing, unknown or of another type.
+        """
+        return cls(**_unfinite(parse_json(line.encode("utf-8", "surrogatepass"), SCHEMA)))
 
 
 def key_of(
@@ -84,10 +117,14 @@ def append(folder: Path, record: Record) -> None:
 
     Outcomes are written before it, so that a record that is there has them.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if record.outcomes is not None:
-        record.outcomes.save(_outcomes_file(folder, record))
-    line = (record.to_json() + "\n").encode()
+    with explaining(folder / FILE):
+        folder.mkdir(parents=True, exist_ok=True)
+        if record.outcomes is not None:
+            record.outcomes.save(_outcomes_file(folder, record))
+        _append_line(folder, (record.to_json() + "\n").encode())
+
+
+def _append_line(folder: Path, line: bytes) -> None:
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         size = os.fstat(descriptor).st_size
@@ -100,7 +137,9 @@ def append(folder: Path, record: Record) -> None:
 
 
 def read(paths: Iterable[Path], outcomes: bool = False) -> list[Record]:
-    """The records of some folders or files, the last sound one of each key; unfinished lines are left out.
+    """Return the records of some folders or files, the last sound one of each key.
+
+    Lines that are unfinished or damaged are left out; `damaged_lines` names them.
 
     Args:
         paths: Folders of runs, or files of records.
@@ -108,20 +147,30 @@ def read(paths: Iterable[Path], outcomes: bool = False) -> list[Record]:
     """
     found: dict[str, Record] = {}
     for path in paths:
-        file = path / FILE if path.is_dir() else path
-        if not file.is_file():
-            raise CheckpointError(f"{path} must hold {FILE}, however: it does not. Give a folder of a run.")
-        for line in file.read_text(encoding="utf-8").splitlines():
-            try:
-                record = Record.from_json(line)
-            except (ValueError, TypeError):
+        file = _records_file(path)
+        for line in read_json_lines(file, SCHEMA, REMEDY):
+            if line.error:
                 continue
+            record = Record(**_unfinite(line.value))
             lying = _outcomes_file(file.parent, record)
             if outcomes and not record.error and lying.is_file():
                 record = replace(record, outcomes=_outcomes(lying))
             if not record.error or found.get(record.key, record).error:
                 found[record.key] = record
     return list(found.values())
+
+
+def damaged_lines(paths: Iterable[Path]) -> list[str]:
+    """Return one sentence for each line that `read` leaves out, with its file, its number and the reason."""
+    files = [_records_file(path) for path in paths]
+    return [line.error for file in files for line in read_json_lines(file, SCHEMA, REMEDY) if line.error]
+
+
+def _records_file(path: Path) -> Path:
+    file = path / FILE if path.is_dir() else path
+    if not file.is_file():
+        raise CheckpointError(f"{path} must hold {FILE}, however: it does not. Give a folder of a run.")
+    return file
 
 
 def _outcomes(file: Path) -> Outcomes | None:

@@ -6,7 +6,7 @@ deep ensembles", NeurIPS 2017. Randomized prior networks: Osband, Aslanides & Ca
 Members differ by their random initialisation alone and see the same batches. With a prior, member m
 adds the output of a fixed random network of its own:
 
-    L = 1/M Σ_m 1/B Σ_b ℓ(f_m(x_b), y_b)                                          (1)
+    L = Σ_m 1/B Σ_b ℓ(f_m(x_b), y_b)                                              (1)
     f_m(x) = f(x; θ_m) + β f(x; φ_m),    φ_m drawn once, no gradient              (2)
 
     symbol   here
@@ -15,11 +15,13 @@ adds the output of a fixed random network of its own:
 
 Cost: M networks, trained and run; 2 M with priors. Deviation: adversarial training, which the paper
 offers as an option, is left out. Frozen parameters of the network stay what they are, shared by all.
+Losses are summed, so that every member has the gradient of training alone; where layers that are left out
+are trained and shared, the mean is trained.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -29,11 +31,12 @@ from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, whole
+from pluribus.settings import LARGEST, MOST_MEMBERS, setting
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class DeepEnsembles(Method):
         prior_scale: Factor of each member's fixed random prior network, at least 0; 0 is none.
         start: `fresh` initialises every member anew, from the model's own initialisers or by calling
             the factory again; `copy` starts all members from the model's weights.
+        reduction: Of the members' losses: `sum` trains each member as if it were alone, `mean` divides
+            its gradient by the number of members; `auto` is the sum unless members share trained tensors.
+        settle_prior: Whether BatchNorm layers of prior networks take the statistics of the first training
+            batch, or keep the mean 0 and variance 1 they are made with.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
@@ -52,16 +59,24 @@ class DeepEnsembles(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = 4
-    prior_scale: float = 0.0
-    start: str = "fresh"
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
+    start: str = setting("fresh", choices=("fresh", "copy"))
+    reduction: str = setting("auto", choices=REDUCTIONS)
+    settle_prior: bool = setting(True)
 
+    version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"start"})
 
-    def __post_init__(self) -> None:
-        whole("members", self.members)
-        number("prior_scale", self.prior_scale, least=0)
-        one_of("start", self.start, ("fresh", "copy"))
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        return values if version > 1 else {"reduction": "mean", "settle_prior": False} | values
+
+    def is_separate(self, members: AnyMembers) -> bool:
+        return is_sum(self.reduction, members) and shares_nothing(members)
+
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        return reduce_losses(losses, shares, self.reduction, members)  # Eq. (1)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         wanted = {

@@ -15,12 +15,16 @@ The larger the trunk, the cheaper and the less diverse the members.
 
 Cost: one trunk and M tails to store; M passes to train. To predict, the trunk runs once and every tail.
 Deviations: the paper trains one whole network, then the further tails on its frozen trunk; here the trunk
-and all tails train together on the mean of the members' losses, unless the trunk's parameters are frozen
-before `convert`. The tail's norms and running statistics belong to the member.
+and all tails train together on the mean of the members' losses. Where the trunk's parameters are frozen
+before `convert`, the losses are summed and every tail trains as if it were alone. The tail's norms and
+running statistics belong to the member.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from torch import Tensor
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
@@ -28,11 +32,13 @@ from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
 from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.network.layers import select
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.select import select
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, refuse, whole
+from pluribus.settings import MOST_MEMBERS, check, invalid, setting
 
 TRUNK = "trunk"
 
@@ -47,6 +53,8 @@ class DeepSubEnsembles(Method):
             least 0 and below 1, rounded down; or a name pattern, or several.
         start: `fresh` initialises every tail anew, from the model's own initialisers or by calling the
             factory again; `copy` starts all tails from the model's weights. The trunk keeps its own.
+        reduction: Of the members' losses: `sum`, `mean`, or `auto`, which is the sum where the trunk is
+            frozen and the mean where it is trained.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -55,19 +63,31 @@ class DeepSubEnsembles(Method):
         (torch.Size([5, 7, 2]), 122)
     """
 
-    members: int = 4
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
     trunk: float | str | tuple[str, ...] = 0.5
-    start: str = "fresh"
+    start: str = setting("fresh", choices=("fresh", "copy"))
+    reduction: str = setting("auto", choices=REDUCTIONS)
+
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        whole("members", self.members)
+        super().__post_init__()
         if isinstance(self.trunk, list):  # as a file gives it
             object.__setattr__(self, "trunk", tuple(self.trunk))
         if isinstance(self.trunk, int | float):
-            number("trunk", self.trunk, least=0, below=1)
+            check("trunk", self.trunk, float, at_least=0, below=1)
         elif not self.trunk or not all(isinstance(pattern, str) for pattern in self.trunk):
-            raise refuse("trunk", "a share of layers, a name pattern or several", self.trunk)
-        one_of("start", self.start, ("fresh", "copy"))
+            raise invalid("trunk", "a share of layers, a name pattern or several", self.trunk)
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        return values if version > 1 else {"reduction": "mean"} | values
+
+    def is_separate(self, members: AnyMembers) -> bool:
+        return is_sum(self.reduction, members) and shares_nothing(members)
+
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        return reduce_losses(losses, shares, self.reduction, members)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         choices = self._split(choices)

@@ -23,6 +23,8 @@ Cost: M networks of α/M times the width: α²/(M γ) times the single network, 
 Deviations: linear layers have no groups inside a member (γ), nor has the last convolution, as in the
 networks of the paper's tables; widths are rounded up to a multiple of γ, where the authors' code
 rounds to a number that γ need not divide. Frozen and excluded layers keep their widths and are shared.
+The authors train the mean of the losses, which is 1/M of the gradient that their Eq. (4) of independent
+networks means; here losses are summed (`reduction`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +41,7 @@ from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.members.tree import stack_modules
 from pluribus.mechanisms.network.dry_run import seeded
@@ -48,7 +51,10 @@ from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import flag, one_of, positive, whole
+from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, setting
+
+WIDEST = 1000
+"""Greatest alpha; the paper's are 1 to 4, and a network grows with the square."""
 
 
 def mask_density(members: int, gamma: int) -> float:
@@ -95,8 +101,9 @@ class PackedEnsembles(Method):
         alpha: How wide all of them together are, above 0; each has `alpha / members` times the width.
         gamma: Groups inside the convolutions of a member, at least 1; may differ from layer to layer.
         min_channels: Fewest inputs of a group, at least 1; with fewer there are fewer groups.
-        reduction: `mean` trains the mean of the members' losses, as the paper does; `sum` their sum,
-            with the gradients of training each alone.
+        reduction: Of the members' losses: `sum` trains each member as if it were alone; `mean`, as in the
+            authors' code, divides its gradient by the number of members; `auto` is the sum unless members
+            share trained tensors.
         shuffle_members: Whether each member goes through the training set in an order of its own. A batch
             for `loss` is then a batch for the first member, followed by one for the second, and so on.
 
@@ -107,22 +114,19 @@ class PackedEnsembles(Method):
         (torch.Size([4, 7, 2]), 4)
     """
 
-    members: int = 4
-    alpha: float = 2.0
-    gamma: int = 1
-    min_channels: int = 64
-    reduction: str = "mean"
-    shuffle_members: bool = False
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    alpha: float = setting(2.0, above=0, at_most=WIDEST)
+    gamma: int = setting(1, at_least=1, at_most=MOST_CHANNELS)
+    min_channels: int = setting(64, at_least=1, at_most=MOST_CHANNELS)
+    reduction: str = setting("auto", choices=REDUCTIONS)
+    shuffle_members: bool = setting(False)
 
+    version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"gamma"})
 
-    def __post_init__(self) -> None:
-        whole("members", self.members)
-        positive("alpha", self.alpha)
-        whole("gamma", self.gamma)
-        whole("min_channels", self.min_channels)
-        one_of("reduction", self.reduction, ("mean", "sum"))
-        flag("shuffle_members", self.shuffle_members)
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        return values if version > 1 else {"reduction": "mean"} | values
 
     @property
     def factor(self) -> float:
@@ -137,8 +141,10 @@ class PackedEnsembles(Method):
         return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
 
     def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
-        mean = super().combine(losses, shares, members, progress)
-        return mean * len(losses) if self.reduction == "sum" else mean
+        return reduce_losses(losses, shares, self.reduction, members)
+
+    def is_separate(self, members: AnyMembers) -> bool:
+        return is_sum(self.reduction, members) and shares_nothing(members)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = [choice for choice in choices if isinstance(choice.method, PackedEnsembles)]

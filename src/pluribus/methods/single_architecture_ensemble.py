@@ -8,7 +8,7 @@ by a relaxation; in prediction all slots get the same sample and the K most pref
 
     L = Σ_i E_q[ℓ(f_i^d(x_1, …, x_N), y_i)] + α(t) Σ_i KL(q_i ‖ uniform)                     (3)
     q_i = θ_i = softmax(l_i / T(t)),    KL(q_i ‖ uniform) = Σ_j θ_ij log(D θ_ij) = log D − H(θ_i)
-    E_q[ℓ_i] ≈ 1/K Σ_j w_ij ℓ_ij,    w_i a relaxed draw of K depths: z = l_i + Gumbel noise, then K times
+    E_q[ℓ_i] ≈ 1/K Σ_j w_ij ℓ_ij,    w_i a relaxed draw of K depths: z = l_i / T + Gumbel noise, then K times
           w += p = softmax(z / T),  z += log(1 − p)                                          (top-K)
     p(y | x) = 1/N Σ_i Σ_j θ*_ij p(y | f_ij(x, …, x)),    θ*_i of the K greatest logits alone
 
@@ -22,11 +22,13 @@ by a relaxation; in prediction all slots get the same sample and the K most pref
 Cost: one network up to the deepest exit that is used, with a wider first and last layer, and a head for each
 exit that is used.
 Deviations: the expectation has weights that sum to one, as in the paper; the authors' code sums to K
-(`weighting="exits"`). Small weights are not cut to zero. The batch is the unit of one draw, as in both.
+(`weighting="exits"`). The authors' code draws from softmax(l) and not from q (`draw_from="logits"`), and
+cools to T = 0.01, where one exit has all weight: here T ends at 0.5. Half of a batch is the same in all slots
+by default; the method's page has the measurements. The batch is the unit of one draw, as in both. Exits
+whose weight is below 1e-6 are no rows of eval mode and cost nothing.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,7 +47,7 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
-from pluribus.settings import one_of, refuse, whole
+from pluribus.settings import LARGEST, MOST_MEMBERS, check, invalid, setting
 
 SMALL = 1e-8
 """Keeps logarithms finite."""
@@ -54,6 +56,13 @@ COLDEST = 1e-6
 
 Span = tuple[float, float]
 """The values at the start and at the end of training."""
+FIRST_VERSION: dict[str, Any] = {
+    "alpha": (0.0, 0.0),
+    "temperature": (1.0, 0.01),
+    "input_repetition": (0.0, 0.0),
+    "draw_from": "logits",
+}
+"""Defaults of version 1, where they differ."""
 
 
 def relaxed_top_k(
@@ -109,6 +118,8 @@ class SAE(Method):
         start: Of the first and last layer where there are several inputs: `fresh` initialises them, `copy`
             keeps the network's weights, so that with the same sample in every slot the last exit computes
             what the network did.
+        draw_from: Whether training draws depths from the `preferences` q = softmax(l / T) of Eq. (3), or from
+            softmax(l), the `logits` alone, as the authors' code does.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -118,30 +129,33 @@ class SAE(Method):
         (torch.Size([4, 7, 2]), 'in_between')
     """
 
-    inputs: int = 2
-    exits: int = 2
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    exits: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     where: str | tuple[str, ...] | None = None
     alpha: Span = (0.0, 0.0)
-    temperature: Span = (1.0, 0.01)
-    input_repetition: Span = (0.0, 0.0)
-    batch_repetition: int = 2
-    weighting: str = "one"
-    start: str = "fresh"
+    temperature: Span = (1.0, 0.5)
+    input_repetition: Span = (0.5, 0.5)
+    batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    weighting: str = setting("one", choices=("one", "exits"))
+    start: str = setting("fresh", choices=("copy", "fresh"))
+    draw_from: str = setting("preferences", choices=("preferences", "logits"))
 
+    version: ClassVar[int] = 2
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "exits", "batch_repetition"):
-            whole(name, getattr(self, name))
+        super().__post_init__()
         check_where(self)
         for name in ("alpha", "temperature", "input_repetition"):
             if isinstance(getattr(self, name), list):  # as a file gives it
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        _check_span("alpha", self.alpha, lambda one: one >= 0, "at least 0")
-        _check_span("temperature", self.temperature, lambda one: one >= COLDEST, f"at least {COLDEST}")
-        _check_span("input_repetition", self.input_repetition, lambda one: 0 <= one <= 1, "from 0 to 1")
-        one_of("weighting", self.weighting, ("one", "exits"))
-        one_of("start", self.start, ("copy", "fresh"))
+        _check_span("alpha", self.alpha, at_least=0, at_most=LARGEST)
+        _check_span("temperature", self.temperature, at_least=COLDEST, at_most=LARGEST)
+        _check_span("input_repetition", self.input_repetition, at_least=0, at_most=1)
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        return values if version > 1 else FIRST_VERSION | values
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         repetition = interpolate(self.input_repetition, progress)
@@ -155,7 +169,9 @@ class SAE(Method):
             return index.mean(losses)
         temperature = interpolate(self.temperature, progress)
         index.temperature.fill_(temperature)
-        drawn = relaxed_top_k(index.logits, self.exits, temperature)
+        # Gumbel noise added to l / T is a draw from q; added to l it is one from softmax(l), whatever T is.
+        scores = index.logits / temperature if self.draw_from == "preferences" else index.logits
+        drawn = relaxed_top_k(scores, self.exits, temperature)
         weights = drawn / self.exits if self.weighting == "one" else drawn
         return (weights.flatten() * losses).sum()  # Eq. (3)
 
@@ -179,8 +195,9 @@ class SAE(Method):
         )
 
 
-def _check_span(name: str, span: object, fits: Callable[[float], bool], expected: str) -> None:
-    """Checks for the values at the start and at the end of training."""
-    numbers = isinstance(span, tuple) and len(span) == 2 and all(type(one) in (int, float) for one in span)
-    if not numbers or not all(math.isfinite(one) and fits(one) for one in span):  # type: ignore[attr-defined]
-        raise refuse(name, f"a pair of numbers {expected}, for the start and the end of training", span)
+def _check_span(name: str, span: object, at_least: float, at_most: float) -> None:
+    """Raise unless there are two numbers, for the start and the end of training."""
+    if not isinstance(span, tuple) or len(span) != 2:
+        raise invalid(name, "a pair of numbers, for the start and the end of training", span)
+    for when, value in zip(("start", "end"), span, strict=True):
+        check(f"{name} at the {when}", value, float, at_least=at_least, at_most=at_most)

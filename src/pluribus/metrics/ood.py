@@ -34,7 +34,7 @@ from pluribus.errors import InputError
 from pluribus.metrics.metric import Direction, Metric
 from pluribus.metrics.samples import exact, flat
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
-from pluribus.settings import one_of
+from pluribus.settings import check
 
 RECALL = 0.95
 
@@ -114,7 +114,7 @@ def fpr95(in_scores: Tensor, out_scores: Tensor, positive: Literal["out", "in"] 
             distribution are. `"in"`: the share of the latter kept when 95 % of test samples are.
 
     """
-    one_of("positive", positive, ("out", "in"))
+    check("positive", positive, choices=("out", "in"))
     inside, outside = _sorted(in_scores, out_scores)
     if positive == "in":
         inside, outside = -outside.flip(0), -inside.flip(0)
@@ -136,7 +136,7 @@ def _sorted(in_scores: Tensor, out_scores: Tensor) -> tuple[Tensor, Tensor]:
         lost = int(scores.isnan().sum())
         if lost or not scores.numel():
             raise InputError(
-                f"{name} must be numbers, at least 1, however: {scores.numel()}, of which {lost} are NaN. "
+                f"{name} must be numbers, at least 1, got {scores.numel()}, of which {lost} are NaN. "
                 "Give the scores of both data sets."
             )
         found.append(exact(scores).flatten().sort().values)

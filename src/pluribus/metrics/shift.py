@@ -45,13 +45,13 @@ class ShiftErrors:
         if empty or not self.corrupted:
             raise InputError(
                 "there must be at least 1 corruption with at least 1 severity each, "
-                f"however: {f'{empty[0]} has none' if empty else 'no corruption'}. Evaluate on shifted data."
+                f"got {f'{empty[0]} has none' if empty else 'no corruption'}. Evaluate on shifted data."
             )
         for name, errors in {"clean": [self.clean], **self.corrupted}.items():
             wrong = [error for error in errors if not 0 <= error <= 1]
             if wrong:
                 raise InputError(
-                    f"errors must lie in 0 to 1, however: {wrong[0]:g} for {name}. Divide percentages by 100."
+                    f"errors must lie in 0 to 1, got {wrong[0]:g} for {name}. Divide percentages by 100."
                 )
 
 
@@ -80,7 +80,7 @@ def _ratios(model: ShiftErrors, vanilla: ShiftErrors, own: float, reference: flo
     ran, expected = ({n: len(e) for n, e in one.corrupted.items()} for one in (model, vanilla))
     if ran != expected:
         raise InputError(
-            f"both models must have run on the same corruptions and severities, however: {ran} "
+            f"both models must have run on the same corruptions and severities, got {ran} "
             f"and {expected}. Evaluate both on the same data."
         )
     ratios = {}
@@ -88,7 +88,7 @@ def _ratios(model: ShiftErrors, vanilla: ShiftErrors, own: float, reference: flo
         harm = math.fsum(error - reference for error in vanilla.corrupted[name])
         if harm < ROUNDING:
             raise InputError(
-                f"corruptions must cost the vanilla network something, however: {harm:g} for {name}. "
+                f"corruptions must cost the vanilla network something, got {harm:g} for {name}. "
                 "Leave this corruption out for both models."
             )
         ratios[name] = math.fsum(error - own for error in errors) / harm

@@ -27,7 +27,7 @@ from pluribus.report.groups import Group
 from pluribus.report.missing import missing
 from pluribus.report.recommendation import Recommendation, Rival, qualities, recommend
 from pluribus.report.tables import Cell, Column, Table, make_table
-from pluribus.settings import refuse
+from pluribus.settings import invalid
 
 BELOW = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
 """The legend of a figure as a file: below the title of its axis."""
@@ -62,7 +62,7 @@ def make_page(groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: s
     """
     if metric is not None and groups and not any(metric in qualities(group) for group in groups):
         names = qualities(groups[0])
-        raise refuse("metric", f"one of {', '.join(names)}", metric, names)
+        raise invalid("metric", f"one of {', '.join(names)}", metric, names)
     panels: dict[str, Panel] = {}
     sections = [_section(number, group, limits, metric, panels) for number, group in enumerate(groups)]
     assets = files("pluribus.report") / "assets"

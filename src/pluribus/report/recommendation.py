@@ -12,7 +12,7 @@ from pluribus.report.budget import COSTS, Limit
 from pluribus.report.groups import Entry, Group
 from pluribus.report.noise import FORMS, Difference, difference
 from pluribus.report.tables import Cell, Column, all_columns, columns_of
-from pluribus.settings import nearest, refuse
+from pluribus.settings import invalid, nearest
 
 JUDGES = ("nll", "gaussian_nll", "rmse")
 """What is judged by unless the user says otherwise: the first that there is."""
@@ -233,7 +233,7 @@ def check_metric(metric: str | None) -> None:
     """Refuses what no group can be judged by, before anything is run."""
     names = qualities(Group("", "", "", ()), measured=False)
     if metric is not None and metric not in names:
-        raise refuse("metric", f"one of {', '.join(names)}", metric, names)
+        raise invalid("metric", f"one of {', '.join(names)}", metric, names)
 
 
 def _judge(group: Group, metric: str | None) -> Column | None:

@@ -11,11 +11,6 @@ from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
 from pluribus.report.groups import Entry, Group
 
-WIDE = 120
-"""Characters in a line that the table with a column for each number needs."""
-EACH = 13
-"""Characters of a column where methods stand side by side."""
-
 
 @dataclass(frozen=True)
 class Column:
@@ -92,41 +87,6 @@ def columns_of(group: Group) -> tuple[Column, ...]:
     """The columns for which some record of the group has a number."""
     records = group.records
     return tuple(one for one in all_columns(group) if any(math.isfinite(one.value(r)) for r in records))
-
-
-def print_table(table: Table, title: str) -> None:
-    """Draws the table on the terminal, the best numbers in bold; on a narrow one, methods side by side, as
-    many at a time as there is room for.
-    """
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as Drawn
-
-    console = Console()
-    heads = ["method", *(f"{one.title} {'↓' if one.lower_is_better else '↑'}" for one in table.columns)]
-    lines = [[escape(method), *map(_drawn, cells, table.columns)] for method, cells in table.rows.items()]
-    grids = [[heads, *lines]]
-    if console.width < WIDE:
-        most = max(1, console.width // EACH - 1)
-        parts = [lines[start : start + most] for start in range(0, len(lines), most)]
-        grids = [[list(line) for line in zip(heads, *part, strict=True)] for part in parts]
-    for number, (first, *others) in enumerate(grids):
-        named = None if number else escape(title)
-        drawn = Drawn(title=named, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for position, head in enumerate(first):
-            drawn.add_column(head, justify="right" if position else "left", overflow="fold", min_width=7)
-        for line in others:
-            drawn.add_row(*line)
-        console.print(drawn)
-    for failure in table.failures:
-        console.print(f"failed: {failure}", style="red", highlight=False, markup=False)
-
-
-def _drawn(cell: Cell, column: Column) -> str:
-    """A cell in two lines, which are narrow, in bold if it is the best."""
-    text = cell.show(column.digits).replace("±", "\n±")
-    return f"[bold]{text}[/bold]" if cell.best else text
 
 
 def summarise(values: Sequence[float]) -> Cell:

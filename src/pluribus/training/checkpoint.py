@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from pluribus.errors import CheckpointError
 from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference
+from pluribus.mechanisms.members.names import renamed
 from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Number, Schema, Whole, mismatch
+from pluribus.training.fitting import check_optimizer, check_random, check_tensors
 from pluribus.untrusted import check_file
 from pluribus.writing import remove_stale, replacing
 
@@ -135,14 +137,17 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimizer: Any) -> Progress:
     """Put weights, optimizer and torch's random numbers back, after all of them were checked."""
-    progress = Progress(**state["progress"])
+    progress, held = Progress(**state["progress"]), ensemble.state_dict()
     try:
-        _check_tensors("weights", state["weights"], ensemble.state_dict())
+        # Tensors of checkpoints of version 0.1 have other names.
+        weights = renamed(state["weights"], held)
+        check_tensors("weights", weights, held)
         if progress.best_weights:
-            _check_tensors("progress.best_weights", progress.best_weights, ensemble.state_dict())
-        _check_optimizer(state["optimizer"], optimizer)
-        _check_random(state["random"])
-        ensemble.load_state_dict(state["weights"])
+            progress.best_weights = renamed(progress.best_weights, held)
+            check_tensors("progress.best_weights", progress.best_weights, held)
+        check_optimizer(state["optimizer"], optimizer)
+        check_random(state["random"])
+        ensemble.load_state_dict(weights)
         optimizer.load_state_dict(state["optimizer"])
         restore_random(state)
     except Mismatch as error:
@@ -165,46 +170,6 @@ def differences(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         elif reason := difference(came[NETWORK], now[NETWORK]):
             odd.append(f"the network differs: {reason}")
     return odd
-
-
-def _check_tensors(place: str, came: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
-    """Raise `Mismatch` unless names, shapes and types are those of the ensemble."""
-    for name in sorted(came.keys() | expected.keys()):
-        if name not in came or name not in expected:
-            raise Mismatch(f"field {place}.{name} is {'missing' if name in expected else 'unknown'}")
-        first, second = (f"{t.dtype} {list(t.shape)}" for t in (expected[name], came[name]))
-        if first != second:
-            raise Mismatch(f"field {place}.{name} must be {first}, got {second}")
-
-
-def _check_optimizer(state: Mapping[str, Any], optimizer: Any) -> None:
-    """Raise `Mismatch` unless groups have as many parameters as now, and their tensors the same shapes."""
-    groups = [group["params"] for group in optimizer.param_groups]
-    came = [group["params"] for group in state["param_groups"]]
-    if [len(group) for group in came] != [len(group) for group in groups]:
-        raise Mismatch(
-            f"field optimizer.param_groups must have {[len(group) for group in groups]} parameters, "
-            f"got {[len(group) for group in came]}"
-        )
-    numbers = [number for group in came for number in group]
-    parameters = dict(zip(numbers, (p for group in groups for p in group), strict=True))
-    for number, values in state["state"].items():
-        if number not in parameters:
-            raise Mismatch(f"field optimizer.state must be of known parameters, got number {number!r}")
-        shape = parameters[number].shape
-        for name, value in values.items():
-            # Adam keeps its count of steps as a tensor without axes.
-            if isinstance(value, Tensor) and value.ndim and value.shape != shape:
-                raise Mismatch(
-                    f"field optimizer.state.{number}.{name} must have shape {list(shape)}, "
-                    f"got {list(value.shape)}"
-                )
-
-
-def _check_random(state: Tensor) -> None:
-    expected = torch.get_rng_state()
-    if state.dtype != expected.dtype or state.shape != expected.shape:
-        raise Mismatch(f"field random must be {len(expected)} bytes, got {state.dtype} {list(state.shape)}")
 
 
 def _odd(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

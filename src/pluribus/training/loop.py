@@ -1,4 +1,4 @@
-"""The training loop, on Lightning Fabric: any device, precision and number of processes.
+"""The training loop, on Lightning Fabric for any device, precision and number of processes, or a plain CPU.
 
     for each epoch: for each batch: loss, backward, step; then validate, log, write a checkpoint
 
@@ -7,7 +7,7 @@ Run again with the same arguments, it goes on from its last epoch and ends at th
 
 import copy
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
 from pluribus.training.checkpoint import Progress
+from pluribus.training.clipping import clip_gradients
+from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
 from pluribus.writing import replacing
@@ -39,9 +41,10 @@ def train(
     training: Training | None = None,
     *,
     out: str | Path | None = None,
-    fabric: "Fabric | None" = None,
+    fabric: "Fabric | OneCPU | None" = None,
     tensorboard: bool = False,
     show: bool = True,
+    on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> list[dict[str, float]]:
     """Trains an ensemble in place, by its own objective.
 
@@ -50,9 +53,10 @@ def train(
         task: The data.
         training: How; `Training()`.
         out: A folder for the checkpoint and `log.csv`; with it an interrupted training goes on.
-        fabric: A `lightning_fabric.Fabric` with devices, precision and strategy; one CPU or GPU.
+        fabric: A `lightning_fabric.Fabric` with devices, precision and strategy; by default one CPU or GPU.
         tensorboard: Whether to write TensorBoard logs into `out` too.
         show: Whether to show progress with the time left.
+        on_epoch: Callback, called with the row of each epoch that ends.
 
     Returns:
         One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
@@ -60,8 +64,7 @@ def train(
     check_task(task)
     training, fabric, folder = training or Training(), fabric or make_fabric(), _log_folder(out, tensorboard)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
-    model, optimizer = fabric.setup(ensemble, optimizer)
-    model.mark_forward_method("loss")
+    model, optimizer = _set_up(fabric, ensemble, optimizer)
     now = _resume(folder, ensemble, optimizer, task, training)
     steps, streams = -(-len(task.train) // training.batch), ensemble.method.data_orders
     with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
@@ -75,13 +78,15 @@ def train(
                 optimizer.zero_grad()
                 fabric.backward(loss)
                 if training.clip is not None:
-                    fabric.clip_gradients(model, optimizer, max_norm=training.clip)
+                    clip_gradients(ensemble, training.clip, model, optimizer, fabric)
                 optimizer.step()
                 losses.append(loss.detach())
                 bar.advance()
             now.epoch += 1
             _validate(ensemble, task, training, now, _finite_mean(losses, now.epoch))
-            bar.tell(now.history[-1])
+            bar.tell(f"epoch {now.epoch} of {training.epochs}, loss {now.history[-1]['loss']:.4g}")
+            if on_epoch is not None:
+                on_epoch(now.history[-1])
             if folder is not None and fabric.is_global_zero:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
@@ -89,8 +94,10 @@ def train(
     return now.history
 
 
-def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric":
-    """A Fabric for one or several devices; its import takes seconds and so waits until here."""
+def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
+    """Return a Fabric for one or several devices, or its stand-in where a plain CPU is all there is."""
+    if is_enough(accelerator, devices, precision):
+        return OneCPU()
     try:
         from lightning_fabric import Fabric
     except ImportError as error:
@@ -102,29 +109,39 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
     except Exception as error:  # each thing that this machine lacks raises something else
         raise SettingError(
             "accelerator, devices and precision must be what Lightning Fabric offers on this machine, "
-            f"however: {str(error).rstrip('.!')}."
+            f"got {str(error).rstrip('.!')}."
         ) from error
     fabric.launch()
     return fabric
 
 
+def _set_up(fabric: "Fabric | OneCPU", ensemble: Ensemble, optimizer: Any) -> tuple[Any, Any]:
+    """Move the ensemble to the device, and wrap it and its optimizer as the strategy needs."""
+    if isinstance(fabric, OneCPU):
+        return fabric.setup(ensemble, optimizer)
+    model, optimizer = fabric.setup(ensemble, optimizer)
+    # Fabric's wrapper prepares precision and synchronisation only in methods that it knows.
+    model.mark_forward_method("loss")
+    return model, optimizer
+
+
 def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
     """Where logs go, if anywhere; that they cannot be written is told before training."""
     if tensorboard and out is None:
-        raise SettingError("tensorboard=True needs a folder for its logs, however: out=None. Give out=.")
+        raise SettingError("tensorboard=True needs a folder for its logs, got out=None. Give out=.")
     if tensorboard:
         try:
             import torch.utils.tensorboard  # noqa: F401
         except ImportError as error:
             raise SettingError(
-                "tensorboard=True needs the package tensorboard, however: it is not installed. "
+                "tensorboard=True needs the package tensorboard, but it is not installed. "
                 "Run `pip install tensorboard`."
             ) from error
     return None if out is None else Path(out)
 
 
 def _batches(
-    task: Task, training: Training, epoch: int, fabric: "Fabric", streams: int
+    task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", streams: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of one epoch, in an order that follows from the seed and the epoch alone.
 
@@ -194,7 +211,7 @@ def _finite_mean(losses: list[Tensor], epoch: int) -> float:
     value = torch.stack(losses).mean().item()
     if value != value or abs(value) == float("inf"):
         raise PluribusError(
-            f"the loss must stay finite, however: it is {value} in epoch {epoch}. "
+            f"the loss must stay finite, but it is {value} in epoch {epoch}. "
             "Lower lr, set clip, or normalise the inputs."
         )
     return value

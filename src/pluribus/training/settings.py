@@ -1,5 +1,6 @@
 """Training: how an ensemble is trained, as a value."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from pluribus.settings import Settings, number, one_of, positive, whole
+from pluribus.settings import LARGEST, Settings, setting
 from pluribus.training.schedules import SCHEDULES
+
+MOST_STEPS = 1_000_000_000
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -30,41 +33,27 @@ class Training(Settings):
         momentum: Of `sgd`, in [0, 1).
         schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth after 1/2 and 3/4).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
-        clip: Greatest norm of the gradient; None does not clip.
+        clip: Greatest norm of the gradient, of each member's where members train separately; None does not
+            clip.
         keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, or
             `last`. Without a validation set it is the last.
         patience: Stops after that many epochs without a better validation score; None never does.
         seed: Of the order of samples and all that is random in training.
     """
 
-    epochs: int = 30
-    batch: int = 64
-    optimizer: str = "adam"
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    momentum: float = 0.9
-    schedule: str = "cosine"
-    warmup: float = 0.0
-    clip: float | None = None
-    keep: str = "best"
-    patience: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        whole("epochs", self.epochs)
-        whole("batch", self.batch)
-        one_of("optimizer", self.optimizer, OPTIMIZERS)
-        positive("lr", self.lr)
-        number("weight_decay", self.weight_decay, least=0)
-        number("momentum", self.momentum, least=0, below=1)
-        one_of("schedule", self.schedule, SCHEDULES)
-        number("warmup", self.warmup, least=0, below=1)
-        if self.clip is not None:
-            positive("clip", self.clip)
-        one_of("keep", self.keep, ("best", "last"))
-        if self.patience is not None:
-            whole("patience", self.patience)
-        whole("seed", self.seed, least=0)
+    epochs: int = setting(30, at_least=1, at_most=MOST_STEPS)
+    batch: int = setting(64, at_least=1, at_most=MOST_STEPS)
+    optimizer: str = setting("adam", choices=OPTIMIZERS)
+    lr: float = setting(1e-3, above=0, at_most=LARGEST)
+    weight_decay: float = setting(0.0, at_least=0, at_most=LARGEST)
+    momentum: float = setting(0.9, at_least=0, below=1)
+    schedule: str = setting("cosine", choices=SCHEDULES)
+    warmup: float = setting(0.0, at_least=0, below=1)
+    clip: float | None = setting(None, kind=float, above=0)
+    keep: str = setting("best", choices=("best", "last"))
+    patience: int | None = setting(None, kind=int, at_least=1)
+    # Any seed is folded into what torch takes.
+    seed: int = setting(0, at_least=0, at_most=math.inf)
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         """The optimizer of these parameter groups."""

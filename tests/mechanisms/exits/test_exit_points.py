@@ -116,7 +116,7 @@ def test_patterns_pick_the_modules_to_exit_after():
     [
         ("3.0", "3.0: a skip connection from 2 to 3 passes by"),
         ("7", "7: it is the network's own output"),
-        ("nowhere", "'nowhere' names none. It can exit after 0, 1, 2"),
+        ("nowhere", "'nowhere', which names none. It can exit after 0, 1, 2"),
     ],
 )
 def test_a_module_that_data_passes_by_is_refused_with_what_does(where, reason):

@@ -81,7 +81,7 @@ def test_a_prediction_for_every_pixel_follows_the_size_of_the_image():
 
 
 def test_a_value_that_fits_no_prediction_is_refused_by_name():
-    with pytest.raises(ConversionError, match=r"the output of middle is \[6, 4\], features on axis -1"):
+    with pytest.raises(ConversionError, match=r"got the output of middle, \[6, 4\] with features on axis -1"):
         Head(Exit("middle", (6, 4), -1), points((3, 12, 12), axis=1), 2)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pluribus.mechanisms.exits.cut_points import read_cut_points
+from pluribus.mechanisms.exits.data_flow import read_data_flow
 from pluribus.mechanisms.exits.input_layers import find_input_layers
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
@@ -22,7 +22,7 @@ class Masked(zoo.ThreeLayers):
 
 
 def input_layers(model, example):
-    return find_input_layers(read_cut_points(Network(model, example)))
+    return find_input_layers(read_data_flow(Network(model, example)))
 
 
 def test_norms_before_the_first_layer_are_none():

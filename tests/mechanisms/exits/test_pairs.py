@@ -20,6 +20,7 @@ from pluribus.mechanisms.exits.pairs import (
     preferences,
     slot_orders,
 )
+from pluribus.mechanisms.members.index import share_among
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
 from tests.cases import blocks
 
@@ -95,12 +96,28 @@ def test_weights_are_those_of_the_kept_exits_alone():
     assert_close(ensemble.weights.sum(), torch.ones(()))
 
 
+def test_exits_without_weight_are_no_rows_and_cost_nothing():
+    torch.manual_seed(0)
+    x = torch.randn(5, 6)
+    ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
+    alive = pl.cost(ensemble.freeze(), x).multiply_adds
+    ensemble.members.index.logits.data = torch.tensor([[0.0, 0.9, 2.0], [3.0, 0.0, 2.9]])
+    before = ensemble.predict(x).probabilities
+    ensemble.members.index.temperature.fill_(0.01)
+    assert ensemble.members.index.rows(training=False) == [(0, 2), (1, 0), (1, 2)]
+    assert ensemble(x).shape == ensemble.freeze()(x).shape == (3, 5, 2)
+    assert_close(ensemble.weights.sum(), torch.ones(()))
+    assert pl.cost(ensemble.freeze(), x).multiply_adds < alive
+    assert not torch.equal(ensemble.predict(x).probabilities, before)
+    assert_close(ensemble.freeze().predict(x).probabilities, ensemble.predict(x).probabilities)
+
+
 def test_the_first_rows_alone_count_among_themselves():
     ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=3), example=torch.zeros(2, 6))
     ensemble.members.index.logits.data = torch.tensor([[0.0, 1.0, 2.0]])
     assert_close(ensemble.nested_weights(2), torch.tensor([0.0, 1.0, -torch.inf]).softmax(0))
     assert_close(ensemble.nested_weights(3), ensemble.weights)
-    with pytest.raises(pl.SettingError, match="draws must be a whole number, at least 1 and at most 3"):
+    with pytest.raises(pl.SettingError, match="draws must be at least 1"):
         ensemble.nested_weights(4)
 
 
@@ -153,14 +170,9 @@ def test_convolutions_behind_the_deepest_exit_that_is_used_are_gone_when_frozen(
 
 
 def test_rows_that_do_not_count_count_alike_among_themselves():
-    ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
-    ensemble.members.index.logits.data = torch.tensor([[0.0, 1.0, 900.0], [900.0, 0.0, 1.0]])
-    x = torch.randn(4, 6)
-    assert ensemble.weights.tolist() == [0, 0.5, 0.5, 0]
-    small = ensemble.shrink([3, 0])
-    assert small.weights.tolist() == [0.5, 0.5]
-    assert_close(small.predict(x).probabilities, ensemble(x)[[3, 0]].softmax(-1).mean(0))
-    assert ensemble.shrink([3, 1]).weights.tolist() == [0, 1]
+    weights = torch.tensor([0.0, 0.5, 0.5, 0.0])
+    assert share_among(weights, [3, 0]).tolist() == [0.5, 0.5]
+    assert share_among(weights, [3, 1]).tolist() == [0, 1]
 
 
 def test_a_shrunk_ensemble_is_frozen_with_its_rows_alone():

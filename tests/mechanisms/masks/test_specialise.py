@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.backbones import mlp, resnet18
-from pluribus.mechanisms.masks import specialise
+from pluribus.mechanisms.masks.writer import Writer
 from pluribus.methods import Masksembles
 from tests.cases import seeded
 from tests.zoo import Apply
@@ -138,7 +138,7 @@ def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselve
     narrow = ensemble.freeze().float()
     assert_close(narrow(x.float()), expected.float())
     assert_close(ensemble.member(0).float()(x.float()), expected[0].float())
-    with pytest.raises(pl.InputError, match=r"read with, \(float32\[5, 4, 6, 6\]\), however: \(float64"):
+    with pytest.raises(pl.InputError, match=r"read with, \(float32\[5, 4, 6, 6\]\), got \(float64"):
         narrow(x)
     frozen = ensemble.float().freeze()
     assert "weights of their own" in frozen.notes[0]
@@ -251,10 +251,10 @@ def test_what_precedes_the_first_mask_is_computed_once():
 
 
 def test_what_cutting_trips_over_is_a_reason_to_multiply(monkeypatch):
-    def trip(self, step, kept):
+    def trip(self, step, part):
         raise KeyError("unheard of")
 
-    monkeypatch.setattr(specialise.Writer, "_plain", trip)
+    monkeypatch.setattr(Writer, "_copy", trip)
     x = images()
     ensemble = masked(SLICED["relu"], x)
     frozen = ensemble.freeze()

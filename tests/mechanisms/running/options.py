@@ -12,9 +12,9 @@ from pluribus.mechanisms.members.index import Combinations
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import OptionTensors, tie_sites
 from pluribus.mechanisms.members.skeleton import materialise
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.methods import Single
 from tests.cases import run, seeded
 

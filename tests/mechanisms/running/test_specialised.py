@@ -6,8 +6,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.masks import specialise
-from pluribus.mechanisms.masks.demand import Some
+from pluribus.mechanisms.masks.member_constants import MemberConstants
+from pluribus.mechanisms.masks.positions import Positions
 from tests.cases import case_named
 from tests.mechanisms.masks.test_specialise import PLAIN, SLICED, between, images, masked
 
@@ -16,7 +16,7 @@ def test_other_inputs_than_those_it_was_cut_for_are_refused():
     x = images()
     frozen = masked(SLICED["adaptive pool"], x).freeze()
     assert frozen(images(batch=1)).shape == (3, 1, 3, 1, 1)
-    with pytest.raises(pl.InputError, match=r"float64\[5, 4, 6, 6\]\), however: \(float64\[5, 4, 8, 8\]\)"):
+    with pytest.raises(pl.InputError, match=r"float64\[5, 4, 6, 6\]\), got \(float64\[5, 4, 8, 8\]\)"):
         frozen(images(side=8))
 
 
@@ -39,13 +39,13 @@ def test_a_network_that_cannot_be_read_is_masked_and_says_why():
 
 
 def test_a_member_that_would_compute_something_else_is_not_cut_out(monkeypatch):
-    right = specialise.Cut._mask
+    right = MemberConstants._mask
 
     def wrong(self, step):
         mask = right(self, step)
-        return Some(mask.axis, mask.chosen.roll(1))
+        return Positions(mask.axis, mask.chosen.roll(1))
 
-    monkeypatch.setattr(specialise.Cut, "_mask", wrong)
+    monkeypatch.setattr(MemberConstants, "_mask", wrong)
     x = images()
     ensemble = masked(SLICED["relu"], x)
     frozen = ensemble.freeze()

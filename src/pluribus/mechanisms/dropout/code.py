@@ -13,7 +13,7 @@ from pluribus.mechanisms.members.code import Code, LoweredCode, plain_module
 from pluribus.mechanisms.members.skeleton import Modes
 from pluribus.mechanisms.members.tensors import Tensors
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.rerun import is_run_again
+from pluribus.mechanisms.network.torch_private import is_run_again
 
 
 class KeptDropoutCode(Code):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pluribus.mechanisms.dropout.kept import Draw, GivenMasks, keep_mask
 from pluribus.mechanisms.network.dry_run import derived_seed, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import buffer_table
 
 
 class DropoutAsTensors(nn.Module):
@@ -35,7 +36,7 @@ class DropoutAsTensors(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the network returns."""
-        masks = GivenMasks([mask for mask in self._buffers.values() if mask is not None])
+        masks = GivenMasks([mask for mask in buffer_table(self).values() if mask is not None])
         with self.draw(self.network, 0, masks):
             return self.network(*args, **kwargs)
 

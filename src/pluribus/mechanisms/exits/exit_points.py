@@ -1,11 +1,10 @@
-"""Exit points: where values enter a network, where all of its data flow passes one value, and where it ends.
+"""Exit points: where a network can be left early, where its inputs enter, and where it ends.
 
-All paths from the input to the prediction pass such a value, so that a prediction made from it has seen
-what the rest of the network sees. Read on the graph of eval mode: an edge that jumps over a value, such as
-a skip connection, says that the value is not all there is.
+An exit is a cut point: the whole data flow passes it. Unless the user names modules, exits are the ends of
+stages or blocks where blocks repeat, and values between layers where none do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -14,11 +13,12 @@ from torch import nn
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.cut_points import CutPoint, CutPoints, read_cut_points
 from pluribus.mechanisms.exits.input_layers import find_input_layers
+from pluribus.mechanisms.exits.output_layer import find_output_layer
+from pluribus.mechanisms.exits.suggested_exits import suggest_exits
 from pluribus.mechanisms.network.network import Network
 
-CONTAINERS = (nn.Sequential, nn.ModuleList)
-FEWEST_STAGES = 3
-"""How many plain sequences in a row are stages; two are features and a classifier."""
+# How many modules a message lists: enough to see how names look, and still one line.
+SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Exit:
     """A value from which a prediction may be made.
 
     Attributes:
-        name: Of the module whose output it is.
-        shape: Of the value, batch left out.
-        axis: Of the value with its batch axis, where its features lie.
+        name: Name of the module whose output it is.
+        shape: Shape of the value, batch left out.
+        axis: Axis of its features, the batch axis counted.
         needs: Names of the parameters that the value depends on.
     """
 
@@ -40,7 +40,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class ExitPoints:
-    """Where a network can be tapped.
+    """The exits of a network, its first layers and its last one.
 
     Attributes:
         first: The layers through which the input enters, in the order in which they run.
@@ -48,7 +48,7 @@ class ExitPoints:
         last: The layer that makes the output; None if it is not a single one.
         width: The number of features that the last layer reads.
         output: Shape of the prediction, batch left out.
-        axis: Of the prediction with its batch axis, where its classes lie.
+        axis: Axis of classes in the prediction, the batch axis counted.
         aside: Inputs that enter behind the first layers, such as masks.
         refusal: Why the network cannot take several inputs at once; empty where it can.
     """
@@ -64,137 +64,86 @@ class ExitPoints:
 
     @property
     def depths(self) -> int:
-        """The number of exits, the network's own output among them."""
+        """Return the number of exits, the network's own output among them."""
         return len(self.exits) + 1
 
 
 def find_exit_points(network: Network, where: Sequence[str] | None = None) -> ExitPoints:
-    """Finds first layers, exits and last layer of a network.
+    """Find the exits, the first layers and the last layer of a network.
 
     Args:
         network: The module with its example.
-        where: `fnmatch` patterns of the names of modules to exit after; None finds them: the ends of
+        where: `fnmatch` patterns of the names of modules to exit after. None finds them: the ends of
             stages where blocks repeat in several shapes, every block where they repeat in one, and the
             values between layers, or the ends of resolutions, where none repeat.
 
     Raises:
         UnreadableError: the network cannot be exported.
-        ConversionError: a module in `where` is not one that the whole data flow passes.
+        ConversionError: a module in `where` is no cut point.
     """
     cut_points = read_cut_points(network)
-    first, aside, refusal = find_input_layers(cut_points)
-    if where is None:
-        blocks = _blocks(network.module, cut_points)
-        chosen = _outermost(cut_points, _stages(blocks, cut_points) if blocks else _chain(cut_points))
-    else:
-        chosen = _named(network.module, cut_points, where)
-    chosen = sorted({one.node: one for one in chosen}.values(), key=lambda one: one.position)
+    entering = find_input_layers(cut_points.flow)
+    leaving = find_output_layer(cut_points)
+    chosen = (
+        suggest_exits(network.module, cut_points)
+        if where is None
+        else _named(network.module, cut_points, where)
+    )
+    # Several modules may return one value: it is one exit.
+    distinct = {one.node: one for one in chosen}
+    exits = []
+    for one in sorted(distinct.values(), key=lambda one: one.position):
+        exits.append(Exit(one.name, one.shape, one.axis, cut_points.flow.parameters_of(one.node)))
     return ExitPoints(
-        first=first,
-        exits=tuple(Exit(one.name, one.shape, one.axis, cut_points.needs(one)) for one in chosen),
-        last=cut_points.last,
-        width=cut_points.width,
-        output=cut_points.output,
-        axis=cut_points.output_axis,
-        aside=aside,
-        refusal=refusal,
+        first=entering.names,
+        exits=tuple(exits),
+        last=leaving.name,
+        width=leaving.width,
+        output=leaving.shape,
+        axis=leaving.axis,
+        aside=entering.aside,
+        refusal=entering.refusal,
     )
 
 
 def check_inputs(points: ExitPoints, inputs: int) -> None:
-    """Refuses several inputs at once where the network cannot take them."""
+    """Raise where the network cannot take several inputs at once.
+
+    Raises:
+        ConversionError: `inputs` is above 1, and the first layers cannot be widened.
+    """
     if inputs > 1 and points.refusal:
         raise ConversionError(
-            f"every input must enter through layers that can be widened, however: {points.refusal}. "
+            f"every input must enter through layers that can be widened, got {points.refusal}. "
             "Use inputs=1, or begin the network with a Linear, an Embedding or a convolution without groups."
         )
 
 
-def _outermost(cut_points: CutPoints, chosen: Sequence[CutPoint]) -> list[CutPoint]:
-    """The same values, each as the output of the outermost module that returns it."""
-    by_node = {one.node: one for one in reversed(cut_points.points)}  # outer modules come first
-    return [by_node[one.node] for one in chosen]
-
-
-def _blocks(module: nn.Module, cut_points: CutPoints) -> list[CutPoint]:
-    """The outermost repeated blocks: children of a container that are of one class and hold layers."""
-    passed = {one.name: one for one in cut_points.points}
-    found: list[CutPoint] = []
-
-    def walk(name: str, layer: nn.Module) -> None:
-        children = [(f"{name}.{key}".lstrip("."), child) for key, child in layer.named_children()]
-        kinds: dict[type, list[str]] = {}
-        for path, child in children if isinstance(layer, CONTAINERS) else ():
-            if any(True for _ in child.children()) and any(True for _ in child.parameters()):
-                kinds.setdefault(type(child), []).append(path)
-        repeated = {
-            kind: paths
-            for kind, paths in kinds.items()
-            if len(paths) >= (FEWEST_STAGES if kind is nn.Sequential else 2)
-            and any(path in passed for path in paths)
-        }
-        if repeated:
-            most = max(repeated.values(), key=len)
-            found.extend(passed[path] for path in most if path in passed)
-        else:
-            for path, child in children:
-                walk(path, child)
-
-    walk("", module)
-    return sorted(found, key=lambda one: one.position)
-
-
-def _stages(blocks: list[CutPoint], cut_points: CutPoints) -> list[CutPoint]:
-    """Every block of one shape, or the last of each run of equal shapes; sequences are stages already."""
-    ends = blocks
-    if len({one.shape for one in blocks}) > 1 and not all(one.kind is nn.Sequential for one in blocks):
-        ends = [
-            one
-            for one, after in zip(blocks, [*blocks[1:], None], strict=True)
-            if after is None or after.shape != one.shape
-        ]
-    return ends[:-1] if ends and cut_points.only_head_after(ends[-1]) else ends
-
-
-def _chain(cut_points: CutPoints) -> list[CutPoint]:
-    """The last value before each layer, or where the resolution changes, what a stage ends with."""
-    segments = cut_points.segments()[:-2]  # what the last layer reads and makes is the own output's exit
-    before = None
-    each, ends = [], []
-    for resolution, values in segments:
-        changed = [one for one in values if one.resolution != resolution]
-        if changed:  # by pooling, which ends a stage
-            ends.append(changed[0])
-        elif before is not None and before.resolution != resolution:  # by a layer, which begins one
-            ends.append(before)
-        if values:
-            before = values[-1]
-            each.append(before)
-    return ends or each
-
-
-def _named(module: nn.Module, cut_points: CutPoints, where: Sequence[str]) -> list[CutPoint]:
+def _named(module: nn.Module, cut_points: CutPoints, where: Iterable[str]) -> list[CutPoint]:
+    """Return the cut points that patterns name; raise where one names none."""
     names = [name for name, _ in module.named_modules() if name]
-    passed = {one.name: one for one in cut_points.points}
+    points = {one.name: one for one in cut_points.points}
     chosen = []
     for pattern in where:
         matching = _outer([name for name in names if fnmatchcase(name, pattern)])
         if not matching:
-            shown = ", ".join(list(passed)[:8]) or "none"
+            shown = ", ".join(list(points)[:SHOWN]) or "none"
             raise ConversionError(
-                f"exits must name modules of the network, however: {pattern!r} names none. "
+                f"exits must name modules of the network, got {pattern!r}, which names none. "
                 f"It can exit after {shown}."
             )
         for name in matching:
-            if name not in passed:
+            if name not in points:
                 raise ConversionError(
-                    f"an exit must be a module whose output all of the data flow passes, however: {name}: "
+                    f"an exit must be a module whose output all of the data flow passes, got {name}: "
                     f"{cut_points.why_not(name)}. Exit after the block that ends there."
                 )
-            chosen.append(passed[name])
+            chosen.append(points[name])
     return chosen
 
 
 def _outer(names: Sequence[str]) -> list[str]:
-    """Those of some names that lie in none of the others: `*` crosses dots."""
-    return [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
+    """Return the names that lie in none of the others."""
+    # A star matches across dots, so that `a*` names `a` and all that is inside of it.
+    prefixes = tuple(f"{name}." for name in names)
+    return [name for name in names if not name.startswith(prefixes)]

@@ -21,14 +21,16 @@ from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
 from pluribus.mechanisms.members.index import Index, Row, share_among
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
-from pluribus.settings import refuse, whole
+from pluribus.settings import check, invalid
 
 KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
 """The cases of the Single Architecture Ensemble."""
+DEAD = 1e-6
+"""Exits with less weight than this among those of their input are dropped: single precision loses them."""
 
 
 def kind_of(inputs: int, exits: int, depths: int) -> str:
@@ -113,11 +115,14 @@ class Pairs(Index):
         """The pairs of eval mode."""
         if self.chosen is not None:
             return [(slot, depth) for slot, depth in self.chosen.tolist()]
-        return greatest(self.logits.detach(), self.exits)
+        found = greatest(self.logits.detach(), self.exits)
+        weights = self._weights_of(found)
+        # An exit that training gave no weight says nothing and should cost nothing.
+        return [pair for pair, weight in zip(found, weights.tolist(), strict=True) if weight >= DEAD]
 
     @property
     def count(self) -> int:
-        return self.inputs * self.exits if self.chosen is None else len(self.chosen)
+        return len(self.kept)
 
     def rows(self, training: bool) -> Sequence[Pair]:
         if training and self.chosen is None:
@@ -131,16 +136,20 @@ class Pairs(Index):
         weights = self._weights()
         if draws is None:
             return weights
-        whole("draws", draws, most=len(weights))
+        check("draws", draws, int, at_least=1, at_most=len(weights))
         return nn.functional.pad(share_among(weights, range(draws)), (0, len(weights) - draws))
 
     def _weights(self) -> Tensor:
         if self.shares is not None:
             return share_among(at_least_float32(self.shares), range(self.count))
-        kept = torch.tensor(self.kept, device=self.logits.device).T
+        return self._weights_of(self.kept) / self.inputs
+
+    def _weights_of(self, pairs: Sequence[Pair]) -> Tensor:
+        """Return the preferences among these pairs alone, `[pairs]`; they sum to one for each input."""
+        kept = torch.tensor(pairs, device=self.logits.device).T
         logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
         logits[*kept] = self.logits.detach()[*kept]
-        return preferences(logits, self.temperature)[*kept] / self.inputs
+        return preferences(logits, self.temperature)[*kept]
 
     def pick(self, named: Sequence[Any]) -> Sequence[Pair]:
         kept, every = self.kept, self._all()
@@ -168,8 +177,11 @@ class Pairs(Index):
 
     def restore(self, positions: Sequence[int], saved: Mapping[str, Tensor]) -> None:
         pairs = map(tuple, saved["chosen"].tolist() if "chosen" in saved else [])
-        kept = dict(enumerate(self.kept)) | dict(zip(positions, pairs, strict=False))
-        self.chosen = torch.tensor(list(kept.values()), device=self.logits.device)
+        kept = self.kept
+        for row, pair in zip(positions, pairs, strict=False):
+            if row in range(len(kept)):  # another row is refused by `shrink`
+                kept[row] = pair
+        self.chosen = torch.tensor(kept, device=self.logits.device)
 
 
 def slot_orders(batch: int, inputs: int, repetition: float, times: int = 1) -> list[Tensor]:
@@ -255,7 +267,7 @@ def check_where(method: Method) -> None:
         or not patterns
         or not all(isinstance(p, str) for p in patterns)
     ):
-        raise refuse("where", "names or patterns of modules, or None", where)
+        raise invalid("where", "names or patterns of modules, or None", where)
     object.__setattr__(method, "where", tuple(patterns))
 
 

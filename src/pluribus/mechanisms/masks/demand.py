@@ -1,345 +1,113 @@
-"""Liveness: which channels of every value a prediction needs.
+"""Demand: the channels of every value that a prediction needs.
 
-Read backwards through the steps of a network: a product with weights needs the channels that are not
-zero, other operators pass on what is asked of them, along one axis of each value. An operator that
-no rule knows needs all, and gives all: that is slower and never wrong.
+Read backwards through the steps of a network. A product with weights needs the channels of its input that
+are not zero, a mask those where it is one, and other operators pass on the demand for their results.
 """
 
-import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-import torch
-from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation
-from pluribus.mechanisms.widths.flow import COPIES, ELEMENTWISE, MIXES, SPATIAL, shapes
-
-CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
-NORMS = frozenset({"batch_norm", "_native_batch_norm_legit_no_training", "instance_norm", "prelu"})
-REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "var", "std"})
-RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "flatten", "unsqueeze", "squeeze"})
-DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
-ZERO_AT_ZERO = frozenset({"relu", "gelu", "silu", "tanh", "elu", "leaky_relu", "contiguous", "clone", "to"})
+from pluribus.mechanisms.graph.operators import ORDER_KEEPING, ZERO_AT_ZERO
+from pluribus.mechanisms.masks.axis_rules import merged_axis
+from pluribus.mechanisms.masks.demand_rules import demand_of
+from pluribus.mechanisms.masks.positions import MustBeWhole, Part, Positions, at_least_one, rounded_up, union
+from pluribus.mechanisms.masks.steps import Step, shape_of
 
 
-@dataclass(frozen=True, eq=False)
-class Some:
-    """Some positions along one axis of a value; in their place, None says all.
+def find_zeros(node: Node, steps: Mapping[Node, Step], masks: Mapping[Node, Positions]) -> Part:
+    """Return the positions of a value that are zero because of a mask; None where none is known.
 
-    Attributes:
-        axis: From 0 on.
-        chosen: Whether each position is one of them, `[size]`.
+    Args:
+        node: The value.
+        steps: All steps.
+        masks: For every product with a mask, where the mask is one.
     """
-
-    axis: int
-    chosen: Tensor
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return int(self.chosen.sum())
-
-
-Kept = Some | None
-
-
-class Whole(Exception):
-    """Raised where a step must be computed whole."""
-
-
-def both(one: Kept, other: Kept) -> Kept:
-    """The positions of either."""
-    if one is None or other is None or one.axis != other.axis:
-        return None
-    return Some(one.axis, one.chosen | other.chosen)
-
-
-def rounded(kept: Kept, align: int, least: int = 32) -> Kept:
-    """The positions with others added, up to a multiple of `align`, from `least` of them on."""
-    if kept is None or kept.count < least or kept.count % align == 0:
-        return kept
-    chosen = kept.chosen.clone()
-    others = (~chosen).nonzero().flatten()
-    chosen[others[: align - kept.count % align]] = True
-    return Some(kept.axis, chosen)
-
-
-def some(kept: Kept) -> Kept:
-    """The positions, or the first one where there are none: few operators run on nothing."""
-    if kept is None or kept.count:
-        return kept
-    return Some(kept.axis, torch.arange(len(kept.chosen), device=kept.chosen.device) == 0)
-
-
-def shape_of(node: Node) -> tuple[int, ...]:
-    """The shape of a value in the example; of several values, that of the first."""
-    found = shapes(node.meta.get("val"))
-    return tuple(found[0]) if isinstance(found, list) else tuple(found or ())
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One operator with its operands, each with the name and the position of its argument."""
-
-    operation: Operation
-    operands: tuple[tuple[str, int, Node], ...]
-
-    @property
-    def node(self) -> Node:
-        """In the graph."""
-        return self.operation.node
-
-    @property
-    def operator(self) -> str:
-        """Its name, without the namespace and the overload."""
-        return self.operation.operator
-
-    def argument(self, name: str, default: Any = None) -> Any:
-        """The operator's argument of that name."""
-        return self.operation.argument(name, default)
-
-    @property
-    def is_product(self) -> bool:
-        """Whether it sums over channels with weights: a layer, or a convolution of one group."""
-        if self.operator == "linear":
-            return len(shape_of(self.argument("weight"))) == 2
-        return self.operator in CONVOLUTIONS and self.argument("groups") == 1 and self._is_batched
-
-    @property
-    def _is_batched(self) -> bool:
-        return len(shape_of(self.node)) == len(shape_of(self.argument("weight")))
-
-    @property
-    def is_depthwise(self) -> bool:
-        """Whether it is a convolution of each channel by itself."""
-        if self.operator not in CONVOLUTIONS or "transpose" in self.operator:
-            return False
-        weight = shape_of(self.argument("weight"))
-        return self.argument("groups") == weight[0] and weight[1] == 1 and self._is_batched
-
-    @property
-    def is_idle_dropout(self) -> bool:
-        """Whether it is dropout that is switched off."""
-        return self.operator in DROPOUTS and not self.argument("train")
-
-    @property
-    def channel_axis(self) -> int:
-        """Of a product, the axis of its output's channels, and of its input's."""
-        return len(shape_of(self.node)) - 1 if self.operator == "linear" else 1
-
-
-def make_step(operation: Operation) -> Step:
-    """The step of an operator."""
-    schema = getattr(operation.node.target, "_schema", None)
-    names = [argument.name for argument in schema.arguments] if schema else []
-    operands: list[tuple[str, int, Node]] = []
-    named = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(operation.node.args)]
-    for name, value in [*named, *operation.node.kwargs.items()]:
-        several = value if isinstance(value, list | tuple) else [value]
-        operands += [(name, i, one) for i, one in enumerate(several) if isinstance(one, Node)]
-    return Step(operation, tuple(operands))
-
-
-def needed(step: Step, name: str, position: int, operand: Node, kept: Some) -> Kept:
-    """What of an operand makes the kept positions of a step's result.
-
-    Raises:
-        Whole: the step has no parts along that axis.
-    """
-    operator = step.operator
-    size = shape_of(operand)
-    if operator == "<built-in function getitem>":
-        if step.node.args[1] != 0 or "batch_norm" not in str(operand.target):
-            raise Whole
-        return kept
-    if _is_pointwise(step):
-        axis = kept.axis - (len(shape_of(step.node)) - len(size))
-        return None if axis < 0 or size[axis] == 1 else Some(axis, kept.chosen)
-    if operator in NORMS or step.is_depthwise:
-        return _channelwise(name, size, kept)
-    if operator.startswith(SPATIAL):
-        dims = re.search(r"(\d)d", operator)
-        if kept.axis != 1 or dims is None or len(size) != int(dims[1]) + 2:
-            raise Whole
-        return kept
-    rule = _RULES.get(operator)
-    if rule is None:
-        raise Whole
-    return rule(step, position, size, kept)
-
-
-def _is_pointwise(step: Step) -> bool:
-    tags = getattr(step.node.target, "tags", ())
-    if step.operator in MIXES or (torch.Tag.nondeterministic_seeded in tags and not step.is_idle_dropout):
-        return False
-    return torch.Tag.pointwise in tags or step.operator in COPIES | ELEMENTWISE
-
-
-def _channelwise(name: str, size: Sequence[int], kept: Some) -> Kept:
-    if kept.axis != 1:
-        raise Whole
-    if name in ("input", "self"):
-        return kept
-    return None if size[0] == 1 else Some(0, kept.chosen)
-
-
-def _reduction(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
-    axes = step.argument("dim")
-    if axes in (None, []) or isinstance(step.node.meta["val"], tuple | list):
-        raise Whole
-    reduced = {axis % len(size) for axis in (axes if isinstance(axes, list | tuple) else [axes])}
-    if len(shape_of(step.node)) == len(size):
-        return None if kept.axis in reduced else kept
-    return Some([axis for axis in range(len(size)) if axis not in reduced][kept.axis], kept.chosen)
-
-
-def _permute(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
-    order = list(range(len(size)))
-    if step.operator == "permute":
-        order = [axis % len(size) for axis in step.argument("dims")]
-    else:
-        one, other = (step.argument(name) for name in ("dim0", "dim1"))
-        order[one], order[other] = order[other], order[one]
-    return Some(order[kept.axis], kept.chosen)
-
-
-def _reshape(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
-    axis, repeats = merged_axis(size, shape_of(step.node), kept.axis)
-    return Some(axis, kept.chosen.view(-1, repeats).any(1))
-
-
-def merged_axis(before: Sequence[int], after: Sequence[int], axis: int) -> tuple[int, int]:
-    """The axis that a reshape makes `axis` of, and the number of entries that come of each position.
-
-    Raises:
-        Whole: it is no axis of before, alone or with those that follow it.
-    """
-    outer, size = math.prod(after[:axis]), after[axis]
-    for old, length in enumerate(before):
-        if length > 1 and math.prod(before[:old]) == outer:
-            for end in range(old + 1, len(before) + 1):
-                if math.prod(before[old:end]) == size:
-                    return old, size // length
-    raise Whole
-
-
-def _cat(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
-    axis = step.argument("dim", 0) % len(size)
-    if axis != kept.axis:
-        return kept
-    sizes = [shape_of(node)[axis] for node in step.argument("tensors")]
-    start = sum(sizes[:position])
-    return Some(axis, kept.chosen[start : start + sizes[position]])
-
-
-def _select(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
-    dim = step.argument("dim") % len(size)
-    return Some(kept.axis + (kept.axis >= dim), kept.chosen)
-
-
-def _slice(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
-    if step.argument("dim", 0) % len(size) == kept.axis:
-        raise Whole
-    return kept
-
-
-def _pad(step: Step, position: int, size: Sequence[int], kept: Some) -> Kept:
-    pads = step.argument("pad")
-    if kept.axis >= len(size) - len(pads) // 2 or (step.argument("mode") or "constant") != "constant":
-        raise Whole
-    return kept
-
-
-_RULES = {
-    **dict.fromkeys(REDUCTIONS, _reduction),
-    **dict.fromkeys(("permute", "transpose"), _permute),
-    **dict.fromkeys(RESHAPES, _reshape),
-    **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
-    "select": _select,
-    "slice": _slice,
-    **dict.fromkeys(("constant_pad_nd", "pad"), _pad),
-}
-
-
-def zeros(node: Node, steps: Mapping[Node, Step], masks: Mapping[Node, Some]) -> Kept:
-    """The positions of a value that are zero because of a mask; None where none is known."""
     if node in masks:
-        return Some(masks[node].axis, ~masks[node].chosen)
+        return Positions(masks[node].axis, ~masks[node].chosen)
     step = steps.get(node)
-    if step is None or len(step.operands) == 0:
+    if step is None or not step.operands:
         return None
-    passes = step.operator in ZERO_AT_ZERO | RESHAPES or step.is_idle_dropout
-    before = zeros(step.operands[0][2], steps, masks) if passes else None
-    if before is None or step.operator not in RESHAPES:
+    keeps_zeros = step.operator in ZERO_AT_ZERO | ORDER_KEEPING or step.is_idle_dropout
+    if not keeps_zeros:
+        return None
+    before = find_zeros(step.source, steps, masks)
+    if before is None or step.operator not in ORDER_KEEPING:
         return before
-    shape = shape_of(node)
-    for axis in range(len(shape)):
+    return _reshaped(before, shape_of(step.source), shape_of(node))
+
+
+def _reshaped(part: Positions, before: tuple[int, ...], after: tuple[int, ...]) -> Part:
+    """Return where positions lie after a reshape; None where they are not together any more."""
+    for axis in range(len(after)):
         try:
-            old, repeats = merged_axis(shape_of(step.operands[0][2]), shape, axis)
-        except Whole:
+            old, repeats = merged_axis(before, after, axis)
+        except MustBeWhole:
             continue
-        if old == before.axis:
-            return Some(axis, before.chosen.repeat_interleave(repeats))
+        if old == part.axis:
+            return Positions(axis, part.chosen.repeat_interleave(repeats))
     return None
 
 
-def find_needs(
+def propagate_demand(
     steps: Iterable[Step],
-    needs: dict[Node, Kept],
-    masks: Mapping[Node, Some],
-    inputs: Mapping[Node, Kept],
+    demand: dict[Node, Part],
+    masks: Mapping[Node, Positions],
+    inputs: Mapping[Node, Part],
     align: int,
 ) -> None:
-    """Adds to `needs` what the steps before need; call it with the steps backwards.
+    """Add to `demand` what some steps need of the values before them.
 
     Args:
         steps: From last to first.
-        needs: What is needed of some values; those that are not in it are not needed.
-        masks: Of every product with a mask, where the mask is one.
-        inputs: Of every product with weights, the channels of its input that are not zero.
-        align: What numbers of positions are rounded to.
+        demand: The parts that are needed of some values; a value that is not in it is not needed.
+        masks: For every product with a mask, where the mask is one.
+        inputs: For every product with weights, the channels of its input that are not zero.
+        align: The number of positions is rounded up to a multiple of it.
     """
     measured: set[Node] = set()
     for step in steps:
         node = step.node
-        if node not in needs:
-            if node not in measured:
-                continue
-            needs[node] = None
-        if node not in masks:
-            needs[node] = some(needs[node])
-            if step.operator not in RESHAPES:
-                needs[node] = rounded(needs[node], align)
-        if step.operator == "sym_size":
-            measured.add(step.operands[0][2])
+        # A size that is read of a value is that of the whole value.
+        if node in measured and node not in demand:
+            demand[node] = None
+        if node not in demand:
             continue
-        for operand, kept in _asked(step, needs, masks, inputs):
-            needs[operand] = both(needs[operand], kept) if operand in needs else kept
+        if node not in masks:
+            demand[node] = _runnable(step, demand[node], align)
+        if step.operator == "sym_size":
+            measured.add(step.source)
+            continue
+        demand[node], needs = _needs(step, demand[node], masks, inputs)
+        for operand, part in needs:
+            demand[operand] = union(demand[operand], part) if operand in demand else part
 
 
-def _asked(
-    step: Step, needs: dict[Node, Kept], masks: Mapping[Node, Some], inputs: Mapping[Node, Kept]
-) -> Iterator[tuple[Node, Kept]]:
-    node, kept = step.node, needs[step.node]
+def _runnable(step: Step, part: Part, align: int) -> Part:
+    """Return a part that an operator runs on, and runs fast on."""
+    part = at_least_one(part)
+    # A reshape has whole channels alone: its operand is rounded.
+    return part if step.operator in ORDER_KEEPING else rounded_up(part, align)
+
+
+def _needs(
+    step: Step, part: Part, masks: Mapping[Node, Positions], inputs: Mapping[Node, Part]
+) -> tuple[Part, list[tuple[Node, Part]]]:
+    """Return the part of a step that is computed, and the parts that it needs of its operands."""
+    node = step.node
     if node in inputs:
-        if kept is not None and kept.axis != step.channel_axis:
-            needs[node] = None
-        yield step.operands[0][2], inputs[node]
-        return
+        # Rows of a weight make channels: along any other axis the result is whole.
+        along_channels = part is None or part.axis == step.channel_axis
+        return part if along_channels else None, [(step.source, inputs[node])]
     if node in masks:
         mask = masks[node]
-        if kept is not None and kept.axis != mask.axis:
-            needs[node] = kept = None
-        chosen = mask.chosen if kept is None else mask.chosen & kept.chosen
-        yield step.operands[0][2], Some(mask.axis, chosen)
-        return
+        if part is None or part.axis != mask.axis:
+            return None, [(step.source, mask)]
+        return part, [(step.source, Positions(mask.axis, mask.chosen & part.chosen))]
+    whole: list[tuple[Node, Part]] = [(operand.node, None) for operand in step.operands]
+    if part is None:
+        return None, whole
     try:
-        asked = [(o, None if kept is None else needed(step, n, i, o, kept)) for n, i, o in step.operands]
-    except Whole:
-        needs[node] = None
-        asked = [(operand, None) for _, _, operand in step.operands]
-    yield from asked
+        return part, [(operand.node, demand_of(step, operand, part)) for operand in step.operands]
+    except MustBeWhole:
+        return None, whole

@@ -1,7 +1,7 @@
-"""Reads: which tensors the layers of a network read, seen by running it."""
+"""Reads: the tensors that the layers of a network read, seen by running it."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +11,16 @@ from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.insert import Inserted
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
+
+# A layer, and the position of one of its distinct inputs.
+Place = tuple[Site, int]
+Seen = dict[Place, list[Tensor]]
+
+# Parameters are changed by a factor and a shift, so that those that are zero change too. The change is small
+# enough for most code to run with it.
+CHANGE_FACTOR, CHANGE_SHIFT = 1.5, 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +30,11 @@ class Read:
     Attributes:
         site: The layer.
         position: Which of its distinct inputs, in the order of its arguments.
-        tensors: The numbers of the tensors it was; two layers that read one tensor have its number.
-        shape: Of the first.
-        samples: The axis that grows with one sample more; None where there is none, or none of its size.
-        learnt: Whether parameters had a part in it, as they have none in a network's input.
-        operator: The name of torch's gradient of what computed it.
+        tensors: Numbers of the tensors that it was; layers that read one tensor have the same number.
+        shape: Shape of the first of them.
+        samples: The axis that grows with the batch; None where no axis does, or not all calls agree.
+        learnt: Whether it depends on parameters, as a network's input does not.
+        operator: Name of torch's gradient of what computed it; empty where there is none.
     """
 
     site: Site
@@ -39,36 +47,50 @@ class Read:
 
 
 def find_reads(network: Network, sites: Sequence[Site]) -> list[Read]:
-    """What some layers read when the network runs in eval mode, in the order in which they run."""
+    """Return what some layers read when the network runs in eval mode, in the order in which they run."""
     example = network.example
     seen = _watch(network.module, sites, example)
-    more = example.map(lambda tensor: torch.cat([tensor, tensor[:1]]))
-    try:
-        larger = _watch(network.module, sites, more)
-    except InputError:  # a batch size that the user's code does not take
-        larger = {}
+    larger = _watch_larger_batch(network.module, sites, example)
     moved = _moved(network.module, sites, example, seen)
+    numbers = _numbers(seen)
+    reads = []
+    for (site, position), tensors in seen.items():
+        first = tensors[0]
+        # Gradients do not reach what is computed under `no_grad`; changed parameters do.
+        learnt = any(tensor.requires_grad for tensor in tensors) or (site, position) in moved
+        reads.append(
+            Read(
+                site,
+                position,
+                tensors=tuple(dict.fromkeys(numbers[id(tensor)] for tensor in tensors)),
+                shape=tuple(first.shape),
+                samples=_sample_axis(tensors, larger.get((site, position), []), example.batch),
+                learnt=learnt,
+                operator=_gradient_of(first),
+            )
+        )
+    return reads
+
+
+def _gradient_of(tensor: Tensor) -> str:
+    """Return the name of torch's gradient of what computed a tensor; empty where there is none."""
+    if tensor.grad_fn is None:
+        return ""
+    return tensor.grad_fn.name()
+
+
+def _numbers(seen: Seen) -> dict[int, int]:
+    """Number the distinct tensors in the order in which they are read."""
     numbers: dict[int, int] = {}
     for tensors in seen.values():
         for tensor in tensors:
             numbers.setdefault(id(tensor), len(numbers))
-    return [
-        Read(
-            site,
-            position,
-            tuple(dict.fromkeys(numbers[id(tensor)] for tensor in tensors)),
-            tuple(tensors[0].shape),
-            _samples(tensors, larger.get((site, position), []), example.batch),
-            any(tensor.requires_grad for tensor in tensors) or (site, position) in moved,
-            tensors[0].grad_fn.name() if tensors[0].grad_fn else "",
-        )
-        for (site, position), tensors in seen.items()
-    ]
+    return numbers
 
 
-def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> dict[tuple[Site, int], list[Tensor]]:
-    """The tensors that each layer reads; they require gradients where parameters had a part in them."""
-    seen: dict[tuple[Site, int], list[Tensor]] = {}
+def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> Seen:
+    """Return the tensors that each layer reads; those that depend on parameters require gradients."""
+    seen: Seen = {}
 
     def watcher(site: Site) -> Inserted:
         def watch(layer: nn.Module, position: int, values: Tensor) -> Tensor:
@@ -77,13 +99,10 @@ def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> dict[tup
 
         return Inserted(watch)
 
-    frozen = [p for p in module.parameters() if p.is_floating_point() and not p.requires_grad]
     inputs = inputs.copy()
     with ExitStack() as stack:
         stack.enter_context(dry_run(module, training=False))
-        stack.callback(lambda: [parameter.requires_grad_(False) for parameter in frozen])
-        for parameter in frozen:
-            parameter.requires_grad_(True)
+        stack.enter_context(_all_require_gradients(module))
         for site in sites:
             handle = site.module.register_forward_pre_hook(watcher(site), with_kwargs=True)
             stack.callback(handle.remove)
@@ -92,43 +111,81 @@ def _watch(module: nn.Module, sites: Sequence[Site], inputs: Inputs) -> dict[tup
     return seen
 
 
-def _moved(
-    module: nn.Module, sites: Sequence[Site], example: Inputs, seen: dict[tuple[Site, int], list[Tensor]]
-) -> set[tuple[Site, int]]:
-    """The reads that are others with other parameters, which tells where no gradient does (`no_grad`)."""
-    parameters = [parameter for parameter in module.parameters() if parameter.is_floating_point()]
-    before = [parameter.detach().clone() for parameter in parameters]
-    with torch.no_grad(), ExitStack() as stack:
-        stack.callback(lambda: [p.copy_(old) for p, old in zip(parameters, before, strict=True)])
-        for parameter in parameters:
-            parameter.mul_(1.5).add_(0.01)
+@contextmanager
+def _all_require_gradients(module: nn.Module) -> Iterator[None]:
+    """Let frozen parameters require gradients for a while: what they compute is learnt all the same."""
+    frozen = []
+    for parameter in module.parameters():
+        if parameter.is_floating_point() and not parameter.requires_grad:
+            frozen.append(parameter)
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+
+
+def _watch_larger_batch(module: nn.Module, sites: Sequence[Site], example: Inputs) -> Seen:
+    """Return the tensors that each layer reads with one sample more."""
+    larger = example.map(lambda tensor: torch.cat([tensor, tensor[:1]]))
+    try:
+        return _watch(module, sites, larger)
+    except InputError:
+        # Some code is written for one batch size.
+        return {}
+
+
+def _moved(module: nn.Module, sites: Sequence[Site], example: Inputs, seen: Seen) -> set[Place]:
+    """Return the reads that change with the parameters."""
+    with _changed_parameters(module):
         try:
             again = _watch(module, sites, example)
-        except InputError:  # the user's code takes offence at such parameters
+        except InputError:
+            # The user's code refuses such parameters, so that gradients must do.
             return set()
-    return {
-        key
-        for key, tensors in seen.items()
-        if key in again
-        and not all(
-            one.shape == other.shape and torch.equal(one, other)
-            for one, other in zip(tensors, again[key], strict=False)
-        )
-    }
+    moved = set()
+    for place, tensors in seen.items():
+        if place in again and not _all_equal(tensors, again[place]):
+            moved.add(place)
+    return moved
 
 
-def _samples(tensors: Sequence[Tensor], larger: Sequence[Tensor], batch: int) -> int | None:
+@contextmanager
+def _changed_parameters(module: nn.Module) -> Iterator[None]:
+    """Change all parameters for a while."""
+    parameters = [parameter for parameter in module.parameters() if parameter.is_floating_point()]
+    before = [parameter.detach().clone() for parameter in parameters]
+    with torch.no_grad():
+        try:
+            for parameter in parameters:
+                parameter.mul_(CHANGE_FACTOR).add_(CHANGE_SHIFT)
+            yield
+        finally:
+            for parameter, old in zip(parameters, before, strict=True):
+                parameter.copy_(old)
+
+
+def _all_equal(tensors: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Return whether two runs read the same numbers, as far as both went."""
+    for one, other in zip(tensors, others, strict=False):
+        if one.shape != other.shape or not torch.equal(one, other):
+            return False
+    return True
+
+
+def _sample_axis(tensors: Sequence[Tensor], larger: Sequence[Tensor], batch: int) -> int | None:
+    """Return the axis that grows with the batch in all calls; None where there is no such axis."""
     if len(tensors) != len(larger):
         return None
-    found = {
-        next(
-            (
-                axis
-                for axis, sizes in enumerate(zip(one.shape, other.shape, strict=False))
-                if sizes == (batch, batch + 1)
-            ),
-            None,
-        )
-        for one, other in zip(tensors, larger, strict=True)
-    }
+    found = {_grown_axis(one, other, batch) for one, other in zip(tensors, larger, strict=True)}
     return found.pop() if len(found) == 1 else None
+
+
+def _grown_axis(one: Tensor, other: Tensor, batch: int) -> int | None:
+    """Return the first axis of the size of the batch that has one entry more in another tensor."""
+    for axis, sizes in enumerate(zip(one.shape, other.shape, strict=False)):
+        if sizes == (batch, batch + 1):
+            return axis
+    return None

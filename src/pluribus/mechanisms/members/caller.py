@@ -13,6 +13,7 @@ from pluribus.mechanisms.members.skeleton import Loan, Modes, Skeletons, blank, 
 from pluribus.mechanisms.network.error_context import explain_failure
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.outputs import Output, select_output
+from pluribus.mechanisms.network.torch_private import write_count
 
 Run = Callable[[Any, Inputs], Tensor]
 """Runs a filled module where it is not simply called."""
@@ -153,6 +154,6 @@ def _written_buffers(copies: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
             continue
         # Tensors made in inference mode do not count what is written into them.
         counts = not copied.is_inference()
-        if (counts and copied._version > 0) or (not counts and not torch.equal(copied, tensors[name])):
+        if (counts and write_count(copied) > 0) or (not counts and not torch.equal(copied, tensors[name])):
             found.add(name)
     return frozenset(found)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pluribus.errors import InputError
 from pluribus.mechanisms.members.combinations import Options, choose_rows, draw_rows
 from pluribus.mechanisms.network.dry_run import derived_seed
-from pluribus.settings import whole
+from pluribus.settings import check
 
 Row = Any
 """The name of a member; hashable."""
@@ -70,7 +70,7 @@ class Index(nn.Module, ABC):
         """Return how much each row of eval mode counts, `[members]`, or would with the first draws alone."""
         count = self.count
         first = count if draws is None else draws
-        whole("draws", first, most=count)
+        check("draws", first, int, at_least=1, at_most=count)
         return (torch.arange(count) < first) / first
 
     def count_draws(self, rows: Sequence[Row]) -> int:
@@ -218,7 +218,7 @@ class Combinations(Index):
         shares = self.shares.to(torch.promote_types(self.shares.dtype, torch.float32))
         every = math.prod(self.sizes.values()) == len(rows)  # no draws are kept but probabilities
         if draws is not None:
-            whole("draws", draws, most=math.inf if every else len(self.kept))
+            check("draws", draws, int, at_least=1, at_most=math.inf if every else len(self.kept))
         if draws is not None and every:
             generator = torch.Generator().manual_seed(0)
             drawn = choose_rows([tuple(self.weights().tolist())], draws, generator)

@@ -39,3 +39,9 @@ def current_names(names: Iterable[str], saved: Collection[str]) -> dict[str, str
         if name != old:
             found[old] = name
     return found
+
+
+def renamed(saved: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    """Return the tensors of a file by the names that the ensemble has for them now."""
+    found = current_names(names, saved.keys())
+    return {found.get(name, name): tensor for name, tensor in saved.items()}

@@ -9,13 +9,14 @@ tensors a deep ensemble, one with those of the last layers a deep sub-ensemble.
 """
 
 import copy
+import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor, nn
 
-from pluribus.mechanisms.members.combinations import Options
+from pluribus.mechanisms.members.combinations import Options, all_rows
 from pluribus.mechanisms.members.mixture import Mixture, draw_batch, option_probabilities
 from pluribus.mechanisms.members.tensors import Tensors
 from pluribus.mechanisms.members.tree import columns_of, divide, stack_modules, take
@@ -31,6 +32,9 @@ class OptionTensors(Tensors):
         own: By name, the options of each tensor that has some, `[options, ...]`; all others are shared.
         sites: By name of the site, the names of its tensors, all with the same number of options.
         mixtures: By site, how probable its options are, for samples that have draws of their own.
+        fed: By name of a tensor that follows from the options of several sites, such as a running statistic,
+            these sites. It has one value for each combination of their options, the first site's option
+            changing most slowly.
     """
 
     def __init__(
@@ -39,9 +43,12 @@ class OptionTensors(Tensors):
         own: Mapping[str, Tensor],
         sites: Mapping[str, Sequence[str]],
         mixtures: Mapping[str, Mixture] | None = None,
+        fed: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(*divide(network, own))
         self.sites = {site: tuple(names) for site, names in sites.items()}
+        places = {site: place for place, site in enumerate(sites)}
+        self.fed = {name: tuple(places[site] for site in feeding) for name, feeding in (fed or {}).items()}
         self.mixtures = dict(mixtures or {})
 
     @property
@@ -54,15 +61,30 @@ class OptionTensors(Tensors):
         shared, own = self.parts()
         columns = {name: columns_of(tensor) for name, tensor in own.items()}
         for row in rows:
-            yield {**shared, **{name: columns[name][option] for name, option in self._chosen(row)}}
+            yield {**shared, **{name: columns[name][option] for name, option in self._chosen(row).items()}}
 
     def keys(self, row: Options) -> dict[str, Hashable]:
         return dict(self._chosen(row))
 
-    def _chosen(self, row: Options) -> Iterator[tuple[str, int]]:
+    def _chosen(self, row: Options) -> dict[str, int]:
+        """Return, by name, which value a row takes of every tensor that has several."""
+        chosen: dict[str, int] = {}
         for names, option in zip(self.sites.values(), row, strict=True):
-            for name in names:
-                yield name, option
+            chosen |= dict.fromkeys(names, option)
+        if self.fed:
+            sizes = tuple(self.sizes.values())
+            for name, places in self.fed.items():
+                chosen[name] = combination_number(row, sizes, places)
+        return chosen
+
+    def covering_rows(self, rows: Sequence[Options]) -> list[Options]:
+        sizes = list(self.sizes.values())
+        found = [tuple(number % size for size in sizes) for number in range(max(sizes))]
+        for places in dict.fromkeys(self.fed.values()):
+            for combination in all_rows([sizes[place] for place in places]):
+                row = dict(enumerate(found[0])) | dict(zip(places, combination, strict=True))
+                found.append(tuple(row.values()))
+        return list(dict.fromkeys(found))
 
     def keep(self, rows: Sequence[Options]) -> tuple["OptionTensors", Sequence[Options]]:
         small, used = copy.deepcopy(self), list[list[int]]()
@@ -75,6 +97,12 @@ class OptionTensors(Tensors):
                 left = [self.mixtures[site].probabilities[option] for option in options]
                 probabilities = tuple(one / sum(left) for one in left)
                 small.mixtures[site] = replace(self.mixtures[site], probabilities=probabilities)
+        sizes = tuple(self.sizes.values())
+        for name, places in self.fed.items():
+            # Options are numbered anew, so all combinations of those that stay are kept, in their order.
+            combinations = itertools.product(*(used[place] for place in places))
+            taken = [dict(zip(places, combination, strict=True)) for combination in combinations]
+            kept[name] = [combination_number(one, sizes, places) for one in taken]
         take(small.own, kept)
         renumbered = [tuple(used[place].index(option) for place, option in enumerate(row)) for row in rows]
         return small, renumbered
@@ -89,6 +117,14 @@ class OptionTensors(Tensors):
     def probabilities(self) -> dict[str, tuple[float, ...]]:
         """Map the name of a tensor with options to how probable these are."""
         return option_probabilities(self.sites, self.mixtures)
+
+
+def combination_number(row: Options | Mapping[int, int], sizes: Sequence[int], places: Sequence[int]) -> int:
+    """Return the number of a combination of the options at some places, the first changing most slowly."""
+    number = 0
+    for place in places:
+        number = number * sizes[place] + row[place]
+    return number
 
 
 def tie_sites(layers: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -12,8 +12,15 @@ from torch import Tensor, nn
 from pluribus.mechanisms.members.code import Code
 from pluribus.mechanisms.members.index import Index, Row
 from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.members.tensors import Tensors
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import BatchNorm
+
+FEWEST = 2
+"""Samples that a batch must have for statistics."""
+COUNTER = "num_batches_tracked"
+"""The name of the counter of batches in BatchNorm."""
 
 
 class WithPrior(nn.Module):
@@ -61,6 +68,35 @@ class WithPrior(nn.Module):
         small = WithPrior(self.learnt.keep(positions), self.prior.keep(positions), self.scale)
         small.training = self.training
         return small
+
+    def is_unsettled(self) -> bool:
+        """Return whether the prior networks have BatchNorm statistics and none of them has seen a batch."""
+        module = self.prior.code.caller.module
+        if not any(
+            isinstance(layer, BatchNorm) and layer.running_mean is not None for layer in module.modules()
+        ):
+            return False
+        shared, own = self.prior.tensors.parts()
+        counts = [{**shared, **own}[name] for name, _ in module.named_buffers() if name.endswith(COUNTER)]
+        return bool(counts) and not any(bool(count.any()) for count in counts)
+
+    @torch.no_grad()
+    def settle(self, inputs: Inputs) -> None:
+        """Set the statistics of all prior networks to those of one batch of at least two samples."""
+        if inputs.batch < FEWEST:
+            return
+        tensors, caller = self.prior.tensors, self.prior.code.caller
+        for row in tensors.covering_rows(self.prior.index.rows(training=False)):
+            values = tensors.of_one(row)
+            network = materialise(caller.module, values).eval()
+            for layer in network.modules():
+                if isinstance(layer, BatchNorm):
+                    layer.training = True
+                    layer.momentum = None  # the average over all batches: rows that share it count alike
+            caller.call_module(network, inputs)
+            for name, buffer in network.named_buffers():
+                if name in values:
+                    values[name].copy_(buffer)
 
     def as_module(self, row: Row) -> nn.Module:
         """Return one row as a plain module in eval mode with copies of its tensors."""

@@ -60,6 +60,10 @@ class Tensors(nn.Module, ABC):
         """Return the tensors of one training batch with so many samples of each row."""
         raise InputError(f"rows cannot share a batch: {self.why_not_mixed(rows)}.")
 
+    def covering_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return rows that together take every value of every tensor; `rows` are those of eval mode."""
+        return rows
+
     def statistics(self) -> dict[str, Tensor]:
         """Return the shared buffers, which count a batch once however many rows see it."""
         return dict(self.shared.named_buffers())

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.torch_private import child_table, parameter_table
 
 
 def named_tensors(tree: nn.Module) -> dict[str, Tensor]:
@@ -17,7 +18,7 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
     """Register a tensor under a dotted name, with a module for each part of it."""
     *path, last = name.split(".")
     for part in path:
-        if part not in tree._modules:
+        if part not in child_table(tree):
             tree.add_module(part, nn.Module())
         tree = tree.get_submodule(part)
     if isinstance(tensor, nn.Parameter):
@@ -29,7 +30,7 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
 def uproot(tree: nn.Module, name: str) -> None:
     """Remove a parameter."""
     path, _, last = name.rpartition(".")
-    del tree.get_submodule(path)._parameters[last]
+    del parameter_table(tree.get_submodule(path))[last]
 
 
 def divide(network: Network, own: Mapping[str, Tensor]) -> tuple[nn.Module, nn.Module]:

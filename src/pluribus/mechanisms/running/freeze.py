@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.export import Graph, Operation
+from pluribus.mechanisms.graph.folding import Norm, fold_norm
+from pluribus.mechanisms.graph.operators import MEMORY_ORDER
 from pluribus.mechanisms.graph.prove import prove
 from pluribus.mechanisms.members.caller import Caller
 from pluribus.mechanisms.members.code import Code
@@ -37,8 +38,6 @@ from pluribus.mechanisms.running.engines import run_slowly
 
 OPERATORS = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d", nn.Conv3d: "conv3d"}
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-FIXED_ORDER = {"view", "_unsafe_view", "view_as_real", "view_as_complex", "as_strided"}
-"""Operators that refuse, or read differently, a tensor whose channels are last in memory."""
 NARROW = 2e5
 """Weights of a convolution, on average, up to which channels come last on a CPU: ResNet-18 gains
 with 1.4e5 and no more with 3.1e5 (benchmarks/packed_speed.py)."""
@@ -78,7 +77,7 @@ def freeze_learnt(members: Members, example: Inputs | None) -> tuple[Members, li
     except (ConversionError, UnreadableError) as error:
         return plain, [f"nothing folded: {error}"]
     folds, notes = _choose_folds(plain, member, find_folds(member, graphs))
-    last = narrow and not any(op.operator in FIXED_ORDER for graph in graphs for op in graph.operations())
+    last = narrow and not any(op.operator in MEMORY_ORDER for graph in graphs for op in graph.operations())
     if not folds and not last:
         return plain, notes
     folded = _folded(plain, member, folds)
@@ -229,7 +228,7 @@ def _fold_tensors(tensors: Tensors, member: nn.Module, fold: Fold) -> None:
     def product(row: int) -> tuple[Tensor, Tensor]:
         values: list[Any] = [own[name][row] if name in own else shared.get(name) for name in held]
         weight, bias, mean, variance, scale, shift = values
-        return fuse_conv_bn_weights(weight, bias, mean, variance, norm.eps, scale, shift)  # type: ignore[arg-type]
+        return fold_norm(weight, bias, Norm(mean, variance, float(norm.eps), scale, shift))  # type: ignore[arg-type]
 
     products = [product(row) for row in range(sizes[0] if is_own else 1)]
     for name, rows in zip((held[0], f"{fold[0]}.bias".lstrip(".")), zip(*products, strict=True), strict=True):

@@ -1,0 +1,118 @@
+"""`pluribus verify`: check the files of a run without importing or running anything of the user's.
+
+    file                   checked
+    run.json               schema
+    ensemble.json          schema, its own hash, counts against the header of the tensors
+    weights.safetensors    header, hash, no NaN
+    training.pt            schema, no code, no NaN
+    records.jsonl          every line
+    outcomes/*.npz         sizes, types, lengths
+
+Hashes find damage. They do not find forgery: whoever can write the weights can write the hash.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pluribus.checkpoint import (
+    REMEDY,
+    SETTINGS,
+    WEIGHTS,
+    check_settings_hash,
+    check_weights_hash,
+    read_settings,
+    read_tensors,
+)
+from pluribus.cli import run_file
+from pluribus.comparison import record
+from pluribus.comparison.outcomes import Outcomes
+from pluribus.document import check_counts, check_document, methods_of
+from pluribus.errors import CheckpointError, PluribusError
+from pluribus.method import Method
+from pluribus.training import checkpoint
+from pluribus.untrusted import read_header
+from pluribus.weights import check_values
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One file that was checked, and what is wrong with it; nothing where `problem` is empty."""
+
+    path: Path
+    problem: str = ""
+
+
+def verify(folder: Path) -> list[Finding]:
+    """Return one finding for each file of a run, a comparison or a saved ensemble.
+
+    Raises:
+        CheckpointError: the folder holds nothing of Pluribus.
+    """
+    found = list(_findings(folder))
+    if not found:
+        raise CheckpointError(
+            f"{folder} must be a folder that Pluribus wrote, got none of {run_file.FILE}, {SETTINGS}, "
+            f"{checkpoint.FILE} and {record.FILE}. Give the folder of a run, a comparison or an ensemble."
+        )
+    return found
+
+
+def _findings(folder: Path) -> Iterator[Finding]:
+    if (folder / run_file.FILE).exists():
+        yield _checked(folder / run_file.FILE, lambda path: run_file.read_run(path.parent))
+    if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
+        yield from _ensemble_findings(folder)
+    if (folder / checkpoint.FILE).exists():
+        yield _checked(folder / checkpoint.FILE, _check_training)
+    if (folder / record.FILE).exists():
+        yield _checked(folder / record.FILE, _check_records)
+    for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
+        yield _checked(path, Outcomes.load)
+    for child in (folder / run_file.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
+        # Links are not followed: they could lead round in a circle.
+        if child.is_dir() and not child.is_symlink():
+            yield from _findings(child)
+
+
+def _ensemble_findings(folder: Path) -> Iterator[Finding]:
+    yield _checked(folder / SETTINGS, _check_settings)
+    yield _checked(folder / WEIGHTS, _check_weights)
+
+
+def _checked(path: Path, check: Callable[[Path], object]) -> Finding:
+    try:
+        check(path)
+    except PluribusError as error:
+        return Finding(path, str(error))
+    except OSError as error:
+        return Finding(path, f"it cannot be read: {error.strerror}")
+    return Finding(path)
+
+
+def _check_settings(path: Path) -> None:
+    folder = path.parent
+    settings = read_settings(folder)
+    check_document(settings, folder)
+    check_settings_hash(folder, settings)
+    # A method of the user's own is known only where its code was imported, which is not done here.
+    if settings["method"]["kind"] in Method.known():
+        method, _ = methods_of(settings, folder)
+        check_counts(method, read_header(folder / WEIGHTS, REMEDY), settings, folder)
+
+
+def _check_weights(path: Path) -> None:
+    read_header(path, REMEDY)
+    check_weights_hash(path.parent, read_settings(path.parent))
+    check_values(read_tensors(path), (), path)
+
+
+def _check_training(path: Path) -> None:
+    state = checkpoint.read_state(path)
+    check_values(state["weights"], (), path)
+
+
+def _check_records(path: Path) -> None:
+    damaged = record.damaged_lines([path])
+    if damaged:
+        raise CheckpointError(" ".join(damaged))
