@@ -195,7 +195,7 @@ def test_log_prob_is_finite_far_from_all_members():
 def test_log_prob_aligns_its_target_and_never_broadcasts():
     prediction, y = mixed(Gaussian(), 3, 5, 2), normal(5, seed=7)
     assert_close(prediction.log_prob(y), prediction.log_prob(y[:, None]))
-    with pytest.raises(InputError, match=r"shape \(5, 1\).*however: shape \(5, 5\)"):
+    with pytest.raises(InputError, match=r"shape \(5, 1\).*got shape \(5, 5\)"):
         prediction.log_prob(normal(5, 5))
 
 
@@ -303,13 +303,13 @@ def test_joined_parts_are_the_whole(value):
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        ([], "however: none"),
+        ([], "got none"),
         (
             [mixed(Point(), 3, 4, 2), mixed(Gaussian(precision=1.0), 3, 4, 2)],
             "GaussianPrediction .* and PointPred",
         ),
-        ([mixed(Point(), 3, 4, 2), mixed(Point(), 3, 4, 2, seed=1)], "by the same weights, however: "),
-        ([mixed(Point(), 3, 4, 2), mixed(Point(), 2, 4, 2)], "by the same weights, however: "),
+        ([mixed(Point(), 3, 4, 2), mixed(Point(), 3, 4, 2, seed=1)], "by the same weights, got "),
+        ([mixed(Point(), 3, 4, 2), mixed(Point(), 2, 4, 2)], "by the same weights, got "),
         (
             [mixed(Point(), 3, 4, 2), mixed(Point(), 3, 4)],
             r"PointPrediction \[2\] .* and PointPrediction \[\]",
@@ -384,7 +384,7 @@ def test_a_table_numbers_several_targets_and_not_a_single_one():
     ("value", "sizes"), [(Categorical(), (3, 2)), (Bernoulli(), (3, 2)), (Gaussian(), (2, 3))], ids=str
 )
 def test_a_dense_prediction_has_no_table(value, sizes):
-    with pytest.raises(InputError, match=r"a table is flat, however: .* has shape .*\. Use numpy\(\)"):
+    with pytest.raises(InputError, match=r"a table must be flat, got .* of shape .*\. Use numpy\(\)"):
         mixed(value, 3, 5, *sizes).table()
 
 

@@ -1,4 +1,4 @@
-"""What a network's outputs mean: how well each member fits a target, and what all of them predict."""
+"""Likelihoods: the distribution of a target that a network's outputs stand for."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,39 +22,41 @@ from pluribus.prediction import (
 )
 from pluribus.settings import Settings, nearest, positive
 
-IGNORED = -100  # torch's own mark of a position without a class
-VARIANCE_FLOOR = 1e-6  # keeps the density finite where a network is sure of itself
+# torch's own mark of a position without a class.
+IGNORED = -100
+# Keeps the density finite where a network is sure of itself.
+VARIANCE_FLOOR = 1e-6
 MISSING = "Drop these samples or fill in what is missing."
-ROUNDING = 1e-3  # how far a sum of half-precision probabilities may be from one
+# How far a sum of half-precision probabilities may be from one.
+ROUNDING = 1e-3
 
 
 def check_finite(name: str, values: Tensor, remedy: str) -> None:
-    """Refuse NaN and infinity, saying how many there are."""
-    if math.isfinite(values.sum().item()):  # neither is lost in a sum, and one number is soon looked at
+    """Raise where values are NaN or infinite, with their number."""
+    # Neither is lost in a sum, and one number is read from a device in no time.
+    if math.isfinite(values.sum().item()):
         return
     lost = values.numel() - int(values.isfinite().sum())
     if lost:
-        raise InputError(
-            f"{name} must be finite, however: {lost} of {values.numel()} are NaN or infinite. {remedy}"
-        )
+        raise InputError(f"{name} must be finite, got {lost} of {values.numel()} NaN or infinite. {remedy}")
 
 
 def check_outputs(outputs: Tensor) -> None:
-    """Refuse outputs without a member and a batch axis."""
+    """Raise where outputs have no member or no batch axis."""
     if outputs.ndim < 2 or not len(outputs):
         raise InputError(
             "outputs must be [members, batch, ...] with at least 1 member, "
-            f"however: shape {tuple(outputs.shape)}. Use fork to give a plain batch a member axis."
+            f"got shape {tuple(outputs.shape)}. Use fork to give a plain batch a member axis."
         )
 
 
 def check_classes(outputs: Tensor) -> None:
-    """Refuse outputs without an axis of at least two classes."""
+    """Raise where outputs have no axis of at least two classes."""
     check_outputs(outputs)
     if outputs.ndim < 3 or outputs.shape[2] < 2:
         raise InputError(
             "Categorical outputs must be [members, batch, classes, ...] with at least 2 classes, "
-            f"however: shape {tuple(outputs.shape)}. Use Bernoulli for a single logit."
+            f"got shape {tuple(outputs.shape)}. Use Bernoulli for a single logit."
         )
 
 
@@ -63,7 +65,7 @@ def class_indices(target: Tensor, outputs: Tensor) -> Tensor:
     wanted, classes = outputs[0, :, 0].shape, outputs.shape[2]
     if target.shape == outputs.shape[1:] and target.shape != wanted and classes > 1:
         raise InputError(
-            f"class indices must have shape {tuple(wanted)}, however: shape {tuple(target.shape)}, as "
+            f"class indices must have shape {tuple(wanted)}, got shape {tuple(target.shape)}, as "
             "one-hot targets have. Use target.argmax(1), or target.float() for probabilities."
         )
     target = align(target.long(), wanted)
@@ -73,7 +75,7 @@ def class_indices(target: Tensor, outputs: Tensor) -> Tensor:
         raise InputError(
             f"class indices must lie in 0 to {classes - 1}, "
             + f"or be {IGNORED} to be ignored, " * dense
-            + f"however: {target[~known][0].item()}. Number the classes from 0, or widen the last layer."
+            + f"got {target[~known][0].item()}. Number the classes from 0, or widen the last layer."
         )
     return target
 
@@ -84,20 +86,20 @@ def class_probabilities(target: Tensor, outputs: Tensor) -> Tensor:
     if target.numel() != outputs[0].numel():
         raise InputError(
             f"class targets must be whole numbers, or probabilities of shape {shape}, "
-            f"however: {target.dtype} of shape {tuple(target.shape)}. Use target.long() for class indices."
+            f"got {target.dtype} of shape {tuple(target.shape)}. Use target.long() for class indices."
         )
     target = align(target, shape).to(outputs.dtype)
     sums = target.sum(1)
     if not (target >= 0).all() or not ((sums - 1).abs() <= ROUNDING).all():
         raise InputError(
-            "target probabilities must be at least 0 and sum to one over the classes, however: they start at "
-            f"{target.min():g} and sum to {sums.min():g} to {sums.max():g}. Use softmax on logits."
+            "target probabilities must be at least 0 and sum to one over the classes, got a least of "
+            f"{target.min():g} and sums from {sums.min():g} to {sums.max():g}. Use softmax on logits."
         )
     return target
 
 
 def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tensor, Tensor]:
-    """Means and variances of the members, `[members, batch, ...]` each.
+    """Return means and variances of the members, `[members, batch, ...]` each.
 
     Without a precision, axis 2 holds the means and then as many raw variances, which softplus makes
     positive. With one, the outputs are the means, and every variance is `1 / precision`.
@@ -109,7 +111,7 @@ def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tenso
     if outputs.ndim < 3 or outputs.shape[2] % 2:
         raise InputError(
             "Gaussian outputs must be [members, batch, means then raw variances, ...], an even number, "
-            f"however: shape {tuple(outputs.shape)}. Give the network two outputs per target, "
+            f"got shape {tuple(outputs.shape)}. Give the network two outputs per target, "
             "or the likelihood a precision."
         )
     means, raw = outputs.chunk(2, 2)
@@ -117,7 +119,7 @@ def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tenso
 
 
 def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Finite outputs, and weights `[members]` as precise as the summaries; uniform unless given."""
+    """Return finite outputs, and weights `[members]` in the dtype of summaries; uniform unless given."""
     check_outputs(outputs)
     check_finite("outputs", outputs, "Lower the learning rate or normalise the inputs.")
     members, like = len(outputs), at_least_float32(outputs[:0])
@@ -126,14 +128,14 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     if weights.shape != (members,) or not (weights >= 0).all() or abs(weights.sum().item() - 1) > ROUNDING:
         raise InputError(
             f"weights must be {members} numbers of at least 0 that sum to one, "
-            f"however: {weights.tolist()}. Divide them by their sum."
+            f"got {weights.tolist()}. Divide them by their sum."
         )
     weights = weights.to(like)
     return outputs, weights / weights.sum()
 
 
 def per_sample(values: Tensor) -> Tensor:
-    """Mean over all axes but the first two, `[members, batch]`."""
+    """Return the mean over all axes but the first two, `[members, batch]`."""
     if values.shape[2:].numel() == 1:
         return values.reshape(values.shape[:2])
     return values.flatten(2).mean(2)
@@ -145,7 +147,7 @@ class Likelihood(Settings, ABC):
 
     @abstractmethod
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Negative log-likelihood of each member on each sample, `[members, batch]`.
+        """Compute the negative log-likelihood of each member on each sample, `[members, batch]`.
 
         Outputs are `[members, batch, ...]`, targets `[batch, ...]`. What a sample has several of,
         targets or positions, is averaged.
@@ -201,7 +203,7 @@ class Bernoulli(Likelihood):
         known = (target >= 0) & (target <= 1)
         if not known.all():
             raise InputError(
-                f"Bernoulli targets must lie in 0 to 1, however: {target[~known][0].item():g}. "
+                f"Bernoulli targets must lie in 0 to 1, got {target[~known][0].item():g}. "
                 "Use Categorical for classes."
             )
         target = fork(target, len(logits))
@@ -271,6 +273,6 @@ def likelihood(value: str | Likelihood) -> Likelihood:
         return value
     if not isinstance(value, str) or value not in known:
         raise SettingError(
-            f"likelihood must be one of {', '.join(known)}, however: {value!r}.{nearest(value, known)}"
+            f"likelihood must be one of {', '.join(known)}, got {value!r}.{nearest(value, known)}"
         )
     return known[value]()

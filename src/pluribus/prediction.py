@@ -1,9 +1,9 @@
-"""What an ensemble says about a batch: every member's outputs, and their summary as one mixture.
+"""Predictions of an ensemble on a batch: every member's outputs, and their summary as one mixture.
 
     p(y | x) = Σ_m w_m p_m(y | x)
 
 Probabilities and densities are averaged, never logits. A likelihood checks the outputs and builds the
-prediction. Summaries are `[batch, ...]`, in at least float32, and computed when first asked for.
+prediction. Summaries are `[batch, ...]`, in at least float32, and computed when first used.
 """
 
 import math
@@ -24,7 +24,8 @@ from pluribus.settings import refuse, whole
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Values in at least float32: half precision loses sums, logarithms and variances."""
+    """Return values in at least float32."""
+    # Half precision loses sums, logarithms and variances.
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
@@ -34,25 +35,26 @@ def align(target: Tensor, shape: Sequence[int]) -> Tensor:
     if wanted != given:
         raise InputError(
             f"targets must have shape {tuple(shape)}, axes of size one aside, "
-            f"however: shape {tuple(target.shape)}. Give one target per sample and output."
+            f"got shape {tuple(target.shape)}. Give one target per sample and output."
         )
     return target.reshape(tuple(shape))
 
 
 def entropy(logs: Tensor, axis: int) -> Tensor:
-    """Entropy in nats of the distributions whose log-probabilities lie along an axis; 0 log 0 is 0."""
+    """Compute the entropy, in nats, of the distributions whose log-probabilities lie along an axis."""
+    # The clamp makes 0 log 0 zero, where it would be NaN.
     return (logs.exp() * -logs.clamp(min=torch.finfo(logs.dtype).min)).sum(axis)
 
 
 def gaussian_nll_per_sample(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
-    """Negative log-density of a target `[batch, ...]` under every member, `[members, batch, ...]`."""
+    """Compute minus the log-density of a target under every member, `[members, batch, ...]`."""
     errors = align(target, means.shape[1:]).to(means.dtype) - means
     return (errors.square() / variances + variances.log() + math.log(2 * math.pi)) / 2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(ABC):
-    """The outputs of all members on a batch, and what they say together.
+    """The outputs of all members on a batch, and the mixture that they form.
 
     `members` are the network's raw outputs, `[members, batch, ...]`; `weights`, `[members]`, are at
     least 0 and sum to one. The length is the batch; `prediction[index]` holds some of its samples,
@@ -84,7 +86,7 @@ class Prediction(ABC):
         kinds = {f"{type(p).__name__} {[*p.members.shape[2:]]} by {p.weights.tolist()}" for p in predictions}
         if len(kinds) != 1:
             raise InputError(
-                "predictions must be of one kind and by the same weights, however: "
+                "predictions must be of one kind and by the same weights, got "
                 f"{' and '.join(sorted(kinds)) or 'none'}. Join what one ensemble predicted."
             )
         batched = [one._batched() for one in predictions]
@@ -93,15 +95,16 @@ class Prediction(ABC):
         return replace(predictions[0], spent=torch.cat(spent) if spent else None, **joined)
 
     def weighted(self, weights: Tensor) -> Self:
-        """The same members with other weights, `[members]`, which are divided by their sum; members without
-        weight are left out.
+        """Return the same members with other weights, `[members]`, which are divided by their sum.
+
+        Members without weight are left out.
         """
         fits = isinstance(weights, Tensor) and weights.shape == self.weights.shape
         if not fits or not (weights >= 0).all() or not weights.sum() > 0:
             came = weights.tolist() if isinstance(weights, Tensor) else weights
             raise InputError(
                 f"weights must be a tensor of {len(self.weights)} numbers of at least 0, not all of them 0, "
-                f"however: {came!r}."
+                f"got {came!r}."
             )
         weights = weights.to(self.weights)
         kept = {name: values[weights > 0] for name, values in self._batched().items()}
@@ -117,15 +120,15 @@ class Prediction(ABC):
         return replace(self, spent=spent, **kept)
 
     def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
-        """All summaries by name, each `[batch, ...]`."""
+        """Return all summaries by name, each `[batch, ...]`."""
         return {name: getattr(self, name).detach().cpu().numpy() for name in self.summaries}
 
     def table(self) -> dict[str, list[Any]]:
-        """Columns for a `pandas.DataFrame`, a row per sample: `labels`, `p0`, `p1`; `mean_0`, `mean_1`."""
+        """Return columns for a `pandas.DataFrame`, a row per sample: `labels`, `p0`, `p1`; `mean_0`."""
         columns = {}
         for name, values in self.numpy().items():
             if values.ndim > 2:
-                raise InputError(f"a table is flat, however: {name} has shape {values.shape}. Use numpy().")
+                raise InputError(f"a table must be flat, got {name} of shape {values.shape}. Use numpy().")
             stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
             for i, part in enumerate(parts):
                 columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()

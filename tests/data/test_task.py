@@ -118,7 +118,7 @@ def spoilt(split, **changes):
     [
         (
             {"train": spoilt(classified(), x=((2, 1), torch.nan))},
-            "train inputs must be finite, however: 1 of 48 are NaN or infinite. Drop these samples",
+            "train inputs must be finite, got 1 of 48 NaN or infinite. Drop these samples",
         ),
         (
             {"test": spoilt(classified(), y=(4, 3))},
@@ -154,7 +154,7 @@ def test_what_cannot_be_learnt_is_refused(changes, message):
     [
         (
             {"train": spoilt(measured(), y=((2, 1), torch.inf))},
-            "train targets must be finite, however: 1 of 24",
+            "train targets must be finite, got 1 of 24",
         ),
         ({"test": classified()}, "test targets must be floats, however: torch.int64"),
         (

@@ -197,7 +197,7 @@ def test_drawn_targets_are_calibrated():
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
 def test_confidences_out_of_range_are_refused(wrong):
     confidence = torch.tensor([0.5, wrong])
-    with pytest.raises(InputError, match=r"confidences must lie in 0 to 1, however: .*\. Use probabilities"):
+    with pytest.raises(InputError, match=r"confidences must lie in 0 to 1, got .*\. Use probabilities"):
         binned(confidence, confidence > 0, equal_width(confidence, 15))
 
 

@@ -137,11 +137,9 @@ def test_each_row_is_its_measure_of_its_criterion(measure):
 
 @pytest.mark.parametrize("measure", [auroc, aupr, fpr95])
 def test_no_scores_and_nan_are_refused(measure):
-    with pytest.raises(InputError, match="in_scores must be numbers, at least 1, however: 0"):
+    with pytest.raises(InputError, match="in_scores must be numbers, at least 1, got 0"):
         measure(torch.zeros(0), torch.zeros(3))
-    with pytest.raises(
-        InputError, match="out_scores must be numbers, at least 1, however: 3, of which 1 are NaN"
-    ):
+    with pytest.raises(InputError, match="out_scores must be numbers, at least 1, got 3, of which 1 are NaN"):
         measure(torch.zeros(3), torch.tensor([0, math.nan, 1]))
 
 

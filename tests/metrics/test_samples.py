@@ -72,22 +72,22 @@ def test_numbers_keep_their_axes_and_take_the_dtype_of_the_means():
 @pytest.mark.parametrize(
     ("likelihood", "shape", "target", "message"),
     [
-        (Categorical(), (2, 3, 4), torch.tensor([0, 1, 4]), r"0 to 3, however: 4\."),
-        (Categorical(), (2, 3, 4), torch.tensor([0, 1]), r"shape \(3,\).*however: shape \(2,\)"),
-        (Categorical(), (2, 3, 4), torch.tensor([0, 1, -100]), r"0 to 3, however: -100\."),
+        (Categorical(), (2, 3, 4), torch.tensor([0, 1, 4]), r"0 to 3, got 4\."),
+        (Categorical(), (2, 3, 4), torch.tensor([0, 1]), r"shape \(3,\).*got shape \(2,\)"),
+        (Categorical(), (2, 3, 4), torch.tensor([0, 1, -100]), r"0 to 3, got -100\."),
         (
             Categorical(),
             (2, 3, 4),
             torch.full((3, 4), 0.25),
-            r"class indices, however: .*Use target.argmax\(1\)",
+            r"class indices, got .*Use target.argmax\(1\)",
         ),
-        (Categorical(), (2, 3, 4, 2), torch.full((3, 2), -100), "at least 1 sample with a target, however"),
-        (Categorical(), (2, 0, 4), torch.zeros(0).long(), "at least 1 sample with a target, however"),
-        (Bernoulli(), (2, 3), torch.tensor([0, 1, 2]), r"0 to 1, however: 2\."),
-        (Bernoulli(), (2, 3), torch.tensor([0, 1, 0.3]), r"no and yes, 0 and 1, however: 0\.3\."),
-        (Point(), (2, 3), torch.tensor([0, 1, torch.nan]), "finite, however: 1 of 3"),
-        (Point(), (2, 3), torch.zeros(3, 2), r"shape \(3,\).*however: shape \(3, 2\)"),
-        (Point(), (2, 0), torch.zeros(0), "at least 1 sample with a target, however"),
+        (Categorical(), (2, 3, 4, 2), torch.full((3, 2), -100), "at least 1 sample with a target, got none"),
+        (Categorical(), (2, 0, 4), torch.zeros(0).long(), "at least 1 sample with a target, got none"),
+        (Bernoulli(), (2, 3), torch.tensor([0, 1, 2]), r"0 to 1, got 2\."),
+        (Bernoulli(), (2, 3), torch.tensor([0, 1, 0.3]), r"no or yes, 0 or 1, got 0\.3\."),
+        (Point(), (2, 3), torch.tensor([0, 1, torch.nan]), "finite, got 1 of 3"),
+        (Point(), (2, 3), torch.zeros(3, 2), r"shape \(3,\).*got shape \(3, 2\)"),
+        (Point(), (2, 0), torch.zeros(0), "at least 1 sample with a target, got none"),
     ],
 )
 def test_targets_that_do_not_fit_are_refused(likelihood, shape, target, message):

@@ -83,5 +83,5 @@ def test_the_ideal_area_of_many_samples_is_that_of_the_paper(rate):
 
 @pytest.mark.parametrize(("confidence", "losses"), [((3,), (4,)), ((0,), (0,)), ((2, 3), (2, 3))])
 def test_shapes_that_are_no_list_of_samples_are_refused(confidence, losses):
-    with pytest.raises(InputError, match=r"as many, at least 1, however: shapes \(.*\. Flatten both"):
+    with pytest.raises(InputError, match=r"as many, at least 1, got shapes \(.*\. Flatten both"):
         selective_risk(torch.zeros(confidence), torch.zeros(losses))

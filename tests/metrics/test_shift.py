@@ -44,11 +44,11 @@ def test_a_model_that_gains_by_corruption_is_below_zero():
 @pytest.mark.parametrize(
     ("clean", "corrupted", "message"),
     [
-        (0.1, {}, "at least 1 corruption .* however: no corruption"),
-        (0.1, {"fog": []}, "however: fog has none"),
-        (0.1, {"fog": [37.2]}, r"0 to 1, however: 37\.2 for fog\. Divide percentages by 100"),
-        (-0.1, {"fog": [0.2]}, r"0 to 1, however: -0\.1 for clean"),
-        (float("nan"), {"fog": [0.2]}, "however: nan for clean"),
+        (0.1, {}, "at least 1 corruption .* got no corruption"),
+        (0.1, {"fog": []}, "got no severity of fog"),
+        (0.1, {"fog": [37.2]}, r"0 to 1, got 37\.2 for fog\. Divide percentages by 100"),
+        (-0.1, {"fog": [0.2]}, r"0 to 1, got -0\.1 for clean"),
+        (float("nan"), {"fog": [0.2]}, "got nan for clean"),
     ],
 )
 def test_errors_that_are_no_shares_are_refused(clean, corrupted, message):
@@ -58,12 +58,12 @@ def test_errors_that_are_no_shares_are_refused(clean, corrupted, message):
 
 @pytest.mark.parametrize("corrupted", [{"fog": [0.4, 0.6]}, {"fog": [0.4], "snow": [0.5, 0.9]}])
 def test_models_that_ran_on_different_data_are_refused(corrupted):
-    with pytest.raises(InputError, match=r"same corruptions and severities, however: .*fog"):
+    with pytest.raises(InputError, match=r"same corruptions and severities, got .*fog"):
         mean_corruption_error(ShiftErrors(0.3, corrupted), VANILLA)
 
 
 @pytest.mark.parametrize("harmless", [0.3, 0.2, 0.1 + 0.2])
 def test_a_corruption_that_costs_vanilla_nothing_is_refused_by_name(harmless):
     vanilla = ShiftErrors(0.3, {"fog": [0.4, 0.6], "snow": [harmless, harmless]})
-    with pytest.raises(InputError, match=r"cost the vanilla network something, however: .* for snow\. Leave"):
+    with pytest.raises(InputError, match=r"cost the vanilla network something, got .* for snow\. Leave"):
         relative_mean_corruption_error(MODEL, vanilla)

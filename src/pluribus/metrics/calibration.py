@@ -104,7 +104,7 @@ def binned(confidence: Tensor, correct: Tensor, edges: Tensor) -> Reliability:
     outside = ~((confidence >= 0) & (confidence <= 1))
     if outside.any():
         raise InputError(
-            f"confidences must lie in 0 to 1, however: {confidence[outside][0].item():g}. "
+            f"confidences must lie in 0 to 1, got {confidence[outside][0].item():g}. "
             "Use probabilities, not logits."
         )
     place, bins = torch.bucketize(confidence, edges[1:-1]).cpu(), len(edges) - 1

@@ -35,7 +35,7 @@ def flat(prediction: P) -> P:
 
 
 def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
-    """What a metric compares: a prediction and its target, checked, position by position.
+    """Return a prediction and its target, checked, position by position.
 
     Args:
         prediction: Of any kind.
@@ -59,37 +59,40 @@ def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
         check_finite("targets", target, MISSING)
     if not target.numel():
         raise InputError(
-            "metrics need at least 1 sample with a target, however: there is none. "
+            "metrics must have at least 1 sample with a target, got none. "
             "Predict on some data, and leave some of its positions to count."
         )
     return prediction, target
 
 
 def exact(values: Tensor) -> Tensor:
-    """The values in double precision, off the graph and on the CPU: some devices have no such floats."""
+    """Return values in double precision, off the graph."""
+    # On the CPU, because some devices have no such floats.
     return values.detach().to("cpu", torch.float64)
 
 
 def average(values: Tensor) -> float:
-    """Mean of all values, summed in double precision."""
+    """Return the mean of all values, summed in double precision."""
     return exact(values).mean().item()
 
 
 def _outcomes_last(values: Tensor) -> Tensor:
+    """Turn `[members, batch, outcomes, ...]` into `[members, samples, outcomes]`."""
     return values.movedim(2, -1).flatten(1, -2)
 
 
 def _check_whole(prediction: DiscretePrediction, target: Tensor) -> None:
+    """Raise where a target is a probability: metrics count right answers."""
     if not target.is_floating_point():
         return
     if not isinstance(prediction, BernoulliPrediction):
         raise InputError(
-            f"metrics compare with class indices, however: {target.dtype} of shape {tuple(target.shape)}. "
+            f"targets of metrics must be class indices, got {target.dtype} of shape {tuple(target.shape)}. "
             "Use target.argmax(1) on probabilities, target.long() on indices."
         )
     parts = target != target.round()
     if parts.any():
         raise InputError(
-            f"metrics compare with no and yes, 0 and 1, however: {target[parts][0].item():g}. "
+            f"targets of metrics must be no or yes, 0 or 1, got {target[parts][0].item():g}. "
             "Use target.round() for the likelier answer."
         )

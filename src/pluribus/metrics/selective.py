@@ -53,7 +53,7 @@ def selective_risk(confidence: Tensor, losses: Tensor) -> RiskCoverage:
     if confidence.shape != losses.shape or confidence.ndim != 1 or not len(confidence):
         raise InputError(
             "confidences and losses must be as many, at least 1, "
-            f"however: shapes {tuple(confidence.shape)} and {tuple(losses.shape)}. Flatten both."
+            f"got shapes {tuple(confidence.shape)} and {tuple(losses.shape)}. Flatten both."
         )
     losses = exact(losses)
     _, ties, sizes = torch.unique(-exact(confidence), return_inverse=True, return_counts=True)

@@ -20,11 +20,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NoReturn
 
 from pluribus.errors import InputError
 from pluribus.metrics.metric import Metric
 
-ROUNDING = 1e-9  # errors that differ do so by one over the size of the test set
+# Errors that differ do so by one over the size of the test set, which is far more.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -41,46 +43,53 @@ class ShiftErrors:
     corrupted: Mapping[str, Sequence[float]]
 
     def __post_init__(self) -> None:
-        empty = [name for name, errors in self.corrupted.items() if not len(errors)]
-        if empty or not self.corrupted:
-            raise InputError(
-                "there must be at least 1 corruption with at least 1 severity each, "
-                f"however: {f'{empty[0]} has none' if empty else 'no corruption'}. Evaluate on shifted data."
-            )
+        if not self.corrupted:
+            _refuse_empty("no corruption")
+        for name, errors in self.corrupted.items():
+            if not len(errors):
+                _refuse_empty(f"no severity of {name}")
         for name, errors in {"clean": [self.clean], **self.corrupted}.items():
             wrong = [error for error in errors if not 0 <= error <= 1]
             if wrong:
                 raise InputError(
-                    f"errors must lie in 0 to 1, however: {wrong[0]:g} for {name}. Divide percentages by 100."
+                    f"errors must lie in 0 to 1, got {wrong[0]:g} for {name}. Divide percentages by 100."
                 )
 
 
+def _refuse_empty(came: str) -> NoReturn:
+    raise InputError(
+        f"there must be at least 1 corruption with at least 1 severity each, got {came}. "
+        "Evaluate on shifted data."
+    )
+
+
 def corruption_errors(model: ShiftErrors, vanilla: ShiftErrors) -> dict[str, float]:
-    """Eq. (1) by corruption, each in [0, ∞]."""
+    """Compute Eq. (1) by corruption, each in [0, ∞]."""
     return _ratios(model, vanilla, 0, 0)
 
 
 def relative_corruption_errors(model: ShiftErrors, vanilla: ShiftErrors) -> dict[str, float]:
-    """Eq. (2) by corruption: what it adds to the model's error over what it adds to vanilla's."""
+    """Compute Eq. (2) by corruption: what it adds to the model's error over what it adds to vanilla's."""
     return _ratios(model, vanilla, model.clean, vanilla.clean)
 
 
 def mean_corruption_error(model: ShiftErrors, vanilla: ShiftErrors) -> float:
-    """The mCE of Eq. (3), in [0, ∞]; 1 for vanilla itself."""
+    """Compute the mCE of Eq. (3), in [0, ∞]; 1 for vanilla itself."""
     return fmean(corruption_errors(model, vanilla).values())
 
 
 def relative_mean_corruption_error(model: ShiftErrors, vanilla: ShiftErrors) -> float:
-    """The rmCE of Eq. (3); 1 for vanilla itself, 0 where corruptions cost the model nothing."""
+    """Compute the rmCE of Eq. (3); 1 for vanilla itself, 0 where corruptions cost the model nothing."""
     return fmean(relative_corruption_errors(model, vanilla).values())
 
 
 def _ratios(model: ShiftErrors, vanilla: ShiftErrors, own: float, reference: float) -> dict[str, float]:
-    """Sums of the errors over the severities, each less its own baseline, of the model over vanilla's."""
-    ran, expected = ({n: len(e) for n, e in one.corrupted.items()} for one in (model, vanilla))
+    """Sum errors over severities, each less its own baseline, and divide the model's by vanilla's."""
+    ran = {name: len(errors) for name, errors in model.corrupted.items()}
+    expected = {name: len(errors) for name, errors in vanilla.corrupted.items()}
     if ran != expected:
         raise InputError(
-            f"both models must have run on the same corruptions and severities, however: {ran} "
+            f"both models must have run on the same corruptions and severities, got {ran} "
             f"and {expected}. Evaluate both on the same data."
         )
     ratios = {}
@@ -88,7 +97,7 @@ def _ratios(model: ShiftErrors, vanilla: ShiftErrors, own: float, reference: flo
         harm = math.fsum(error - reference for error in vanilla.corrupted[name])
         if harm < ROUNDING:
             raise InputError(
-                f"corruptions must cost the vanilla network something, however: {harm:g} for {name}. "
+                f"corruptions must cost the vanilla network something, got {harm:g} for {name}. "
                 "Leave this corruption out for both models."
             )
         ratios[name] = math.fsum(error - own for error in errors) / harm
