@@ -62,9 +62,9 @@ def candidates(study: str) -> Iterator[tuple[str, pl.Method]]:
         yield "alpha 0.0, draws from logits", replace(SAE(), alpha=(0.0, 0.0), draw_from="logits")
     if study == "patching":
         for method in (EMP, ECMP):
-            for distance in (0.01, 0.03, 0.1, 0.3, 0.5, 1.0):
-                yield f"{method.kind()} {distance}", method(perturbation=distance)
-            yield f"{method.kind()} fresh", method(start="fresh")
+            for distance in (0.01, 0.1, 0.3, 0.5, 1.0):
+                yield f"{method.kind()} {distance}", method(perturbation=distance, draws=20)
+            yield f"{method.kind()} fresh", method(start="fresh", draws=20)
 
 
 def measure(method: pl.Method, task: Task, training: Training) -> dict[str, Any]:

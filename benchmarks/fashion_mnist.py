@@ -25,7 +25,8 @@ from pluribus.comparison.record import Record
 from pluribus.data import load_task
 from pluribus.methods import DeepEnsembles, Single
 from pluribus.report.groups import group_records, label
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 
 RESULT = Path(__file__).parent / "results" / "fashion_mnist.json"

@@ -23,7 +23,8 @@ from pluribus.methods import DeepEnsembles, Masksembles, MCDropout, Single
 from pluribus.report.columns import columns_of
 from pluribus.report.groups import Entry, group_records
 from pluribus.report.page import write_page
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 
 OUT = Path("pluribus_runs/masksembles_fashion_mnist")

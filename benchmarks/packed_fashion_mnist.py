@@ -22,7 +22,8 @@ from pluribus.report.columns import columns_of
 from pluribus.report.groups import group_records
 from pluribus.report.noise import difference
 from pluribus.report.page import write_page
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 
 OUT = Path("pluribus_runs/packed_fashion_mnist")

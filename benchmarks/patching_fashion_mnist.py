@@ -28,7 +28,8 @@ from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
 from pluribus.report.groups import group_records
 from pluribus.report.page import write_page
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 
 OUT = Path("pluribus_runs/patching_fashion_mnist")

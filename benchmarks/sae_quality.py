@@ -42,7 +42,8 @@ from pluribus.methods import SAE, BatchEnsemble, DeepEnsembles, MCDropout, Singl
 from pluribus.report.columns import summarise
 from pluribus.report.groups import Entry, Group, group_records
 from pluribus.report.page import write_page
-from pluribus.report.tables import make_table, print_table
+from pluribus.report.tables import make_table
+from pluribus.report.terminal import print_table
 from pluribus.training import Training
 
 OUT = Path("pluribus_runs/sae_quality")

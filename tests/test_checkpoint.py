@@ -4,15 +4,20 @@ import itertools
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
 
 from pluribus import CheckpointError, checkpoint
 from pluribus.checkpoint import FORMAT, SETTINGS, VERSION, WEIGHTS, read_folder, read_tensors, write_folder
+from pluribus.errors import WriteError
 
 OLD = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([True, False]), "c": torch.tensor(7)}
 NEW = {"a": torch.ones(2, 3)}
@@ -204,3 +209,53 @@ def test_a_folder_can_be_moved(tmp_path):
     write_folder(tmp_path / "run", {}, OLD)
     shutil.move(tmp_path / "run", tmp_path / "elsewhere")
     assert_close(read_folder(tmp_path / "elsewhere")[1], OLD)
+
+
+KILLED = """
+import os, signal, sys, torch
+from pluribus import checkpoint
+
+real, calls = os.replace, []
+def replace(*args):
+    calls.append(args)
+    if len(calls) == {after}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*args)
+
+os.replace = replace
+checkpoint.write_folder(sys.argv[1], {{"seed": 2}}, {{"a": torch.ones(2, 3)}})
+"""
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_save_killed_between_its_moves_leaves_the_earlier_one_readable(after, tmp_path):
+    write_folder(tmp_path / "run", {"seed": 1}, OLD)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED.format(after=after), str(tmp_path / "run")], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    settings, tensors = read_folder(tmp_path / "run")
+    assert settings["seed"] == 1
+    assert_close(tensors, OLD, rtol=0, atol=0)
+    write_folder(tmp_path / "run", {"seed": 3}, NEW)
+    assert listing(tmp_path) == ["run"]
+
+
+def test_a_backup_of_earlier_versions_is_restored(tmp_path):
+    write_folder(tmp_path / "run", {"seed": 1}, OLD)
+    (tmp_path / "run").rename(tmp_path / ".run-ab12-old")
+    assert read_folder(tmp_path / "run")[0]["seed"] == 1
+    assert listing(tmp_path) == ["run"]
+
+
+def test_a_full_disk_leaves_the_earlier_save(tmp_path, monkeypatch):
+    def full(tensors, path):
+        path.write_bytes(b"half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    write_folder(tmp_path / "run", {"seed": 1}, OLD)
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(WriteError, match="run must be writable, got: No space left on device"):
+        write_folder(tmp_path / "run", {"seed": 2}, NEW)
+    assert listing(tmp_path) == ["run"]
+    assert read_folder(tmp_path / "run")[0]["seed"] == 1

@@ -48,7 +48,7 @@ def test_rows_are_found_by_any_name():
 
 
 def test_a_layer_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(InputError, match=r"layers are stem, a\.0, b\.0, .*, however: 'head'"):
+    with pytest.raises(InputError, match=r"layers are stem, a\.0, b\.0, .*, got 'head'"):
         RECORD["head"]
 
 

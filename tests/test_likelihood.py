@@ -216,8 +216,8 @@ def test_other_shapes_are_refused_with_both(given, shape):
             torch.zeros(4),
             r"whole numbers.*got torch.float32.*target.long\(\)",
         ),
-        (Categorical(), normal(2, 4, 3), torch.zeros(4, 3), r"sum to one.*got .* sums from 0 to 0"),
-        (Categorical(), normal(2, 4, 3), torch.tensor([[2.0, -1, 0]]).expand(4, 3), "got a least of -1"),
+        (Categorical(), normal(2, 4, 3), torch.zeros(4, 3), r"sum to one.*but .* sum to 0 to 0"),
+        (Categorical(), normal(2, 4, 3), torch.tensor([[2.0, -1, 0]]).expand(4, 3), "they start at -1"),
         (Bernoulli(), normal(2, 4), torch.full((4,), 2), "0 to 1, got 2. Use Categorical"),
         (Bernoulli(), normal(2, 4), torch.full((4,), math.nan), "0 to 1, got nan"),
         (Bernoulli(), normal(2, 4, 3), torch.zeros(4), r"shape \(4, 3\).*got shape \(4,\)"),
@@ -228,8 +228,8 @@ def test_other_shapes_are_refused_with_both(given, shape):
             r"even number, got shape \(2, 4, 3\).*two outputs",
         ),
         (Gaussian(), normal(2, 4), torch.zeros(4), r"even number, got shape \(2, 4\)"),
-        (Gaussian(), normal(2, 4, 2), torch.tensor([0, 0, 0, math.inf]), "finite, got 1 of 4 .* Drop"),
-        (Point(), normal(2, 4), torch.full((4,), math.nan), "finite, got 4 of 4"),
+        (Gaussian(), normal(2, 4, 2), torch.tensor([0, 0, 0, math.inf]), "finite, but 1 of 4 .* Drop"),
+        (Point(), normal(2, 4), torch.full((4,), math.nan), "finite, but 4 of 4"),
         (Point(), normal(2, 4, 4), torch.zeros(4), r"shape \(4, 4\).*got shape \(4,\)"),
     ],
 )
@@ -263,7 +263,7 @@ def test_outputs_that_are_not_finite_are_counted_and_refused(value, bad):
     outputs = normal(2, 3, 2)
     outputs[1, 2, 0] = bad
     with pytest.raises(
-        InputError, match=r"got 1 of 12 NaN or infinite. Lower the learning rate or normalise"
+        InputError, match=r"but 1 of 12 are NaN or infinite. Lower the learning rate or normalise"
     ):
         value.prediction(outputs)
 
@@ -324,7 +324,7 @@ def test_a_near_name_is_suggested():
 
 @pytest.mark.parametrize("precision", [0, -1.0, math.nan, math.inf, "1", True])
 def test_an_impossible_precision_is_refused(precision):
-    with pytest.raises(SettingError, match=r"precision must be .* precision="):
+    with pytest.raises(SettingError, match=r"precision must be .*, got "):
         Gaussian(precision=precision)
 
 

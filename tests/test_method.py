@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import ConversionError, SettingError
-from pluribus.mechanisms.network.sites import find_sites
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.method import Method
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo
@@ -46,13 +46,13 @@ def test_a_layer_may_have_settings_of_its_own(method, override, expected):
         (
             MCDropout(),
             {"draws": 3},
-            r"may change rate of MCDropout for single layers, however: 'draws' holds",
+            r"may change rate of MCDropout for single layers, but 'draws' holds",
         ),
         (MCDropout(), MCDropout(draws=3), r"may change rate of MCDropout .* 'draws' holds for all"),
-        (MCDropout(), {"rates": 3}, r"however: 'rates'\. Did you mean 'rate'\?"),
-        (MCDropout(), {"rate": 3}, r"rate must be a number, at least 0 and below 1, however: rate=3"),
+        (MCDropout(), {"rates": 3}, r"got 'rates'\. Did you mean 'rate'\?"),
+        (MCDropout(), {"rate": 3}, r"rate must be below 1, got 3"),
         (MCDropout(), BatchEnsemble(), r"overrides\['head'\] must be settings of MCDropout, or Single\(\)"),
-        (Single(), {"rate": 0.5}, r"settings of Single are none, however: 'rate'"),
+        (Single(), {"rate": 0.5}, r"settings of Single are none, got 'rate'"),
     ],
 )
 def test_impossible_settings_of_a_layer_are_refused_by_name(method, override, message):
@@ -93,9 +93,7 @@ def test_an_overridden_layer_may_be_left():
 
 @pytest.mark.parametrize("method", METHODS[1:], ids=str)
 def test_leaving_everything_is_refused_with_the_reasons(method):
-    with pytest.raises(
-        ConversionError, match=r"must have a layer to convert, however: all are left \(excluded\)"
-    ):
+    with pytest.raises(ConversionError, match=r"must have a layer to convert, but all are left \(excluded\)"):
         pl.convert(zoo.mlp(), method, exclude="*")
     with pytest.raises(ConversionError, match=r"left by overrides"):
         pl.convert(zoo.mlp(), method, overrides={"*": Single()})

@@ -222,9 +222,9 @@ def test_quantiles_invert_the_cdf():
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 1.5, math.nan])
 def test_a_level_outside_0_to_1_is_refused(level):
-    with pytest.raises(SettingError, match="level must be above 0 and below 1, however: level="):
+    with pytest.raises(SettingError, match="level must be above 0 and below 1, got "):
         two_sided().interval(level)
-    with pytest.raises(SettingError, match="probability must be above 0 and below 1, however: probability="):
+    with pytest.raises(SettingError, match="probability must be above 0 and below 1, got "):
         two_sided().quantile(level)
 
 
@@ -250,7 +250,7 @@ def test_the_same_seed_draws_the_same_samples():
     prediction = mixed(Gaussian(), 3, 5, 2)
     draws = [prediction.sample(4, torch.Generator().manual_seed(3)) for _ in range(2)]
     assert_close(draws[0], draws[1], rtol=0, atol=0)
-    with pytest.raises(SettingError, match="n must be a whole number, at least 1, however: n=0"):
+    with pytest.raises(SettingError, match="n must be at least 1, got 0"):
         prediction.sample(0)
 
 
@@ -384,7 +384,7 @@ def test_a_table_numbers_several_targets_and_not_a_single_one():
     ("value", "sizes"), [(Categorical(), (3, 2)), (Bernoulli(), (3, 2)), (Gaussian(), (2, 3))], ids=str
 )
 def test_a_dense_prediction_has_no_table(value, sizes):
-    with pytest.raises(InputError, match=r"a table must be flat, got .* of shape .*\. Use numpy\(\)"):
+    with pytest.raises(InputError, match=r"a table is flat, got .* has shape .*\. Use numpy\(\)"):
         mixed(value, 3, 5, *sizes).table()
 
 

@@ -2,21 +2,23 @@
 
 Example:
     >>> import pluribus as pl
-    >>> from pluribus.methods import BatchEnsemble
-    >>> ensemble = pl.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=4))
+    >>> ensemble = pl.convert(torch.nn.Linear(3, 2), pl.methods.BatchEnsemble(members=4))
     >>> ensemble(torch.zeros(7, 3)).shape
     torch.Size([4, 7, 2])
 
 """
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
-from pluribus.deprecation import find_renamed
-from pluribus.version import VERSION
+from pluribus.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from pluribus import backbones, calibration, comparison, data, methods, metrics, report, training
+    from pluribus.comparison import compare, evaluate
     from pluribus.conversion import convert
+    from pluribus.data import Split, Task
     from pluribus.ensemble import Ensemble
     from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError, SettingError
     from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
@@ -24,22 +26,7 @@ if TYPE_CHECKING:
     from pluribus.mechanisms.graph.cost import Cost, cost
     from pluribus.method import Method
     from pluribus.prediction import Prediction
-
-__version__ = VERSION
-
-_HOMES = {
-    "pluribus.conversion": ("convert",),
-    "pluribus.ensemble": ("Ensemble",),
-    "pluribus.errors": ("CheckpointError", "ConversionError", "InputError", "PluribusError", "SettingError"),
-    "pluribus.likelihood": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Point"),
-    "pluribus.loading": ("from_checkpoints", "from_models", "load"),
-    "pluribus.mechanisms.graph.cost": ("Cost", "cost"),
-    "pluribus.method": ("Method",),
-    "pluribus.prediction": ("Prediction",),
-}
-_RENAMED = {"pack": "from_models"}
-_FOLDERS = ("backbones", "comparison", "data", "methods", "metrics", "report", "training")
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+    from pluribus.training import Training, train
 
 __all__ = [
     "Bernoulli",
@@ -56,27 +43,69 @@ __all__ = [
     "Point",
     "Prediction",
     "SettingError",
+    "Split",
+    "Task",
+    "Training",
+    "__version__",
+    "backbones",
+    "calibration",
+    "compare",
+    "comparison",
     "convert",
     "cost",
+    "data",
+    "evaluate",
     "from_checkpoints",
     "from_models",
     "load",
+    "methods",
+    "metrics",
+    "report",
+    "train",
+    "training",
 ]
 
+# Importing PyTorch takes seconds. Names are imported when they are first used, so that `import pluribus`,
+# `pluribus --help` and a server that has no PyTorch do not.
+_HOMES = {
+    "comparison": ("compare", "evaluate"),
+    "conversion": ("convert",),
+    "data": ("Split", "Task"),
+    "ensemble": ("Ensemble",),
+    "errors": ("CheckpointError", "ConversionError", "InputError", "PluribusError", "SettingError"),
+    "likelihood": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Point"),
+    "loading": ("from_checkpoints", "from_models", "load"),
+    "mechanisms.graph.cost": ("Cost", "cost"),
+    "method": ("Method",),
+    "prediction": ("Prediction",),
+    "training": ("Training", "train"),
+}
+"""By module, the public names that it holds."""
+_FOLDERS = ("backbones", "calibration", "comparison", "data", "methods", "metrics", "report", "training")
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_RENAMED = {"pack": "from_models"}
 
-def __getattr__(name: str) -> Any:
-    """Import a public name, or a folder, when it is first used."""
-    # Importing torch takes seconds, and the command line prints its first line before that.
-    if name in _FOLDERS:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _RENAMED:
-        __getattr__(_RENAMED[name])
-    if name not in _HOME:
-        return find_renamed(__name__, globals(), _RENAMED, name)
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+# A library prints nothing unless its user wants it: logging.basicConfig(level="INFO") shows its progress.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return __all__
+
+
+# Type checkers read the imports above, and report names that do not exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _FOLDERS:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name in _RENAMED:
+            from pluribus.deprecation import warn_renamed
+
+            warn_renamed(f"{__name__}.{name}", f"{__name__}.{_RENAMED[name]}")
+            name = _RENAMED[name]
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value

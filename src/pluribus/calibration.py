@@ -29,7 +29,7 @@ from torch import Tensor
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, align
-from pluribus.settings import refuse
+from pluribus.settings import invalid
 
 TEMPERATURES = (1 / 64, 64.0)
 STEPS = 60  # of golden section: the bracket shrinks to 1e-12 of its width
@@ -74,9 +74,9 @@ def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
 def conformal_quantile(scores: Tensor, level: float) -> float:
     """Eq. (2): what at least `level`, in (0, 1), of exchangeable new scores do not exceed; may be inf."""
     if not 0 < level < 1:
-        raise refuse("level", "above 0 and below 1", level)
+        raise invalid("level", "above 0 and below 1", level)
     if not scores.numel():
-        raise InputError("conformal prediction needs validation samples, however: there are none.")
+        raise InputError("conformal prediction needs validation samples, got none.")
     rank = math.ceil((scores.numel() + 1) * level)
     return math.inf if rank > scores.numel() else scores.flatten().sort().values[rank - 1].item()
 

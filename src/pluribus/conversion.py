@@ -1,5 +1,6 @@
 """convert: a network and a method make an Ensemble."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,20 +11,20 @@ from pluribus.ensemble import Ensemble
 from pluribus.errors import ConversionError, SettingError
 from pluribus.likelihood import Likelihood
 from pluribus.likelihood import likelihood as likelihood_named
+from pluribus.mechanisms.network.layers import Selector, Site, find_sites, select, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
-from pluribus.mechanisms.network.select import Selector, select, there_are
-from pluribus.mechanisms.network.sites import Site, find_sites
 from pluribus.method import LayerChoice, Method
-from pluribus.methods.single import Single
-from pluribus.settings import whole
+from pluribus.method_text import read_method
+from pluribus.methods import Single  # and with it all others, which text may name
+from pluribus.settings import check
 
 Overrides = Mapping[str, Method | Mapping[str, Any]]
 
 
 def convert(
     model: nn.Module | Callable[..., nn.Module],
-    method: Method,
+    method: Method | str,
     likelihood: str | Likelihood = "categorical",
     *,
     example: Any = None,
@@ -38,7 +39,8 @@ def convert(
     Args:
         model: A module, or a factory of one, which some methods call once for each member. A factory
             with one required argument gets a width, 1.0 for the network itself.
-        method: What the ensemble is, such as `DeepEnsembles(members=4)`.
+        method: What the ensemble is, such as `DeepEnsembles(members=4)`, or the same as text,
+            `"deep_ensembles(members=4)"`.
         likelihood: What the outputs mean: `categorical`, `bernoulli`, `gaussian`, `point`, or a
             `Likelihood`.
         example: One input as the network takes it: a tensor, a tuple, or a dict of keyword inputs.
@@ -57,15 +59,17 @@ def convert(
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([4, 7, 2])
     """
+    if isinstance(method, str):
+        method = read_method(method)
     if not isinstance(method, Method):
         came = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
-        raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), however: {came}.")
-    whole("seed", seed, least=0)
+        raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), got {came}.")
+    check("seed", seed, int, at_least=0, at_most=math.inf)
     family = likelihood_named(likelihood)
     if isinstance(model, Ensemble):
-        raise ConversionError("model must be a network, however: it is an Ensemble. Convert its network.")
+        raise ConversionError("model must be a network, got an Ensemble. Convert its network.")
     if not isinstance(overrides, Mapping | None):
-        raise SettingError(f"overrides must be a dict by name pattern, however: {overrides!r}.")
+        raise SettingError(f"overrides must be a dict by name pattern, got {overrides!r}.")
     network = Network(model, example, output, seed)
     method = method.resolved(find_sites(network.module))
     choices = choose(network, method, include, exclude, overrides or {})
@@ -116,7 +120,7 @@ def _check_some(choices: Sequence[LayerChoice], method: Method) -> None:
         reasons = {c.reason or "frozen" for c in choices}
         thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
         raise ConversionError(
-            f"{type(method).__name__} must have a layer to convert, however: all are left "
+            f"{type(method).__name__} must have a layer to convert, but all are left "
             f"({', '.join(sorted(reasons)) or 'there is none'}). {there_are([c.site for c in choices])}{thaw}"
         )
 
@@ -128,7 +132,7 @@ def _check_tied(choices: Sequence[LayerChoice]) -> None:
         for name in choice.site.tied if choice.method is None else ():
             if name in converted and choice.reason != "never runs":
                 raise ConversionError(
-                    f"tied layers must be converted together, however: {choice.site} is left "
+                    f"tied layers must be converted together, but {choice.site} is left "
                     f"({choice.reason}), {converted[name]} is not, and both hold {name}. Pick both or none."
                 )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pluribus.deprecation import find_renamed
 from pluribus.errors import InputError
+from pluribus.notebook import html_table
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Conversion:
             if name in row.names:
                 return row
         names = ", ".join(name or "''" for row in self.rows for name in row.names)
-        raise InputError(f"layers are {names or 'none'}, however: {name!r}.")
+        raise InputError(f"layers are {names or 'none'}, got {name!r}.")
 
     def __iter__(self) -> Iterator[LayerRecord]:
         return iter(self.rows)
@@ -64,6 +65,11 @@ class Conversion:
         if left:
             summary += "; left: " + ", ".join(f"{count} ({reason})" for reason, count in left.items())
         return "\n".join([self.title, *table, summary, *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        """Return the same table for notebooks."""
+        rows = [(_show(row.names), row.kind, _describe(row)) for row in self.rows]
+        return html_table(self.title, ("layer", "class", "in the ensemble"), rows, self.notes)
 
 
 def _show(names: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.members import share_among
+from pluribus.mechanisms.members.prior import is_unsettled, settle
 from pluribus.mechanisms.network.inputs import Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
@@ -32,7 +33,7 @@ from pluribus.mechanisms.running.runner import Runner
 from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
-from pluribus.settings import flag, number, share, whole
+from pluribus.settings import check
 
 
 class Ensemble(nn.Module):
@@ -96,6 +97,7 @@ class Ensemble(nn.Module):
         """
         inputs = Inputs(args, kwargs)
         with self._training_lock if self.training else nullcontext():
+            self._settle_prior(inputs)
             outputs = self._runner(self.binding, self._rows(members, draws, self.training), inputs)
         self._remember(inputs)
         return outputs
@@ -121,26 +123,24 @@ class Ensemble(nn.Module):
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,
                 a scalar or one value per sample.
         """
-        number("progress", progress, least=0)
-        if progress > 1:
-            raise InputError(f"progress must be at most 1, however: progress={progress!r}.")
-        if dataset_size is not None:
-            whole("dataset_size", dataset_size)
+        check("progress", progress, float, at_least=0, at_most=1)
+        check("dataset_size", dataset_size, int, at_least=1, optional=True)
         inputs = Inputs.of(x)
         self._remember(inputs)
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            raise InputError(f"targets must be a tensor for {inputs.batch} samples, however: {came}.")
+            raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
         size = inputs.batch if dataset_size is None else dataset_size
         with self._training_lock if self.training else nullcontext():
+            self._settle_prior(inputs)
             rows = self._rows(training=self.training)
             total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
             return total + self.method.penalty(self.binding, inputs.batch, size, progress)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""
-        number("lr", lr, least=0)
-        number("weight_decay", weight_decay, least=0)
+        check("lr", lr, float, at_least=0)
+        check("weight_decay", weight_decay, float, at_least=0)
         trained = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
         groups = [
             {"params": [p for name, p in trained if (name in self._no_decay) == exempt], "lr": lr}
@@ -174,13 +174,11 @@ class Ensemble(nn.Module):
                 leaves, at every position if there are several: what follows is not run for it.
                 `prediction.spent` are its multiply-adds.
         """
-        for name, value in (("chunk", chunk), ("memory", memory)):
-            if value is not None:
-                whole(name, value)
-        if exit_when is not None:
-            share("exit_when", exit_when)
-            if memory is not None:
-                raise InputError("memory= and exit_when= exclude each other, however: both were given.")
+        check("chunk", chunk, int, at_least=1, optional=True)
+        check("memory", memory, int, at_least=1, optional=True)
+        check("exit_when", exit_when, float, at_least=0, at_most=1, optional=True)
+        if exit_when is not None and memory is not None:
+            raise InputError("memory= and exit_when= exclude each other, got both.")
         with torch.no_grad():
             rows, weights = self._counted_rows(best, draws)
             parts, predictions = (self._runner, self.binding, self.likelihood), []
@@ -193,7 +191,7 @@ class Ensemble(nn.Module):
                         else predict_anytime(*parts, rows, weights, inputs, exit_when)
                     )
         if not predictions:
-            raise InputError("a loader must give at least one batch, however: it gave none.")
+            raise InputError("a loader must give at least one batch, got none.")
         return type(predictions[0]).concatenate(predictions)
 
     def explain(
@@ -212,8 +210,7 @@ class Ensemble(nn.Module):
             draws: That many fresh rows, likewise.
             memory: The most bytes of activations that may be alive at once.
         """
-        if memory is not None:
-            whole("memory", memory)
+        check("memory", memory, int, at_least=1, optional=True)
         return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
 
     def rank(
@@ -233,7 +230,7 @@ class Ensemble(nn.Module):
                 members which share layers with those before are preferred.
             chunk: At most that many samples at a time, to bound memory.
         """
-        flag("per_multiply_add", per_multiply_add)
+        check("per_multiply_add", per_multiply_add, bool)
         predictions, targets, work = [], [], None
         for inputs, y in with_targets(data, self._runner.forward):
             inputs = inputs.to(self.device)
@@ -255,7 +252,7 @@ class Ensemble(nn.Module):
         last = self.binding.members - 1
         fits = isinstance(rows, Sequence) and len(rows) > 0
         if not fits or any(type(row) is not int or not 0 <= row <= last for row in rows):
-            raise InputError(f"rows must be positions from 0 to {last}, at least one, however: {rows!r}.")
+            raise InputError(f"rows must be positions from 0 to {last}, at least one, got {rows!r}.")
         runner, binding = self._runner, self.binding.shrink(rows)
         parts = prune(runner, binding) if binding.at_once else (copy.deepcopy(runner), binding)
         small = copy.deepcopy(self, dict(zip((id(runner), id(self.binding)), parts, strict=True)))
@@ -348,6 +345,14 @@ class Ensemble(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
+    def _settle_prior(self, inputs: Inputs) -> None:
+        """Give the norms of prior networks the statistics of the first training batch."""
+        prior = self.binding.prior
+        if prior is None or not self.training or not getattr(self.method, "settle_prior", False):
+            return
+        if is_unsettled(self._runner.module, prior):
+            settle(self._runner.module, prior, inputs, self._runner._call)
+
     def _remember(self, inputs: Inputs) -> None:
         """Keeps two samples to read the network's data flow with, where no example was given."""
         if self._example is None:
@@ -361,14 +366,14 @@ class Ensemble(nn.Module):
         self, members: Sequence[Any] | None = None, draws: int | None = None, training: bool = False
     ) -> Sequence[Any]:
         if members is not None and draws is not None:
-            raise InputError("members= and draws= exclude each other, however: both were given.")
+            raise InputError("members= and draws= exclude each other, got both.")
         if draws is not None:
-            whole("draws", draws)
+            check("draws", draws, int, at_least=1)
             return self.binding.draw(draws, training)
         if members is None:
             return self.binding.rows(training)
         if not isinstance(members, Sequence) or not members:
-            raise InputError(f"members must be a list of at least one row, however: {members!r}.")
+            raise InputError(f"members must be a list of at least one row, got {members!r}.")
         return self.binding.pick(members)
 
     def _counted_rows(self, best: int | None, draws: int | None) -> tuple[Sequence[Any], Tensor]:
@@ -377,7 +382,7 @@ class Ensemble(nn.Module):
             chosen = best_rows(self.ranking, best)
             return self._rows(chosen), self.weights if chosen is None else share_among(self.weights, chosen)
         if best is not None:
-            raise InputError("best= and draws= exclude each other, however: both were given.")
+            raise InputError("best= and draws= exclude each other, got both.")
         return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
 
     def _objective(

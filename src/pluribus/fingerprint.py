@@ -101,9 +101,9 @@ def _fill(module: nn.Module) -> None:
     for name, tensor in module.named_parameters():
         fan_in = max(1, math.prod(tensor.shape[1:]))
         _overwrite(tensor, name, 1 / math.sqrt(fan_in), 0.0)
-    for name, tensor in module.named_buffers():
+    for name, buffer in module.named_buffers():
         # Variances are buffers, and must be above zero.
-        _overwrite(tensor, name, 0.0 if tensor.ndim == 0 else 0.5, 0.5)
+        _overwrite(buffer, name, 0.0 if buffer.ndim == 0 else 0.5, 0.5)
 
 
 def _overwrite(tensor: Tensor, name: str, scale: float, offset: float) -> None:

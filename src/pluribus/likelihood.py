@@ -20,7 +20,7 @@ from pluribus.prediction import (
     at_least_float32,
     gaussian_nll_per_sample,
 )
-from pluribus.settings import Settings, nearest, positive
+from pluribus.settings import Settings, nearest, setting
 
 # torch's own mark of a position without a class.
 IGNORED = -100
@@ -38,7 +38,9 @@ def check_finite(name: str, values: Tensor, remedy: str) -> None:
         return
     lost = values.numel() - int(values.isfinite().sum())
     if lost:
-        raise InputError(f"{name} must be finite, got {lost} of {values.numel()} NaN or infinite. {remedy}")
+        raise InputError(
+            f"{name} must be finite, but {lost} of {values.numel()} are NaN or infinite. {remedy}"
+        )
 
 
 def check_outputs(outputs: Tensor) -> None:
@@ -92,8 +94,8 @@ def class_probabilities(target: Tensor, outputs: Tensor) -> Tensor:
     sums = target.sum(1)
     if not (target >= 0).all() or not ((sums - 1).abs() <= ROUNDING).all():
         raise InputError(
-            "target probabilities must be at least 0 and sum to one over the classes, got a least of "
-            f"{target.min():g} and sums from {sums.min():g} to {sums.max():g}. Use softmax on logits."
+            "target probabilities must be at least 0 and sum to one over the classes, but they start at "
+            f"{target.min():g} and sum to {sums.min():g} to {sums.max():g}. Use softmax on logits."
         )
     return target
 
@@ -228,11 +230,7 @@ class Gaussian(Likelihood):
     (tensor([1.0050]), (tensor([-1.1282]), tensor([1.1282])))
     """
 
-    precision: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.precision is not None:
-            positive("precision", self.precision)
+    precision: float | None = setting(None, kind=float, above=0)
 
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
         check_finite("targets", target, MISSING)

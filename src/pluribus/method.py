@@ -11,8 +11,8 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.deprecation import RenamedAttribute, adopt_renamed, find_renamed
 from pluribus.errors import SettingError
 from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 from pluribus.settings import Settings
 
 RENAMED = {
@@ -143,7 +143,7 @@ class Method(Settings, ABC):
             if type(override) is not type(self):
                 raise SettingError(
                     f"overrides[{pattern!r}] must be settings of {type(self).__name__}, or Single() to "
-                    f"leave the layer as it is, however: {override!r}."
+                    f"leave the layer as it is, got {override!r}."
                 )
             override = {
                 name: getattr(override, name)
@@ -152,14 +152,14 @@ class Method(Settings, ABC):
             }
         if not isinstance(override, Mapping):
             raise SettingError(
-                f"overrides[{pattern!r}] must be a dict of settings or a method, however: {override!r}."
+                f"overrides[{pattern!r}] must be a dict of settings or a method, got {override!r}."
             )
         self.check_names(override)
         for name in override:
             if name not in self.per_layer:
                 raise SettingError(
                     f"overrides[{pattern!r}] may change {', '.join(sorted(self.per_layer)) or 'nothing'} "
-                    f"of {type(self).__name__} for single layers, however: {name!r} holds for all of them."
+                    f"of {type(self).__name__} for single layers, but {name!r} holds for all of them."
                 )
         return replace(self, **override)
 

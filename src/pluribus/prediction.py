@@ -20,7 +20,8 @@ from torch.nn.functional import one_hot
 from torch.special import log_ndtr, ndtri
 
 from pluribus.errors import InputError
-from pluribus.settings import refuse, whole
+from pluribus.notebook import MOST_ROWS, html_table
+from pluribus.settings import check, invalid
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -70,6 +71,18 @@ class Prediction(ABC):
     def __repr__(self) -> str:
         shape = f", outputs of shape {tuple(self.members.shape[2:])}" * (self.members.ndim > 2)
         return f"{type(self).__name__}({len(self)} samples by {len(self.members)} members{shape})"
+
+    def _repr_html_(self) -> str:
+        """Return the summaries of each sample as a table for notebooks; of images and the like, shapes."""
+        first, left = self[:MOST_ROWS], len(self) - MOST_ROWS
+        try:
+            columns = first.table()
+        except InputError:
+            shapes = [(name, tuple(values.shape)) for name, values in self.numpy().items()]
+            return html_table(repr(self), ("summary", "shape"), shapes)
+        rows = zip(*columns.values(), strict=True)
+        notes = [f"and {left} more rows"] if left > 0 else []
+        return html_table(repr(self), tuple(columns), rows, notes)
 
     def __len__(self) -> int:
         return self.members.shape[1]
@@ -128,7 +141,7 @@ class Prediction(ABC):
         columns = {}
         for name, values in self.numpy().items():
             if values.ndim > 2:
-                raise InputError(f"a table must be flat, got {name} of shape {values.shape}. Use numpy().")
+                raise InputError(f"a table is flat, but {name} has shape {values.shape}. Use numpy().")
             stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
             for i, part in enumerate(parts):
                 columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()
@@ -303,14 +316,14 @@ class GaussianPrediction(ContinuousPrediction):
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Both ends of the central interval with `level`, in (0, 1), of the probability."""
         if not 0 < level < 1:
-            raise refuse("level", "above 0 and below 1", level)
+            raise invalid("level", "above 0 and below 1", level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     @torch.no_grad()
     def quantile(self, probability: float) -> Tensor:
         """Values whose `cdf` is a probability in (0, 1), by bisection between the members' quantiles."""
         if not 0 < probability < 1:
-            raise refuse("probability", "above 0 and below 1", probability)
+            raise invalid("probability", "above 0 and below 1", probability)
         # The upper tail is the lower one of -y, where a small mass is not rounded away.
         sign, mass = (1, probability) if probability <= 0.5 else (-1, 1 - probability)
         means, stds = sign * self.means, self.variances.sqrt()
@@ -324,7 +337,7 @@ class GaussianPrediction(ContinuousPrediction):
 
     def sample(self, n: int, generator: Generator | None = None) -> Tensor:
         """Draws, `[n, batch, ...]`; within one, all targets of a sample come from the same member."""
-        whole("n", n)
+        check("n", n, int, at_least=1)
         rows, weights = torch.arange(len(self), device=self.means.device), self.weights.expand(len(self), -1)
         choice = torch.multinomial(weights, n, replacement=True, generator=generator).T
         stds = self.variances.sqrt()

@@ -1,29 +1,187 @@
-"""Settings are values: frozen dataclasses that compare, print, and go to and from a plain dict."""
+"""Settings are values: frozen dataclasses that compare, print, and go to and from a plain dict.
+
+A field declares its range once, and `Settings` checks it:
+
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS)
+
+`check` is the same vocabulary for arguments of functions.
+"""
 
 import difflib
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self, TypeVar
 
 from pluribus.errors import SettingError
 from pluribus.schema import shown
 
+T = TypeVar("T")
+
 INFINITE = "inf"
 """Infinity in files and on the command line."""
 
+# Limits against slips of the pen and hostile files: every value below them builds something that a machine
+# of today may hold, and values above would allocate for minutes before they fail.
+MOST_MEMBERS = 10_000
+MOST_DRAWS = 1_000_000
+MOST_CHANNELS = 1_000_000
+LARGEST, LONGEST = 1e6, 80
+"""The most that a scale or a factor may be, and the most letters of a value in an error."""
+
+MOST: dict[type | None, float] = {int: 2**63 - 1, float: sys.float_info.max}
+"""What torch can hold of whole and of other numbers; nothing outside is a number for it."""
+
+KINDS: dict[type | None, tuple[str, tuple[type, ...]]] = {
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("True or False", (bool,)),
+    str: ("a string", (str,)),
+}
+"""By kind of a value, what it is called and which types are taken for it. True is no number."""
+
 
 def snake_case(name: str) -> str:
-    """`BatchEnsemble` to `batch_ensemble`, `MCDropout` to `mc_dropout`, `SAE` to `sae`."""
+    """Turn `BatchEnsemble` into `batch_ensemble`, `MCDropout` into `mc_dropout`, `SAE` into `sae`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def nearest(word: object, words: Iterable[str]) -> str:
-    """A hint such as ` Did you mean 'members'?`, whatever the case, or nothing where no word is near."""
+    """Return a hint such as ` Did you mean 'members'?`, or nothing where no word is near. Case is ignored."""
+    if not isinstance(word, str):
+        return ""
     known = {str(one).lower(): one for one in words}
-    found = difflib.get_close_matches(str(word).lower(), list(known), n=1)
+    found = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f" Did you mean {known[found[0]]!r}?" if found else ""
+
+
+def show(value: object) -> str:
+    """Return the `repr` of a value, cut to one line."""
+    if type(value) is int:
+        return shown(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a list with a whole number of more than 4300 digits, which Python does not print
+        return shown(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def invalid(name: str, expected: str, value: object, words: Iterable[str] = ()) -> SettingError:
+    """Return the error for an impossible value; `words` are those that it may have been meant to be."""
+    return SettingError(f"{name} must be {expected}, got {show(value)}.{nearest(value, words)}")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values that a setting or an argument may have.
+
+    Attributes:
+        kind: int, float, bool or str; None where `choices` has them all.
+        at_least: The least value.
+        at_most: The greatest value; by default what torch can hold, with infinity there is no limit.
+        above: All values are greater.
+        below: All values are less.
+        choices: The only values.
+        optional: Whether None is taken too.
+        remedy: What to do where the value is too small.
+    """
+
+    kind: type | None = None
+    at_least: float = -math.inf
+    at_most: float | None = None
+    above: float = -math.inf
+    below: float = math.inf
+    choices: tuple[object, ...] = ()
+    optional: bool = False
+    remedy: str = ""
+
+    def check(self, name: str, value: object) -> None:
+        """Raise a SettingError where the value is outside."""
+        if value is None and self.optional:
+            return
+        if self.choices:
+            self._check_choice(name, value)
+            return
+        called, types = KINDS[self.kind]
+        if type(value) not in types:
+            raise invalid(name, called + " or None" * self.optional, value)
+        if self.kind in (int, float):
+            assert isinstance(value, int | float)
+            self._check_limits(name, value)
+
+    def _check_choice(self, name: str, value: object) -> None:
+        # True equals 1, so types are compared too.
+        if any(type(value) is type(choice) and value == choice for choice in self.choices):
+            return
+        words = [choice for choice in self.choices if isinstance(choice, str)]
+        raise invalid(name, "one of " + ", ".join(map(repr, self.choices)), value, words)
+
+    def _check_limits(self, name: str, value: float) -> None:
+        # Comparisons, not math.isfinite: that raises for whole numbers beyond all floats.
+        if value != value or value in (math.inf, -math.inf):
+            raise invalid(name, "a finite number", value)
+        if value < max(self.at_least, -MOST[self.kind]) or value <= self.above:
+            error = invalid(name, self._lower, value)
+            raise SettingError(f"{error} {self.remedy}" if self.remedy else str(error))
+        most = MOST[self.kind] if self.at_most is None else self.at_most
+        if value > most:
+            raise invalid(name, f"at most {most:.15g}", value)
+        if value >= self.below:
+            raise invalid(name, f"below {self.below:.15g}", value)
+
+    @property
+    def _lower(self) -> str:
+        if self.above > -math.inf:
+            return f"above {self.above:.15g}"
+        return f"at least {max(self.at_least, -MOST[self.kind]):.15g}"
+
+
+def setting(
+    default: T,
+    *,
+    kind: type | None = None,
+    at_least: float = -math.inf,
+    at_most: float | None = None,
+    above: float = -math.inf,
+    below: float = math.inf,
+    choices: Iterable[object] = (),
+    remedy: str = "",
+) -> T:
+    """Declare a field of `Settings` with its range; the kind of value is that of the default.
+
+    Args:
+        default: The value where none is given. None allows None, and needs a `kind` or `choices`.
+        kind: int, float, bool or str.
+        at_least: The least value.
+        at_most: The greatest value; by default what torch can hold, with infinity there is no limit.
+        above: All values are greater.
+        below: All values are less.
+        choices: The only values.
+        remedy: What to do where the value is too small, a sentence for the error.
+    """
+    kind = type(default) if kind is None and default is not None else kind
+    options = tuple(choices)
+    allowed = Range(kind, at_least, at_most, above, below, options, default is None, remedy)
+    declared: T = field(default=default, metadata={"range": allowed})
+    return declared
+
+
+def check(
+    name: str,
+    value: object,
+    kind: type | None = None,
+    *,
+    at_least: float = -math.inf,
+    at_most: float | None = None,
+    above: float = -math.inf,
+    below: float = math.inf,
+    choices: Iterable[object] = (),
+    optional: bool = False,
+) -> None:
+    """Raise a SettingError where an argument is outside its range; the words are those of `setting`."""
+    Range(kind, at_least, at_most, above, below, tuple(choices), optional).check(name, value)
 
 
 @dataclass(frozen=True)
@@ -36,41 +194,46 @@ class Settings:
 
     version: ClassVar[int] = 1
 
+    def __post_init__(self) -> None:
+        """Check the declared ranges. Children that override it, for what crosses fields, call it first."""
+        for one in fields(self):
+            if "range" in one.metadata:
+                one.metadata["range"].check(one.name, getattr(self, one.name))
+
     @classmethod
     def kind(cls) -> str:
-        """The name in files and on the command line."""
+        """Return the name in files and on the command line."""
         return snake_case(cls.__name__)
 
     @classmethod
     def known(cls) -> dict[str, type[Self]]:
-        """All final children by their kind."""
+        """Return all final children by their kind."""
         found: dict[str, type[Self]] = {}
         for child in cls.__subclasses__():
             found |= child.known() or {child.kind(): child}
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dict of the kind, the version and every setting; infinity, which JSON lacks, is a word."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return a plain dict of kind, version and every setting; infinity, which JSON lacks, is a word."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         settings = {name: INFINITE if value == math.inf else value for name, value in values.items()}
         return {"kind": self.kind(), "version": self.version, **settings}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The settings that `to_dict` wrote; unknown keys and later versions are refused."""
+        """Return the settings that `to_dict` wrote; raise for unknown keys and later versions."""
         values = {name: math.inf if value == INFINITE else value for name, value in values.items()}
         kind, version = values.pop("kind", None), values.pop("version", None)
         known = cls.known() or {cls.kind(): cls}
         if not isinstance(kind, str) or kind not in known:
             raise SettingError(
-                f"kind must be one of {', '.join(sorted(known))}, however: kind={kind!r}."
-                + nearest(kind, known)
+                f"kind must be one of {', '.join(sorted(known))}, got {show(kind)}." + nearest(kind, known)
             )
         chosen = known[kind]
         if type(version) is not int or not 1 <= version <= chosen.version:
             raise SettingError(
                 f"{chosen.__name__} reads settings of version 1 to {chosen.version}, "
-                f"however: version={version!r}. Install a later Pluribus to read newer settings."
+                f"got version {show(version)}. Install a later Pluribus to read newer settings."
             )
         values = chosen.upgrade(values, version)
         chosen.check_names(values)
@@ -83,75 +246,11 @@ class Settings:
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:
-        """Raises for a name that is not a setting."""
-        own = [field.name for field in fields(cls)]
+        """Raise for a name that is not a setting."""
+        own = [one.name for one in fields(cls)]
         for name in names:
             if name not in own:
                 raise SettingError(
-                    f"settings of {cls.__name__} are {', '.join(own) or 'none'}, however: {name!r}."
+                    f"settings of {cls.__name__} are {', '.join(own) or 'none'}, got {show(name)}."
                     + nearest(name, own)
                 )
-
-
-MOST = dict.fromkeys(("members", "options", "inputs", "draws", "train_draws"), 1_000_000)
-"""Greatest counts by the name of the setting: more cannot be meant, and would only hang or exhaust memory."""
-MOST_OTHERS = (1 << 63) - 1
-"""Greatest whole number of all other settings, that of torch's sizes."""
-
-
-def refuse(name: str, expected: str, value: object, words: Iterable[str] = ()) -> SettingError:
-    """The error for an impossible value; `words` are those that it may have been meant to be."""
-    # Python refuses to print integers of more than 4300 digits.
-    came = shown(value) if type(value) is int else repr(value)
-    hint = nearest(value, words) if words else ""
-    return SettingError(f"{name} must be {expected}, however: {name}={came}.{hint}")
-
-
-def whole(name: str, value: object, least: int = 1, most: float = math.inf) -> None:
-    """Checks for an integer from `least` to `most`."""
-    most = min(most, MOST.get(name, MOST_OTHERS))
-    if name == "seed":
-        most = math.inf  # any seed is folded into what torch takes
-    if type(value) is not int or not least <= value <= most:
-        limits = f"at least {least}" + f" and at most {most}" * (most < MOST_OTHERS)
-        raise refuse(name, f"a whole number, {limits}", value)
-
-
-def number(name: str, value: object, least: float = -math.inf, below: float = math.inf) -> None:
-    """Checks for a finite number in `[least, below)`."""
-    if type(value) not in (int, float) or not _fits(value, least, below):  # type: ignore[arg-type]
-        limits = [f"at least {least:g}"] * (least > -math.inf) + [f"below {below:g}"] * (below < math.inf)
-        raise refuse(name, "a number" + ", " * bool(limits) + " and ".join(limits), value)
-
-
-def _fits(value: float, least: float, below: float) -> bool:
-    try:
-        return math.isfinite(value) and least <= value < below
-    except OverflowError:  # a whole number beyond all floats
-        return False
-
-
-def flag(name: str, value: object) -> None:
-    """Checks for True or False."""
-    if type(value) is not bool:
-        raise refuse(name, "True or False", value)
-
-
-def positive(name: str, value: object) -> None:
-    """Checks for a finite number above 0."""
-    number(name, value)
-    if value <= 0:  # type: ignore[operator]
-        raise refuse(name, "a number above 0", value)
-
-
-def share(name: str, value: object) -> None:
-    """Checks for a number in [0, 1]."""
-    if type(value) not in (int, float) or not 0 <= value <= 1:  # type: ignore[operator]
-        raise refuse(name, "a number from 0 to 1", value)
-
-
-def one_of(name: str, value: object, choices: Iterable[object]) -> None:
-    """Checks for one of the choices."""
-    choices = list(choices)
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise refuse(name, "one of " + ", ".join(map(repr, choices)), value)

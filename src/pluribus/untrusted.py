@@ -225,9 +225,9 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
     with archive.open(entry) as file:
-        major = npy.read_magic(file)  # type: ignore[no-untyped-call]
+        major = npy.read_magic(file)
         read = npy.read_array_header_1_0 if major == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read(file)  # type: ignore[no-untyped-call]
+        shape, _, dtype = read(file)
     if dtype.hasobject:
         raise Unreadable(f"expected numbers or texts in {entry.filename}, got objects")
     # Python's own integers do not overflow, whatever the shape says.
@@ -237,7 +237,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
     if not 0 <= declared <= entry.file_size:
         raise Unreadable(f"expected {declared} bytes in {entry.filename}, got {entry.file_size}")
     with archive.open(entry) as file:
-        return npy.read_array(file, allow_pickle=False)  # type: ignore[no-any-return, no-untyped-call]
+        return npy.read_array(file, allow_pickle=False)
 
 
 def file_hash(path: Path) -> str:

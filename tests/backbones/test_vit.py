@@ -56,5 +56,5 @@ def test_tokens_and_positions_start_as_standard_normal_numbers():
 
 
 def test_images_of_another_size_are_refused():
-    with pytest.raises(InputError, match=r"\[batch, channels, 8, 8\], however: shape \(2, 3, 16, 16\)"):
+    with pytest.raises(InputError, match=r"\[batch, channels, 8, 8\], got shape \(2, 3, 16, 16\)"):
         small(depth=1)(torch.zeros(2, 3, 16, 16))

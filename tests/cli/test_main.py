@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import pluribus as pl
 from pluribus.backbones import BACKBONES
+from pluribus.cli import commands, run_file
 from pluribus.cli import main as cli
-from pluribus.cli import run_file
 from pluribus.comparison import record
 from pluribus.data import TASKS, csv_file
 from pluribus.methods import EMP
@@ -156,9 +156,9 @@ def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
 def test_whole_numbers_that_may_be_classes_are_told_once(run, tmp_path, capsys):
     write(tmp_path / "t.csv", [["a", "y"], *([i, i % 2] for i in range(30))])
     options = [f"path={tmp_path / 't.csv'}", "target=y"]
-    cli.hint("csv", csv_file(tmp_path / "t.csv", "y"), options)
+    commands.hint("csv", csv_file(tmp_path / "t.csv", "y"), options)
     assert "add --option likelihood=categorical" in capsys.readouterr().err
-    cli.hint("csv", csv_file(tmp_path / "t.csv", "y"), [*options, "likelihood=gaussian"])
+    commands.hint("csv", csv_file(tmp_path / "t.csv", "y"), [*options, "likelihood=gaussian"])
     assert capsys.readouterr().err == ""
 
 
@@ -172,7 +172,7 @@ def test_compare_ends_with_an_error_where_runs_failed(failed, tmp_path, monkeypa
             record.append(out, one)
         return runs
 
-    monkeypatch.setattr(cli, "run_comparison", compared)
+    monkeypatch.setattr(commands, "run_comparison", compared)
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert f"error: {failed} of 2 runs failed" in result.stderr
@@ -183,7 +183,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "run_comparison", stopped)
+    monkeypatch.setattr(commands, "run_comparison", stopped)
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 130
     assert "stopped: run the same line again to continue" in result.stderr
@@ -212,6 +212,14 @@ def test_help_names_tasks_and_networks_and_says_what_is_read_and_written():
     assert "by default that of the first records" in help_of("report", "out")
     assert "before scaling" in help_of("predict", "inputs")
     assert "CSV file" in help_of("predict", "out")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_help_does_not_cut_its_examples(width):
+    result = CliRunner().invoke(cli.app, ["compare", "--help"], terminal_width=width)
+    assert "single,deep_ensembles(members=5)" in result.output
+    assert "multiply_adds<=1.5x,parameters<=2M" in result.output
+    assert max(map(len, result.output.splitlines())) <= width
 
 
 def test_methods_lists_every_method_with_its_settings():

@@ -55,7 +55,9 @@ def test_finished_runs_are_not_repeated_and_new_ones_are_added(task, tmp_path, m
     first = compare(build, task, METHODS[:1], seeds=1, training=QUICK, out=tmp_path, show=False)
     ran = []
     original = comparison._measure
-    monkeypatch.setattr(comparison, "_measure", lambda job: ran.append(job.seed) or original(job))
+    monkeypatch.setattr(
+        comparison, "_measure", lambda job, report: ran.append(job.seed) or original(job, report)
+    )
     again = compare(build, task, METHODS[:1], seeds=2, training=QUICK, out=tmp_path, show=False)
     assert ran == [1]
     assert again[0] == first[0]
@@ -64,10 +66,10 @@ def test_finished_runs_are_not_repeated_and_new_ones_are_added(task, tmp_path, m
 def test_a_failing_method_leaves_the_others_alone_and_is_tried_again(task, tmp_path, monkeypatch):
     original = comparison._measure
 
-    def failing(job):
+    def failing(job, report):
         if isinstance(job.method, BatchEnsemble):
             raise ValueError("no luck")
-        return original(job)
+        return original(job, report)
 
     monkeypatch.setattr(comparison, "_measure", failing)
     records = compare(build, task, METHODS[:3], seeds=1, training=QUICK, out=tmp_path, show=False)
@@ -103,6 +105,13 @@ def test_several_workers_need_what_can_be_sent_to_them(task, tmp_path):
         )
 
 
+def test_a_comparison_reports_every_epoch_of_a_run(task, tmp_path):
+    notes = []
+    comparison.run(job(task, tmp_path), notes.append)
+    assert [note.share for note in notes] == [pytest.approx(0.3), pytest.approx(0.6)]
+    assert notes[0].text.startswith("epoch 1 of 2, loss ")
+
+
 def job(task, out) -> comparison.Job:
     return comparison.Job(build, task, Single(), 0, QUICK, "net", out)
 
@@ -110,14 +119,14 @@ def job(task, out) -> comparison.Job:
 def test_a_run_that_another_process_finished_meanwhile_is_not_done_again(task, tmp_path, monkeypatch):
     one = job(task, tmp_path)
     done = comparison.run(one)
-    monkeypatch.setattr(comparison, "_measure", lambda job: pytest.fail("measured again"))
+    monkeypatch.setattr(comparison, "_measure", lambda job, report: pytest.fail("measured again"))
     assert comparison.run(one) == done
     assert len((tmp_path / record.FILE).read_text().splitlines()) == 1
 
 
 def test_a_run_reports_that_it_waits_for_another_process(task, tmp_path, monkeypatch):
     pytest.importorskip("fcntl")
-    monkeypatch.setattr(comparison, "_measure", lambda job: Record(job.key, *job.settings))
+    monkeypatch.setattr(comparison, "_measure", lambda job, report: Record(job.key, *job.settings))
     one, lines, waits = job(task, tmp_path), [], threading.Event()
     one.folder.mkdir(parents=True)
     with locked(one.folder / "lock", lambda: pytest.fail("waited")):
@@ -127,7 +136,7 @@ def test_a_run_reports_that_it_waits_for_another_process(task, tmp_path, monkeyp
         assert waits.wait(60)
         lines.append("released")
     waiting.join(timeout=60)
-    told = f"single seed 0: waiting for another process that is running it in {one.folder}"
+    told = f"waiting for another process that is running it in {one.folder}"
     assert lines == [told, "released", "run"]
     assert list(one.folder.iterdir()) == []
 

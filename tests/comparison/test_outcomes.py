@@ -83,7 +83,7 @@ def test_files_come_back_as_they_were(tmp_path):
 
 def test_a_damaged_file_is_refused_by_name(tmp_path):
     (tmp_path / "one.npz").write_bytes(b"PK no")
-    with raises(CheckpointError, match=r"one\.npz must hold outcomes"):
+    with raises(CheckpointError, match=r"one\.npz must hold arrays"):
         Outcomes.load(tmp_path / "one.npz")
 
 
@@ -112,3 +112,20 @@ def test_bytes_are_shown_as_they_are_and_one_picture_is_no_gallery():
     x = torch.tensor([0, 51, 200], dtype=torch.uint8).reshape(1, 3, 1, 1).expand(2, 3, 4, 4)
     assert make_gallery(prediction, target, x).pixels[0, 0, 0].tolist() == [0, 51, 200]
     assert make_gallery(prediction[:1], target[:1], x[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"columns/nll": np.zeros((2, 2))}, "columns/nll must be a column of numbers"),
+        ({"columns/nll": np.array(["a"])}, "columns/nll must be a column of numbers"),
+        ({"columns/a": np.zeros(2), "columns/b": np.zeros(3)}, "all columns must have one length"),
+        ({"nothing": np.zeros(2)}, "must hold outcomes"),
+        ({"else/a": np.zeros(2)}, "must hold outcomes"),
+        ({"gallery/index": np.zeros(2)}, "must hold outcomes"),
+    ],
+)
+def test_arrays_that_are_no_outcomes_are_refused(arrays, says, tmp_path):
+    np.savez(tmp_path / "one.npz", **arrays)
+    with raises(CheckpointError, match=says):
+        Outcomes.load(tmp_path / "one.npz")

@@ -1,6 +1,8 @@
 """Records: one line each, never torn, the last of each key counts."""
 
+import errno
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +10,8 @@ import pytest
 
 from pluribus import CheckpointError
 from pluribus.comparison.outcomes import Outcomes
-from pluribus.comparison.record import FILE, OUTCOMES, Record, append, key_of, read
+from pluribus.comparison.record import FILE, OUTCOMES, Record, append, damaged_lines, key_of, read
+from pluribus.errors import WriteError
 
 
 def one(key: str = "a", **changes) -> Record:
@@ -89,3 +92,47 @@ def test_keys_follow_from_settings_alone():
 def test_a_folder_without_records_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=FILE):
         read([tmp_path])
+
+
+DAMAGED = {
+    "no UTF-8": (b"\xff\xfe", "expected UTF-8"),
+    "no object": (b"[1, 2]", "must be an object"),
+    "a number": (b"3", "must be an object"),
+    "deep nesting": (b"[" * 100_000, "nested brackets"),
+    "a field of another type": (
+        one("b").to_json().replace('"seed": 0', '"seed": "a"').encode(),
+        "field seed",
+    ),
+    "metrics of another type": (
+        one("b").to_json().replace('"metrics": {}', '"metrics": [1]').encode(),
+        "metrics",
+    ),
+    "a method without a kind": (one("b").to_json().replace('"kind"', '"kin"').encode(), "field method.kind"),
+    "a key that is a path": (one("../b").to_json().encode(), "field key must be letters and digits"),
+    "an unknown field": (one("b").to_json().replace('"seed"', '"sed"').encode(), "field seed is missing"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_line_costs_one_run_and_is_named(name, tmp_path):
+    raw, says = DAMAGED[name]
+    append(tmp_path, one("a"))
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(raw + b"\n")
+    append(tmp_path, one("c"))
+    assert [record.key for record in read([tmp_path])] == ["a", "c"]
+    (sentence,) = damaged_lines([tmp_path])
+    assert f"{FILE}, line 2 is damaged or foreign: " in sentence
+    assert says in sentence
+
+
+def test_a_full_disk_is_an_error_of_ours(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    append(tmp_path, one("a"))
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(WriteError, match=r"No space left on device. Free some space"):
+        append(tmp_path, one("b"))
+    monkeypatch.undo()
+    assert [record.key for record in read([tmp_path])] == ["a"]

@@ -137,12 +137,11 @@ TARGETS = {
         ("array", lambda: ensemble().loss(X, Y.numpy()), "a tensor for 10", "ndarray"),
         ("scalar", lambda: ensemble().loss(X, Y.sum()), "for 10 samples", "()"),
         ("too wide", lambda: ensemble().loss(X, Y.expand(2, -1).T), "(10,)", "(10, 2)", "one target per"),
-        ("too great", lambda: ensemble().loss(X, Y + 3), "0 to 2", "however: ", "Number the classes from 0"),
+        ("too great", lambda: ensemble().loss(X, Y + 3), "0 to 2", "got ", "Number the classes from 0"),
         ("negative", lambda: ensemble().loss(X, Y - 1), "0 to 2", "-1", "Number the classes from 0"),
         ("floats", lambda: ensemble().loss(X, Y.float()), "whole numbers", "float32", "target.long()"),
         ("NaN", lambda: point(torch.full((10, 3), torch.nan)), "finite", "30 of 30", "Drop these samples"),
         ("broadcast", lambda: point(torch.zeros(10)), "(10, 3)", "(10,)", "per sample and output"),
-        ("progress", lambda: ensemble().loss(X, Y, progress=1.1), "at most 1", "progress=1.1"),
         ("constant", lambda: ensemble().loss(X, Y, criterion=lambda out, y: 1.0), "scalar or one", "float"),
         (
             "per class",
@@ -153,8 +152,9 @@ TARGETS = {
         ("word", lambda: ensemble().loss(X, Y, criterion="mse"), "criterion", "'mse'"),
     ],
     SettingError: [
-        ("negative progress", lambda: ensemble().loss(X, Y, progress=-0.1), "at least 0", "progress=-0.1"),
-        ("dataset size", lambda: ensemble().loss(X, Y, dataset_size=0), "at least 1", "dataset_size=0"),
+        ("progress", lambda: ensemble().loss(X, Y, progress=1.1), "at most 1", "got 1.1"),
+        ("negative progress", lambda: ensemble().loss(X, Y, progress=-0.1), "at least 0", "got -0.1"),
+        ("dataset size", lambda: ensemble().loss(X, Y, dataset_size=0), "at least 1", "got 0"),
     ],
 }
 
@@ -219,10 +219,10 @@ NETWORKS = {
     ],
     SettingError: [
         ("word", lambda: pl.convert(mlp(), "deep_ensembles"), "must be a Method", "'deep_ensembles'"),
-        ("class", lambda: pl.convert(mlp(), DeepEnsembles), "however: the class DeepEnsembles. Call it"),
+        ("class", lambda: pl.convert(mlp(), DeepEnsembles), "got the class DeepEnsembles. Call it"),
         ("likelihood", lambda: ensemble(likelihood="categorial"), "one of", "'categorial'", "Did you mean"),
         ("likelihoods", lambda: ensemble(likelihood=["point"]), "one of", "['point']"),
-        ("seed", lambda: ensemble(seed=-1), "at least 0", "seed=-1"),
+        ("seed", lambda: ensemble(seed=-1), "seed must be at least 0", "got -1"),
     ],
 }
 
@@ -267,21 +267,33 @@ def test_selections_that_pick_nothing_are_refused(bad):
 
 IMPOSSIBLE = {
     SettingError: [
-        ("members", lambda: DeepEnsembles(members=0), "at least 1", "members=0"),
-        ("half a member", lambda: BatchEnsemble(members=2.5), "a whole number", "members=2.5"),
-        ("true members", lambda: BatchEnsemble(members=True), "a whole number", "members=True"),
-        ("std", lambda: BatchEnsemble(std=-1.0), "at least 0", "std=-1.0"),
+        ("members", lambda: DeepEnsembles(members=0), "at least 1", "members must be", "got 0"),
+        ("half a member", lambda: BatchEnsemble(members=2.5), "a whole number", "members must be", "got 2.5"),
+        (
+            "true members",
+            lambda: BatchEnsemble(members=True),
+            "a whole number",
+            "members must be",
+            "got True",
+        ),
+        ("std", lambda: BatchEnsemble(std=-1.0), "at least 0", "std must be", "got -1.0"),
         ("repeat", lambda: BatchEnsemble(repeat="no"), "repeat", "'no'"),
-        ("rate", lambda: MCDropout(rate=1.0), "below 1", "rate=1.0"),
-        ("NaN", lambda: MCDropout(rate=torch.nan), "a number", "rate=nan"),
-        ("draws", lambda: MCDropout(draws=0), "at least 1", "draws=0"),
-        ("insert", lambda: MCDropout(insert="yes"), "one of None, True, False", "'yes'"),
-        ("prior", lambda: DeepEnsembles(prior_scale="1"), "a number", "prior_scale='1'"),
-        ("start", lambda: DeepEnsembles(start="warm"), "'fresh', 'copy'", "start='warm'"),
-        ("precision", lambda: pl.Gaussian(precision=0.0), "above 0", "precision=0.0"),
+        ("rate", lambda: MCDropout(rate=1.0), "below 1", "rate must be", "got 1.0"),
+        ("NaN", lambda: MCDropout(rate=torch.nan), "a finite number", "rate must be", "got nan"),
+        ("draws", lambda: MCDropout(draws=0), "at least 1", "draws must be", "got 0"),
+        ("insert", lambda: MCDropout(insert="yes"), "True or False or None", "'yes'"),
+        ("prior", lambda: DeepEnsembles(prior_scale="1"), "a number", "prior_scale must be", "got '1'"),
+        ("start", lambda: DeepEnsembles(start="warm"), "'fresh', 'copy'", "start must be", "got 'warm'"),
+        ("precision", lambda: pl.Gaussian(precision=0.0), "above 0", "precision must be", "got 0.0"),
         ("unknown", lambda: Method.from_dict({**TWO.to_dict(), "member": 2}), "'member'", "Did you mean"),
-        ("kind", lambda: Method.from_dict({"kind": "deep", "version": 1}), "one of", "kind='deep'"),
-        ("later", lambda: Method.from_dict({**TWO.to_dict(), "version": 2}), "1 to 1", "version=2", "later"),
+        (
+            "kind",
+            lambda: Method.from_dict({"kind": "deep", "version": 1}),
+            "one of",
+            "kind must be",
+            "got 'deep'",
+        ),
+        ("later", lambda: Method.from_dict({**TWO.to_dict(), "version": 2}), "1 to 1", "version 2", "later"),
     ]
 }
 
@@ -304,9 +316,9 @@ ROWS = {
         ("layer", lambda: ensemble().conversion["head"], "'head'", "0, 1, 2"),
     ],
     SettingError: [
-        ("no draws", lambda: ensemble(MCDropout())(X, draws=0), "at least 1", "draws=0"),
-        ("chunk", lambda: ensemble().predict(X, chunk=0), "at least 1", "chunk=0"),
-        ("lr", lambda: ensemble().parameter_groups(-1.0), "at least 0", "lr=-1.0"),
+        ("no draws", lambda: ensemble(MCDropout())(X, draws=0), "at least 1", "got 0"),
+        ("chunk", lambda: ensemble().predict(X, chunk=0), "at least 1", "got 0"),
+        ("lr", lambda: ensemble().parameter_groups(-1.0), "at least 0", "got -1.0"),
     ],
 }
 
@@ -349,7 +361,7 @@ FOLDERS = {
         ("number", edit(selection=3), SETTINGS, "selection"),
     ],
     SettingError: [
-        ("later method", edit(method={**TWO.to_dict(), "version": 2}), "version=2", "Install a later"),
+        ("later method", edit(method={**TWO.to_dict(), "version": 2}), "version 2", "Install a later"),
         ("setting", edit(method={**TWO.to_dict(), "colour": 1}), "members", "'colour'"),
     ],
 }

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.conversion_record import Row
+from pluribus.conversion_record import LayerRecord
 from pluribus.mechanisms.members.members import Binding, SeededBinding, stack_modules, tensors
 from pluribus.mechanisms.network.network import Network
-from pluribus.method import Built, Choice, Method
+from pluribus.method import Built, LayerChoice, Method
 from tests.perturb import perturbed
 
 images = torch.randn(6, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -46,8 +46,8 @@ class Gaussian(Method):
 
     draws: int = 3
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
-        rows = tuple(Row(c.site.names, c.site.kind, "drawn") for c in choices)
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        rows = tuple(LayerRecord(c.site.names, c.site.kind, "drawn") for c in choices)
         return Built(GaussianTensors(network, {}, self.draws, 1, seed), rows)
 
 
@@ -57,12 +57,12 @@ class Bagging(Method):
 
     members: int = 3
 
-    def build(self, network: Network, choices: Sequence[Choice], seed: int) -> Built:
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         own = stack_modules([network.module] * self.members, {n for c in choices for n in c.site.trained})
-        rows = tuple(Row(c.site.names, c.site.kind, f"{self.members} copies") for c in choices)
+        rows = tuple(LayerRecord(c.site.names, c.site.kind, f"{self.members} copies") for c in choices)
         return Built(Binding(network, own, self.members), rows)
 
-    def parts(self, batch: int, rows: Sequence[int], progress: float) -> list[Tensor]:
+    def assign(self, batch: int, rows: Sequence[int], progress: float) -> list[Tensor]:
         counts = torch.poisson(torch.ones(len(rows), batch))
         # A sample drawn twice appears twice in the member's batch.
         return [torch.arange(batch).repeat_interleave(count.long()) for count in counts]

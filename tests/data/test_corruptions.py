@@ -187,13 +187,13 @@ def test_an_unknown_kind_is_refused_with_the_nearest_name():
 
 @mark.parametrize("severity", [0, 6, 1.0, True, "3"])
 def test_an_impossible_severity_is_refused(severity):
-    with raises(SettingError, match=r"severity must be a whole number from 1 to 5, however: severity="):
+    with raises(SettingError, match=r"severity must be a whole number from 1 to 5, got "):
         corrupt(natural(1, 3, 8, 8), "fog", severity)
 
 
 @mark.parametrize("name", ["seed", "first"])
 def test_negative_seeds_and_numbers_are_refused(name):
-    with raises(SettingError, match=rf"{name} must be a whole number, at least 0, however: {name}=-1"):
+    with raises(SettingError, match=rf"{name} must be at least 0, got -1"):
         corrupt(natural(1, 3, 8, 8), "fog", 1, **{name: -1})
 
 

@@ -94,7 +94,5 @@ def test_same_arguments_give_the_same_task():
 
 
 def test_too_many_digits_are_refused():
-    with pytest.raises(
-        SettingError, match="train must be a whole number from 10 to 1077, however: train=5000"
-    ):
+    with pytest.raises(SettingError, match="train must be a whole number from 10 to 1077, got 5000"):
         digits(train=5000)

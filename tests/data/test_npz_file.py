@@ -99,8 +99,8 @@ IMAGES = arrays(8, 8, 3)
         (FEATURES, {"x_train": np.zeros((0, 5))}, {}, "however: x_train is empty or not among"),
         (FEATURES, {"x_val": FEATURES["x_test"]}, {}, "however: y_val is empty or not among"),
         (FEATURES, {"y_train": np.arange(59)}, {}, "a row per sample, however: 60 and 59 rows"),
-        (FEATURES, changed(FEATURES, "x_train", 7, np.nan), {}, "x_train must be finite, got 1 of 300"),
-        (FEATURES, changed(FEATURES, "y_test", 7, np.nan), {}, "y_test must be finite, got 1 of 20"),
+        (FEATURES, changed(FEATURES, "x_train", 7, np.nan), {}, "x_train must be finite, but 1 of 300"),
+        (FEATURES, changed(FEATURES, "y_test", 7, np.nan), {}, "y_test must be finite, but 1 of 20"),
         (
             FEATURES,
             changed(FEATURES, "y_test", 7, 5),
@@ -129,7 +129,7 @@ def test_broken_arrays_are_refused(tmp_path, values, changes, options, message):
 
 def test_impossible_settings_are_refused(tmp_path):
     path = save(tmp_path, FEATURES)
-    with pytest.raises(SettingError, match="classes must be a whole number, at least 2, however: classes=1"):
+    with pytest.raises(SettingError, match="classes must be at least 2, got 1"):
         npz_file(path, classes=1)
     with pytest.raises(SettingError, match=r"likelihood must be one of .* Did you mean 'gaussian'"):
         npz_file(path, "gausian")

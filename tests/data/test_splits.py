@@ -99,12 +99,12 @@ def test_the_global_generator_is_left_alone():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"train": 9}, "train must be a whole number from 10 to 720, however: train=9"),
-        ({"train": 721}, "train must be a whole number from 10 to 720, however: train=721"),
-        ({"test": 0}, "test must be a whole number from 1 to 990, however: test=0"),
-        ({"test": 2.5}, "test must be a whole number from 1 to 990, however: test=2.5"),
-        ({"validation": 900}, "validation must be a whole number from 0 to 790, however: validation=900"),
-        ({"seed": -1}, "seed must be a whole number, at least 0, however: seed=-1"),
+        ({"train": 9}, "train must be a whole number from 10 to 720, got 9"),
+        ({"train": 721}, "train must be a whole number from 10 to 720, got 721"),
+        ({"test": 0}, "test must be a whole number from 1 to 990, got 0"),
+        ({"test": 2.5}, "test must be a whole number from 1 to 990, got 2.5"),
+        ({"validation": 900}, "validation must be a whole number from 0 to 790, got 900"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"trian": 5}, r"sizes are train, validation, test, seed, however: 'trian'. Did you mean 'train'\?"),
     ],
 )

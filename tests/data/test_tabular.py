@@ -76,11 +76,11 @@ def test_both_forms_give_one_task(forms, targets):
 
 
 def test_impossible_splits_and_targets_are_refused(forms):
-    with pytest.raises(SettingError, match="split must be a whole number from 0 to 1, however: split=2"):
+    with pytest.raises(SettingError, match="split must be a whole number from 0 to 1, got 2"):
         uci("energy", forms[0], split=2)
-    with pytest.raises(SettingError, match="targets must be a whole number from 1 to 2, however: targets=3"):
+    with pytest.raises(SettingError, match="targets must be a whole number from 1 to 2, got 3"):
         uci("energy", forms[1], targets=3)
-    with pytest.raises(SettingError, match=r"name must be one of 'boston', .* however: name='bostn'"):
+    with pytest.raises(SettingError, match=r"name must be one of 'boston', .* got 'bostn'"):
         uci("bostn", forms[0])
 
 

@@ -60,7 +60,7 @@ def test_a_split_is_a_dataset():
 
 
 def test_batches_of_nothing_are_refused():
-    with pytest.raises(SettingError, match="size must be a whole number, at least 1, however: size=0"):
+    with pytest.raises(SettingError, match="size must be at least 1, got 0"):
         next(classified().batches(0))
 
 
@@ -118,7 +118,7 @@ def spoilt(split, **changes):
     [
         (
             {"train": spoilt(classified(), x=((2, 1), torch.nan))},
-            "train inputs must be finite, got 1 of 48 NaN or infinite. Drop these samples",
+            "train inputs must be finite, but 1 of 48 are NaN or infinite. Drop these samples",
         ),
         (
             {"test": spoilt(classified(), y=(4, 3))},
@@ -141,7 +141,7 @@ def spoilt(split, **changes):
         ({"test": classified(0)}, "toy must have training and test samples, however: 12 and 0"),
         ({"classes": None}, "classes must be a whole number, at least 2, for Categorical"),
         ({"class_names": ("ant", "bee")}, "class_names must be 3 names or none"),
-        ({"likelihood": Gaussian()}, "classes must be None for Gaussian, however: classes=3"),
+        ({"likelihood": Gaussian()}, "classes must be None for Gaussian, got 3"),
     ],
 )
 def test_what_cannot_be_learnt_is_refused(changes, message):
@@ -154,7 +154,7 @@ def test_what_cannot_be_learnt_is_refused(changes, message):
     [
         (
             {"train": spoilt(measured(), y=((2, 1), torch.inf))},
-            "train targets must be finite, got 1 of 24",
+            "train targets must be finite, but 1 of 24",
         ),
         ({"test": classified()}, "test targets must be floats, however: torch.int64"),
         (

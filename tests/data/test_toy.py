@@ -39,9 +39,9 @@ def test_the_seed_rules_everything(toy):
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_impossible_settings_are_refused(toy):
-    with pytest.raises(SettingError, match="noise must be a number, at least 0, however: noise=-1"):
+    with pytest.raises(SettingError, match="noise must be at least 0, got -1"):
         toy(noise=-1)
-    with pytest.raises(SettingError, match="train must be a whole number, at least 1, however: train=0"):
+    with pytest.raises(SettingError, match="train must be at least 1, got 0"):
         toy(train=0)
     with pytest.raises(SettingError, match="Did you mean 'validation'"):
         toy(validaton=5)

@@ -67,5 +67,5 @@ def test_a_network_without_weights_is_refused():
 
 @pytest.mark.parametrize("rate", [1.0, -0.1, "half"])
 def test_an_impossible_rate_is_refused(rate):
-    with pytest.raises(SettingError, match="rate must be a number"):
+    with pytest.raises(SettingError, match="rate must be "):
         DropConnect(rate=rate)

@@ -53,5 +53,5 @@ def test_nothing_but_weights_is_learnt():
 
 
 def test_no_exits_are_refused():
-    with pytest.raises(SettingError, match="exits must be a whole number, at least 1"):
+    with pytest.raises(SettingError, match="exits must be at least 1"):
         EarlyExit(exits=0)

@@ -455,7 +455,7 @@ def test_options_may_differ_from_layer_to_layer():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"options": 0}, "options must be a whole number, at least 1"),
+        ({"options": 0}, "options must be at least 1"),
         (
             {"where": ()},
             "where must be of norm, input, output, name patterns, layer types and predicates, at",
@@ -463,7 +463,7 @@ def test_options_may_differ_from_layer_to_layer():
         ({"where": (int,)}, "where must be of norm"),
         ({"where": nn.Linear(2, 2)}, "where must be of norm"),
         ({"where": ("norm", ("output",))}, "where must be of norm"),
-        ({"perturbation": -0.1}, "perturbation must be a number, at least 0"),
+        ({"perturbation": -0.1}, "perturbation must be at least 0"),
         ({"start": "cold"}, "start must be one of 'copy', 'fresh'"),
         ({"objective": "l2"}, "objective must be one of 'decay', 'kl'"),
         (

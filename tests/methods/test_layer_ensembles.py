@@ -114,9 +114,10 @@ def test_weights_are_those_of_a_deep_ensemble_of_as_many_networks_norms_aside(bu
     assert sum(p.numel() for p in ensemble.parameters()) == 4 * (whole - in_norms) + in_norms
 
 
-def test_norms_and_their_statistics_are_shared_by_the_options_of_a_layer():
+def test_norms_and_with_a_setting_their_statistics_are_shared_by_the_options_of_a_layer():
     case = case_named("residual_cnn")
-    ensemble = pl.convert(case.model(), LayerEnsembles(options=3, train_draws=4)).train()
+    method = LayerEnsembles(options=3, train_draws=4, statistics="shared")
+    ensemble = pl.convert(case.model(), method).train()
     assert ensemble.conversion["1"].reason == "norm"
     assert {"1.weight", "1.bias", "1.running_mean"} <= set(tensors(ensemble.binding.shared))
     before = ensemble.binding.shared.get_buffer("1.running_mean").clone()
@@ -179,8 +180,8 @@ def test_options_that_nobody_draws_get_no_step_but_all_are_trained_in_the_end():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"options": 0}, "options must be a whole number, at least 1, however: options=0"),
-        ({"prior_scale": -1.0}, "prior_scale must be a number, at least 0"),
+        ({"options": 0}, "options must be at least 1, got 0"),
+        ({"prior_scale": -1.0}, "prior_scale must be at least 0"),
         ({"draws": 0}, "draws must be"),
         ({"train_draws": 2.5}, "train_draws must be"),
         ({"start": "cold"}, "start must be one of 'fresh', 'copy'"),
@@ -195,3 +196,68 @@ def test_members_and_draws_exclude_each_other():
     ensemble = pl.convert(chain(), LayerEnsembles(options=2))
     with pytest.raises(InputError, match="exclude each other"):
         ensemble(X, members=[(0, 0, 0)], draws=2)
+
+
+class Residual(nn.Module):
+    """A norm that two layers feed, and one that one layer feeds."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Linear(4, 6), nn.BatchNorm1d(6)
+        self.layer, self.after, self.last = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        stem = self.stem(x)
+        return self.last(self.after(stem + self.layer(self.norm(stem).relu())).relu())
+
+
+def settled(method, x, steps=200):
+    torch.manual_seed(0)
+    ensemble = pl.convert(Residual().double(), method, example=x).train()
+    for _ in range(steps):
+        ensemble(x)
+    return ensemble
+
+
+def mode_gap(ensemble, x):
+    """How far eval mode is from train mode, over all combinations."""
+    rows = list(ensemble.eval().binding.rows())
+    with torch.no_grad():
+        return float((ensemble(x) - ensemble.train()(x, members=rows)).abs().max())
+
+
+def test_statistics_follow_the_options_that_feed_the_norm():
+    """Where data stays the same, eval mode computes what train mode does, for every combination."""
+    x = 3 * torch.randn(64, 4).double()
+    ensemble = settled(LayerEnsembles(options=2, prior_scale=0.0, train_draws=4), x)
+    assert len(ensemble.binding.own.norm.running_mean) == 2
+    assert len(ensemble.binding.own.after.running_mean) == 4
+    assert ensemble.conversion["after"].became == "shared, with 4 running statistics"
+    assert mode_gap(ensemble, x) < 0.05
+    shared = settled(LayerEnsembles(options=2, prior_scale=0.0, train_draws=4, statistics="shared"), x)
+    assert mode_gap(shared, x) > 0.2
+
+
+def test_too_many_combinations_leave_statistics_of_the_last_layer(monkeypatch):
+    monkeypatch.setattr("pluribus.methods.layer_ensembles.MOST_COMBINATIONS", 8)
+    x = torch.randn(16, 4).double()
+    ensemble = pl.convert(Residual().double(), LayerEnsembles(options=3, prior_scale=0.0), example=x)
+    assert len(ensemble.binding.own.after.running_mean) == 3
+    first, second = (0, 1, 2), (2, 1, 0)
+    choices = ensemble.binding.choices
+    assert choices(first)["after.running_mean"] == choices(second)["after.running_mean"] == 1
+
+
+def test_a_shrunk_ensemble_keeps_the_statistics_of_its_combinations(tmp_path):
+    x = torch.randn(16, 4).double()
+    ensemble = settled(LayerEnsembles(options=3, prior_scale=0.0, train_draws=4), x, 20).eval()
+    small = ensemble.shrink([5, 26, 14])
+    assert_close(small(x), ensemble(x)[[5, 26, 14]])
+    assert_close(small.freeze()(x), small(x))
+    small.save(tmp_path / "small")
+    assert_close(pl.load(tmp_path / "small", Residual().double(), example=x)(x), small(x))
+
+
+def test_files_of_the_version_before_share_their_statistics():
+    first = pl.Method.from_dict({"kind": "layer_ensembles", "version": 1})
+    assert (first.statistics, first.settle_prior) == ("shared", False)

@@ -336,11 +336,11 @@ def test_a_widened_network_is_masked_everywhere(selection):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"members": 0}, "members must be a whole number, at least 1"),
-        ({"scale": 0.9}, "scale must be a number, at least 1"),
-        ({"scale": math.nan}, "scale must be a number"),
-        ({"align": 0}, "align must be a whole number"),
-        ({"from_layer": 3}, "from_layer must be a layer's name or None"),
+        ({"members": 0}, "members must be at least 1"),
+        ({"scale": 0.9}, "scale must be at least 1"),
+        ({"scale": math.nan}, "scale must be a finite number"),
+        ({"align": 0}, "align must be at least 1"),
+        ({"from_layer": 3}, "from_layer must be a string or None"),
         ({"repeat": 1}, "repeat must be True or False"),
     ],
 )

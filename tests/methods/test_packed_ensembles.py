@@ -239,12 +239,12 @@ def test_the_divergence_is_that_of_torch():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"members": 0}, "members must be a whole number, at least 1, however: members=0"),
-        ({"alpha": 0}, "alpha must be a number above 0, however: alpha=0"),
-        ({"gamma": 1.5}, "gamma must be a whole number, at least 1, however: gamma=1.5"),
-        ({"min_channels": 0}, "min_channels must be a whole number, at least 1, however: min_channels=0"),
-        ({"reduction": "max"}, "reduction must be one of 'auto', 'sum', 'mean', however: reduction='max'"),
-        ({"shuffle_members": 1}, "shuffle_members must be True or False, however: shuffle_members=1"),
+        ({"members": 0}, "members must be at least 1, got 0"),
+        ({"alpha": 0}, "alpha must be above 0, got 0"),
+        ({"gamma": 1.5}, "gamma must be a whole number, got 1.5"),
+        ({"min_channels": 0}, "min_channels must be at least 1, got 0"),
+        ({"reduction": "max"}, "reduction must be one of 'auto', 'sum', 'mean', got 'max'"),
+        ({"shuffle_members": 1}, "shuffle_members must be True or False, got 1"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(setting, message):

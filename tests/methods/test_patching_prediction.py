@@ -86,7 +86,7 @@ def test_a_prediction_may_have_fresh_draws(method):
     ensemble.rank((X, Y))
     with pytest.raises(InputError, match="best= and draws= exclude each other"):
         ensemble.predict(X, draws=3, best=1)
-    with pytest.raises(SettingError, match="draws must be a whole number, at least 1"):
+    with pytest.raises(SettingError, match="draws must be at least 1"):
         ensemble.predict(X, draws=0)
 
 

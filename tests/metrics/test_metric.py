@@ -45,10 +45,10 @@ def test_a_metric_suits_kinds_members_and_outcomes(metric, suiting, other):
 @pytest.mark.parametrize(
     ("name", "made", "message"),
     [
-        ("accuracy", numbers(), "accuracy must have DiscretePrediction, got GaussianPrediction, members=3"),
-        ("crps", points(), "crps must have GaussianPrediction, got PointPrediction, members=3"),
+        ("accuracy", numbers(), "accuracy needs DiscretePrediction, got GaussianPrediction, members=3"),
+        ("crps", points(), "crps needs GaussianPrediction, got PointPrediction, members=3"),
         ("top5", classes(), "at least 6 outcomes, got CategoricalPrediction, members=3, outcomes=4"),
-        ("nll", (torch.zeros(3, 2), torch.zeros(3)), "nll must have DiscretePrediction, got Tensor"),
+        ("nll", (torch.zeros(3, 2), torch.zeros(3)), "nll needs DiscretePrediction, got Tensor"),
         ("error_correlation", points(members=1), "at least 2 members, got PointPrediction, members=1"),
     ],
 )
@@ -60,6 +60,6 @@ def test_a_prediction_that_does_not_suit_is_refused_by_name(name, made, message)
 @pytest.mark.parametrize("out", [answers()[0], torch.zeros(3)])
 def test_two_predictions_must_be_of_one_kind(out):
     with pytest.raises(
-        InputError, match="auroc_entropy must compare two predictions of one kind, got Categorical"
+        InputError, match="auroc_entropy compares two predictions of one kind, got Categorical"
     ):
         METRICS["auroc_entropy"](classes()[0], out)

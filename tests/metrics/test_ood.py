@@ -144,5 +144,5 @@ def test_no_scores_and_nan_are_refused(measure):
 
 
 def test_an_unknown_positive_class_is_refused():
-    with pytest.raises(SettingError, match="positive must be one of 'out', 'in', however: positive='ood'"):
+    with pytest.raises(SettingError, match="positive must be one of 'out', 'in', got 'ood'"):
         fpr95(torch.zeros(1), torch.zeros(1), positive="ood")

@@ -165,5 +165,5 @@ def test_a_perfect_point_has_no_error():
 
 
 def test_a_level_of_one_is_refused():
-    with pytest.raises(SettingError, match="level must be above 0 and below 1, however: level=1"):
+    with pytest.raises(SettingError, match="level must be above 0 and below 1, got 1"):
         interval_coverage(*numbers(), level=1)

@@ -91,5 +91,5 @@ def test_ignored_pixels_do_not_count():
 
 
 def test_no_k_is_refused():
-    with pytest.raises(SettingError, match="k must be a whole number, at least 1, however: k=0"):
+    with pytest.raises(SettingError, match="k must be at least 1, got 0"):
         top_k_accuracy(*classes(), k=0)

@@ -45,7 +45,7 @@ def test_a_model_that_gains_by_corruption_is_below_zero():
     ("clean", "corrupted", "message"),
     [
         (0.1, {}, "at least 1 corruption .* got no corruption"),
-        (0.1, {"fog": []}, "got no severity of fog"),
+        (0.1, {"fog": []}, "got fog has none"),
         (0.1, {"fog": [37.2]}, r"0 to 1, got 37\.2 for fog\. Divide percentages by 100"),
         (-0.1, {"fog": [0.2]}, r"0 to 1, got -0\.1 for clean"),
         (float("nan"), {"fog": [0.2]}, "got nan for clean"),

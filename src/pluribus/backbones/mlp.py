@@ -12,7 +12,7 @@ from itertools import pairwise
 from torch import nn
 
 from pluribus.backbones.parts import Residual, counts, drop, wholes
-from pluribus.settings import number, one_of
+from pluribus.settings import check
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
 
@@ -41,9 +41,9 @@ def mlp(
     """
     counts(inputs=inputs, outputs=outputs)
     wholes("hidden", hidden)
-    one_of("activation", activation, ACTIVATIONS)
-    one_of("batch_norm", batch_norm, (False, True))
-    number("dropout", dropout, 0, 1)
+    check("activation", activation, choices=ACTIVATIONS)
+    check("batch_norm", batch_norm, choices=(False, True))
+    check("dropout", dropout, float, at_least=0, below=1)
 
     def layer(before: int, width: int) -> nn.Sequential:
         norm = {"norm": nn.BatchNorm1d(width)} if batch_norm else {}

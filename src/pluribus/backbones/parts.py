@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from pluribus.settings import refuse, whole
+from pluribus.settings import check, invalid
 
 Block = Callable[[int, int, int], nn.Module]
 """A block from its input channels, output channels and stride."""
@@ -15,13 +15,13 @@ Block = Callable[[int, int, int], nn.Module]
 def counts(**values: object) -> None:
     """Checks for integers of at least 1, each under its own name."""
     for name, value in values.items():
-        whole(name, value)
+        check(name, value, int, at_least=1)
 
 
 def wholes(name: str, values: object) -> None:
     """Checks for a sequence of integers of at least 1."""
     if not isinstance(values, Sequence):
-        raise refuse(name, "a sequence of whole numbers", values)
+        raise invalid(name, "a sequence of whole numbers", values)
     counts(**{f"{name}[{index}]": value for index, value in enumerate(values)})
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, stage
-from pluribus.settings import positive, refuse, whole
+from pluribus.settings import check, invalid
 
 
 def pyramid(blocks: int, alpha: float) -> list[int]:
@@ -62,10 +62,10 @@ def pyramidnet(
         >>> pyramidnet(20, 30)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 100])
     """
-    whole("depth", depth, least=8)
+    check("depth", depth, int, at_least=8)
     if depth % 6 != 2:
-        raise refuse("depth", "2 and a multiple of 6", depth)
-    positive("alpha", alpha)
+        raise invalid("depth", "2 and a multiple of 6", depth)
+    check("alpha", alpha, float, above=0)
     counts(classes=classes, in_channels=in_channels)
 
     count = (depth - 2) // 6

@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, stage
-from pluribus.settings import one_of
+from pluribus.settings import check
 
 
 def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -93,7 +93,7 @@ def resnet(
 ) -> nn.Sequential:
     """The network with `blocks[i]` blocks in stage `layer{i + 1}`."""
     counts(classes=classes, in_channels=in_channels, width=width)
-    one_of("stem", stem, ("cifar", "imagenet"))
+    check("stem", stem, choices=("cifar", "imagenet"))
     channels, stages = width, []
     for index, count in enumerate(blocks):
         outputs = block.expansion * width * 2**index

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, stage, wholes
-from pluribus.settings import one_of, refuse
+from pluribus.settings import check, invalid
 
 
 def unit(inputs: int, outputs: int, stride: int) -> nn.Sequential:
@@ -47,12 +47,12 @@ def vgg(
     wholes("planes", planes)
     wholes("layers", layers)
     if not planes:
-        raise refuse("planes", "one number per stage, at least one", planes)
+        raise invalid("planes", "one number per stage, at least one", planes)
     for name, values in {"layers": layers, "pooling": pooling}.items():
         if not isinstance(values, Sequence) or len(values) != len(planes):
-            raise refuse(name, f"as long as planes, {len(planes)} stages", values)
+            raise invalid(name, f"as long as planes, {len(planes)} stages", values)
     for index, value in enumerate(pooling):
-        one_of(f"pooling[{index}]", value, (0, 1))
+        check(f"pooling[{index}]", value, choices=(0, 1))
 
     channels = [in_channels, *(width * plane for plane in planes)]
     stages = []

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from pluribus.backbones.parts import Residual, counts, drop
 from pluribus.errors import InputError
-from pluribus.settings import number, refuse
+from pluribus.settings import check, invalid
 
 
 class Patches(nn.Module):
@@ -31,7 +31,7 @@ class Patches(nn.Module):
         if x.shape[2:] != (self.size, self.size):
             raise InputError(
                 f"images must be [batch, channels, {self.size}, {self.size}], "
-                f"however: shape {tuple(x.shape)}. Set image_size to their size."
+                f"got shape {tuple(x.shape)}. Set image_size to their size."
             )
         tiles = torch.unflatten(torch.unflatten(x, 3, (-1, self.patch)), 2, (-1, self.patch))
         return tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
@@ -150,11 +150,11 @@ def vit(
     """
     counts(classes=classes, in_channels=in_channels, image_size=image_size, patch=patch)
     counts(width=width, depth=depth, heads=heads, mlp=mlp)
-    number("dropout", dropout, 0, 1)
+    check("dropout", dropout, float, at_least=0, below=1)
     if image_size % patch:
-        raise refuse("image_size", f"a multiple of patch={patch}", image_size)
+        raise invalid("image_size", f"a multiple of patch={patch}", image_size)
     if width % heads:
-        raise refuse("width", f"a multiple of heads={heads}", width)
+        raise invalid("width", f"a multiple of heads={heads}", width)
 
     inputs = in_channels * patch**2
     embedding = nn.Sequential(

@@ -12,7 +12,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, drop, stage
-from pluribus.settings import number, refuse, whole
+from pluribus.settings import check, invalid
 
 
 class WideBlock(nn.Module):
@@ -53,10 +53,10 @@ def wide_resnet(
         torch.Size([2, 10])
     """
     counts(widen=widen, classes=classes, in_channels=in_channels)
-    whole("depth", depth, least=10)
+    check("depth", depth, int, at_least=10)
     if depth % 6 != 4:
-        raise refuse("depth", "4 and a multiple of 6", depth)
-    number("dropout", dropout, 0, 1)
+        raise invalid("depth", "4 and a multiple of 6", depth)
+    check("dropout", dropout, float, at_least=0, below=1)
 
     blocks = (depth - 4) // 6
     channels = [16, 16 * widen, 32 * widen, 64 * widen]

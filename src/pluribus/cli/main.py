@@ -1,61 +1,76 @@
 """The command line: compare, report, train, evaluate, predict, methods."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
-from textwrap import fill
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 try:
     import typer
-    from rich.console import Console
 except ImportError as error:  # the command comes with the library, what it needs with an extra
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
-from pluribus.backbones import BACKBONES
-from pluribus.cli.parsing import (
-    MOST_DRAWS,
-    Build,
-    default_model,
-    meaning,
-    parse_method,
-    parse_methods,
-    parse_options,
-    resolve_task,
-)
-from pluribus.cli.run_file import load_run, write_run
-from pluribus.cli.spreadsheet import write_table
+from pluribus.cli.printing import console, say
 from pluribus.cli.termination import exit_code, sigterm_interrupts
-from pluribus.cli.verification import verify as verify_folder
-from pluribus.comparison import record
-from pluribus.comparison.comparison import compare as run_comparison
-from pluribus.comparison.evaluation import evaluate as run_evaluation
-from pluribus.conversion import convert
-from pluribus.data import TASKS
-from pluribus.data.raw_inputs import far_outside, read_inputs
-from pluribus.data.targets import classes_in
-from pluribus.data.task import Task
-from pluribus.errors import PluribusError, SettingError
-from pluribus.mechanisms.network.dry_run import seeded
-from pluribus.method import Method
-from pluribus.methods.single import Single
-from pluribus.report.budget import Limit, parse_budget
-from pluribus.report.figure_files import check_figures, write_figures
-from pluribus.report.groups import Group, group_records
-from pluribus.report.page import write_page
-from pluribus.report.recommendation import check_metric, qualities, recommend
-from pluribus.report.tables import make_table, print_table
-from pluribus.training import Training
-from pluribus.training import train as run_training
-from pluribus.training.loop import make_fabric
+from pluribus.errors import PluribusError
 from pluribus.version import VERSION
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-console = Console()
-stderr = Console(stderr=True)
+if TYPE_CHECKING:
+    from types import ModuleType
+
+# The functions behind these names need PyTorch, which takes seconds to import; help texts need names alone.
+MOST_DRAWS = 16
+TASK_NAMES = (
+    "digits",
+    "diabetes",
+    "two_moons",
+    "two_sinusoids",
+    "sign_network",
+    "mnist",
+    "fashion_mnist",
+    "kmnist",
+    "cifar10",
+    "cifar100",
+    "tiny_imagenet",
+    "pneumonia_mnist",
+    "breast_mnist",
+    "blood_mnist",
+    "retina_mnist",
+    "boston",
+    "concrete",
+    "energy",
+    "kin8nm",
+    "naval",
+    "power",
+    "protein",
+    "wine_red",
+    "yacht",
+    "csv",
+    "npz",
+    "folder",
+)
+BACKBONE_NAMES = (
+    "mlp",
+    "residual_mlp",
+    "cnn",
+    "vgg",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "wide_resnet",
+    "pyramidnet",
+    "vit",
+)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 110},
+)
 
 Methods = Annotated[
     str,
@@ -65,11 +80,11 @@ Methods = Annotated[
     ),
 ]
 TaskName = Annotated[
-    str, typer.Option(help=f"{', '.join(TASKS)}, or package.module:function that makes a task.")
+    str, typer.Option(help=f"{', '.join(TASK_NAMES)}, or package.module:function that makes a task.")
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help=f"{', '.join(BACKBONES)}, or package.module:function that builds the network."),
+    typer.Option(help=f"{', '.join(BACKBONE_NAMES)}, or package.module:function that builds the network."),
 ]
 DataDir = Annotated[
     Path | None, typer.Option(help="Where data sets lie; by default what PLURIBUS_DATA names.")
@@ -109,12 +124,31 @@ Version = Annotated[
 ]
 
 
+def commands() -> "ModuleType":
+    """Import what the commands do, and PyTorch with it."""
+    from pluribus.cli import commands as module
+
+    return module
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
+    try:
+        with sigterm_interrupts():
+            yield
+    except KeyboardInterrupt as interrupt:
+        say("stopped: run the same line again to continue")
+        raise typer.Exit(exit_code(interrupt)) from None
+
+
 @app.callback()
 def start(version: Version = False) -> None:
     """Turns networks into ensembles, measures them, and says which to take."""
 
 
 @app.command()
+@resumable()
 def compare(
     methods: Methods = "all",
     task: TaskName = "digits",
@@ -133,27 +167,23 @@ def compare(
     out: Out = None,
 ) -> None:
     """Trains and measures methods on a task, and says which is best. Run again, it goes on."""
-    chosen, data = parse_methods(methods), resolve_task(task, data_dir, option)
-    limits = parse_budget(budget)
-    check_metric(metric)
-    name = model or default_model(data)
-    training, build = Training(epochs=epochs, batch=batch, lr=rate, keep=keep), Build(name, data)
-    folder = writable(out or Path("pluribus_runs/compare"))
-    hint(task, data, option)
-    how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
-    with resumable():
-        records = run_comparison(build, data, chosen, out=folder, network=name, **how)
-    measured = {one.key: one for one in record.read([folder], outcomes=True)}
-    warn_of_damage([folder])
-    groups = group_records([measured[one.key] for one in records])
-    print_groups(groups, limits, metric)
-    console.print(f"records: {folder / record.FILE}", highlight=False)
-    failed = [one for one in records if one.error]
-    if len(failed) < len(records):
-        console.print(f"report:  {write_page(folder, groups, limits, metric)}", highlight=False)
-    if failed:
-        say(f"error: {len(failed)} of {counted(len(records), 'run')} failed", "red")
-        raise typer.Exit(1)
+    commands().compare(
+        methods=methods,
+        task=task,
+        model=model,
+        seeds=seeds,
+        epochs=epochs,
+        batch=batch,
+        rate=rate,
+        workers=workers,
+        shifted=shifted,
+        keep=keep,
+        data_dir=data_dir,
+        option=option,
+        budget=budget,
+        metric=metric,
+        out=out,
+    )
 
 
 @app.command()
@@ -167,21 +197,11 @@ def report(
     ] = None,
 ) -> None:
     """Makes one page of all records of some runs, and says what to take within a budget."""
-    limits = parse_budget(budget)
-    if figures:
-        check_figures()
-    groups = group_records(record.read(runs, outcomes=True))
-    warn_of_damage(runs)
-    folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
-    page = write_page(folder, groups, limits, metric)
-    print_groups(groups, limits, metric)
-    console.print(f"report:  {page}", highlight=False)
-    if figures:
-        for path in write_figures(folder / "figures", groups):
-            console.print(f"figure:  {path}", highlight=False)
+    commands().report(runs=runs, budget=budget, metric=metric, figures=figures, out=out)
 
 
 @app.command()
+@resumable()
 def train(
     method: Annotated[
         str, typer.Option(help="A method: masksembles, deep_ensembles(members=5)")
@@ -201,21 +221,21 @@ def train(
     out: Out = None,
 ) -> None:
     """Trains one ensemble. The same line run again goes on where it stopped."""
-    chosen, data = parse_method(method), resolve_task(task, data_dir, option)
-    name = model or default_model(data)
-    training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
-    with seeded(seed):
-        network = Build(name, data)()
-    ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
-    fabric = make_fabric(accelerator, devices, precision)
-    folder = writable(out or Path("pluribus_runs/train"))
-    hint(task, data, option)
-    with resumable():
-        history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
-    ensemble.save(folder / "ensemble")
-    write_run(folder, task, option or [], name, training, data, ensemble)
-    console.print(
-        f"{counted(len(history), 'epoch')}; the ensemble is in {folder / 'ensemble'}", highlight=False
+    commands().train(
+        method=method,
+        task=task,
+        model=model,
+        epochs=epochs,
+        batch=batch,
+        rate=rate,
+        seed=seed,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
+        tensorboard=tensorboard,
+        data_dir=data_dir,
+        option=option,
+        out=out,
     )
 
 
@@ -224,18 +244,7 @@ def evaluate(
     run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None, out: Out = None
 ) -> None:
     """Measures a trained ensemble on its task."""
-    found, folder = load_run(run, data_dir, task, model), writable(out or Path("pluribus_runs/evaluate"))
-    ensemble, data, name = found.ensemble, found.task, found.build.name
-    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
-    measured = run_evaluation(ensemble, data, single=single, network=name, training=found.training)
-    record.append(folder, measured)
-    for section in (measured.metrics, measured.posthoc, measured.cost):
-        for name, value in section.items():
-            console.print(f"{name:40} {value:.6g}", highlight=False)
-    for kind, scores in measured.ood.items():
-        for name, value in scores.items():
-            console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
-    console.print(f"record: {folder / record.FILE}", highlight=False)
+    commands().evaluate(run=run, task=task, model=model, data_dir=data_dir, out=out)
 
 
 @app.command()
@@ -256,14 +265,7 @@ def predict(
     ),
 ) -> None:
     """Writes predictions with their uncertainty as CSV, one row for each input."""
-    found = load_run(run, data_dir, task, model)
-    data, given = found.task, parse_options(found.options)
-    raw = read_inputs(inputs, data, given.get("delimiter", ","))
-    writable(out.parent)
-    if far := far_outside(raw, data):
-        say(f"warning: {far}")
-    write_table(out, data.table(found.ensemble.predict(data.prepare(raw), chunk=512)))
-    console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
+    commands().predict(run=run, inputs=inputs, task=task, model=model, data_dir=data_dir, out=out)
 
 
 @app.command()
@@ -271,14 +273,7 @@ def verify(
     run: Annotated[Path, typer.Argument(help="A folder of train, compare or evaluate, or a saved ensemble.")],
 ) -> None:
     """Checks the files of a folder, without running anything of yours."""
-    found = verify_folder(run)
-    for one in found:
-        line = f"bad  {one.path}: {one.problem}" if one.problem else f"ok   {one.path}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    bad = sum(1 for one in found if one.problem)
-    if bad:
-        say(f"error: {bad} of {counted(len(found), 'file')} damaged", "red")
-        raise typer.Exit(1)
+    commands().verify(run=run)
 
 
 @app.command()
@@ -286,75 +281,7 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to be told what its settings mean.")] = None,
 ) -> None:
     """Lists the methods and their settings, or says what those of one method mean."""
-    if name is not None:
-        for line in meaning(name):
-            indent = " " * 8 if line.startswith(" ") else ""
-            console.print(fill(line, console.width, subsequent_indent=indent), highlight=False, markup=False)
-        return
-    for name, method in Method.known().items():
-        settings = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-        console.print(f"[bold]{name}[/bold]({settings})", highlight=False)
-        console.print(f"    {(method.__doc__ or '').splitlines()[0]}", highlight=False, markup=False)
-
-
-def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
-    """A table for each network and task, and below it what to take."""
-    for group in groups:
-        print_table(make_table(group), group.title)
-        found = recommend(group, limits, metric if metric in qualities(group) else None)
-        console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
-
-
-def warn_of_damage(runs: list[Path]) -> None:
-    """Name the lines of records that cannot be read; each costs one run."""
-    for sentence in record.damaged_lines(runs):
-        say(f"warning: {sentence}")
-
-
-def say(line: str, style: str = "yellow") -> None:
-    """A line on stderr, not in the way of what is read from stdout."""
-    stderr.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
-
-
-def counted(count: int, word: str) -> str:
-    """`1 epoch`, `2 epochs`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def writable(folder: Path) -> Path:
-    """The folder, made if need be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(
-            f"--out must lie in a folder that is there or can be made, however: {folder}: {error.strerror}. "
-            "Choose another."
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise SettingError(f"--out must be open to be written to, however: {folder} is not. Choose another.")
-    return folder
-
-
-def hint(name: str, task: Task, options: list[str] | None) -> None:
-    """Tells of a CSV file whose numbers to predict look like classes."""
-    given = parse_options(options or [])
-    classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
-    if classes and "likelihood" not in given:
-        say(
-            f"hint: {given['target']} is predicted as a number, however: it holds 0 to {classes - 1} alone. "
-            "If these are classes, add --option likelihood=categorical"
-        )
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
-    try:
-        with sigterm_interrupts():
-            yield
-    except KeyboardInterrupt as interrupt:
-        say("stopped: run the same line again to continue")
-        raise typer.Exit(exit_code(interrupt)) from None
+    commands().methods(name=name)
 
 
 def main() -> None:

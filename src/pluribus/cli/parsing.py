@@ -1,9 +1,8 @@
 """What a user named on a command line: methods with their settings, tasks, networks."""
 
-import ast
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,34 +15,19 @@ from pluribus.data import load_task
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.method import Method
-from pluribus.settings import INFINITE, nearest
+from pluribus.method_text import parse_options, read_methods
+from pluribus.settings import nearest
 
 MOST_DRAWS = 16
 """Draws of any method where all are compared."""
 
 
 def parse_methods(text: str) -> list[Method]:
-    """`single, deep_ensembles(members=5)` as values; unknown names get the nearest one."""
-    known = Method.known()
-    if text.strip() == "all":
-        ordered = sorted(known.values(), key=lambda m: (m.kind() != "single", m.kind()))
-        return [_with_few_draws(method()) for method in ordered]
-    found: list[Method] = []
-    for call in split_outside_brackets(text):
-        name, opened, settings = (part.strip() for part in call.partition("("))
-        if bool(opened) != call.endswith(")"):
-            raise SettingError(f"methods are written name(setting=value, …), however: {call!r}.")
-        settings = settings.removesuffix(")")
-        if name not in known:
-            raise SettingError(
-                f"methods are {', '.join(sorted(known))}, however: {name!r}." + nearest(name, known)
-            )
-        values = parse_options(split_outside_brackets(settings))
-        known[name].check_names(values)
-        found.append(known[name](**values))
-    if not found:
-        raise SettingError(f"methods must name at least one, such as single, however: {text!r}.")
-    return found
+    """Read `single, deep_ensembles(members=5)`, or `all` methods with few draws."""
+    if text.strip() != "all":
+        return read_methods(text)
+    ordered = sorted(Method.known().values(), key=lambda m: (m.kind() != "single", m.kind()))
+    return [_with_few_draws(method()) for method in ordered]
 
 
 def parse_method(text: str) -> Method:
@@ -72,59 +56,6 @@ def _with_few_draws(method: Method) -> Method:
     """A comparison of all methods is a first look, most of whose time many draws would take."""
     draws = getattr(method, "draws", 0)
     return replace(method, draws=MOST_DRAWS) if draws > MOST_DRAWS else method  # type: ignore[call-arg]
-
-
-def split_outside_brackets(text: str) -> list[str]:
-    """The parts between commas that are in no brackets and no quotes, without those that are empty."""
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if letter in "'\"" and quote in ("", letter):
-            quote = "" if quote else letter
-        depth += 0 if quote else (letter in "([") - (letter in ")]")
-        if depth < 0:
-            break
-        if letter == "," and not depth and not quote:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    if depth:
-        raise SettingError(f"every bracket must be opened and closed, however: {text!r}.")
-    return [part.strip() for part in parts if part.strip()]
-
-
-def parse_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Each `name=value`, every name once."""
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals:
-            raise SettingError(f"settings are written name=value, however: {text!r}.")
-        if name in values:
-            raise SettingError(f"settings are given once, however: {name} is given twice.")
-        values[name] = parse_value(value)
-    return values
-
-
-def parse_value(text: str) -> Any:
-    """A Python literal; what is none is a word, or several of them in brackets, but for `inf`, a number."""
-    if text == INFINITE:
-        return math.inf
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        # Python's parser has no memory for a thousand nested brackets, which are no setting either.
-        return _words(text) or text
-
-
-def _words(text: str) -> tuple[Any, ...]:
-    """`(norm, output)` as two words; nothing where it is one, such as the pattern `[ab]*.[01]`."""
-    if (text[:1], text[-1:]) not in (("(", ")"), ("[", "]")):
-        return ()
-    try:
-        words = split_outside_brackets(text[1:-1])
-    except SettingError:  # the first bracket is closed before the end
-        return ()
-    return tuple(map(parse_value, words)) if len(words) > 1 else ()
 
 
 def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) -> Task:

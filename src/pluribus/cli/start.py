@@ -25,6 +25,9 @@ def main() -> None:
 
 def first_line(arguments: Sequence[str]) -> str:
     """Return what a command is about to do; nothing for commands that are quick or only print help."""
-    if not arguments or arguments[0] not in SLOW or "--help" in arguments:
+    command = "".join(arguments[:1])
+    if command not in SLOW:
         return ""
-    return f"pluribus {VERSION} {arguments[0]}: loading PyTorch"
+    if "--help" in arguments:
+        return ""
+    return f"pluribus {VERSION} {command}: loading PyTorch"

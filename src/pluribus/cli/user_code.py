@@ -53,7 +53,7 @@ def explaining(beginning: str) -> Iterator[None]:
         raise
     except SystemExit as error:
         # Code that ends the process would otherwise look like success.
-        raise SettingError(f"{beginning} called sys.exit({error.code!r}).") from error
+        raise SettingError(f"{beginning} ended in sys.exit({error.code!r}).") from error
     except Exception as error:
         place = _place(error)
         raise SettingError(f"{beginning} raised {type(error).__name__}: {error}{place}.") from error

@@ -1,6 +1,7 @@
 """compare: train and measure several methods on one task, and go on where a killed run stopped."""
 
 import contextlib
+import functools
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from pluribus.comparison import record
+from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
@@ -21,9 +23,8 @@ from pluribus.errors import SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
-from pluribus.settings import whole
+from pluribus.settings import check
 from pluribus.training import Training, train
-from pluribus.training.progress import Show
 
 Build = Callable[[], nn.Module]
 
@@ -94,8 +95,8 @@ def compare(
     Returns:
         One record for each run, in the order of methods and seeds; a failed one says why in `error`.
     """
-    whole("seeds", seeds)
-    whole("workers", workers)
+    check("seeds", seeds, int, at_least=1)
+    check("workers", workers, int, at_least=1)
     check_task(task)
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
@@ -108,13 +109,12 @@ def compare(
     finished = _finished(Path(out))
     waiting = [job for job in jobs if job.key not in finished]
     with (
-        Show("comparing", len(jobs), show, len(jobs) - len(waiting)) as bar,
+        Display(len(jobs), len(jobs) - len(waiting), show) as display,
         # Closed by name: after Ctrl-C the traceback keeps the generator alive, and with it the workers.
-        contextlib.closing(_run_all(waiting, workers, bar.say)) as results,
+        contextlib.closing(_run_all(waiting, workers, display)) as results,
     ):
         for job, done in results:
-            bar.advance()
-            bar.say(f"{job.title}: {done.error or 'done'}")
+            display.finish(job.title, done.error or "done")
     records = {one.key: one for one in record.read([Path(out)])}
     return [records[job.key] for job in jobs]
 
@@ -138,16 +138,16 @@ def run(job: Job, report: Report = silent) -> Record:
 
     Args:
         job: What to run.
-        report: Callback for lines that a user should see.
+        report: Callback for lines that a user should see, and for stages of the run.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    waiting = f"{job.title}: waiting for another process that is running it in {job.folder}"
+    waiting = f"waiting for another process that is running it in {job.folder}"
     with locked(job.folder / "lock", lambda: report(waiting)):
         done = _finished(job.out).get(job.key)
         if done is not None:
             return done
         try:
-            result = _measure(job)
+            result = _measure(job, report)
             (job.folder / ERROR_FILE).unlink(missing_ok=True)
         except Exception as error:  # one failing method must not end the comparison
             with contextlib.suppress(OSError):  # a full disk may be the very failure
@@ -161,14 +161,18 @@ def _failed(job: Job, error: str) -> Record:
     return Record(job.key, *job.settings, error=error)
 
 
-def _measure(job: Job) -> Record:
+def _measure(job: Job, report: Report) -> Record:
     start = time.perf_counter()
     with seeded(job.seed):
         network = job.build()
     options: dict[str, Any] = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2]}
     options["seed"] = job.seed
     ensemble = convert(network, job.method, **options)
-    rows = train(ensemble, job.task, job.training, out=job.folder, show=False)
+    epochs = job.training.budget(len(job.task.train)).epochs
+    ended: Callable[[dict[str, float]], None] = lambda row: report(
+        trained(int(row["epoch"]), epochs, row["loss"])
+    )
+    rows = train(ensemble, job.task, job.training, out=job.folder, show=False, on_epoch=ended)
     ensemble.save(job.folder / "ensemble")
     seconds = {"training": time.perf_counter() - start}
     single = convert(network, Single(), **options).to(ensemble.device)
@@ -187,16 +191,17 @@ def _finished(out: Path) -> dict[str, Record]:
     return {one.key: one for one in record.read([out]) if not one.error}
 
 
-def _run_all(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> Generator[tuple[Job, Record]]:
+def _run_all(jobs: Sequence[Job], workers: int, display: Display) -> Generator[tuple[Job, Record]]:
     """Yield each job with its record, in the order in which they finish."""
+    note: Callable[[Job, str | Stage], None] = lambda job, note: display.note(job.title, note)
     if workers == 1 or len(jobs) < 2:
         for job in jobs:
-            yield job, run(job, say)
+            yield job, run(job, functools.partial(note, job))
         return
-    retried: Callable[[Job, str], None] = lambda job, reason: say(
-        f"{job.title}: its worker {reason}; running it again"
+    retried: Callable[[Job, str], None] = lambda job, reason: note(
+        job, f"its worker {reason}; running it again"
     )
-    with Workers(run, jobs, workers, on_note=lambda job, line: say(line), on_retry=retried) as pool:
+    with Workers(run, jobs, workers, on_note=note, on_retry=retried) as pool:
         for job, result in pool.results():
             yield job, _lost(job, result) if isinstance(result, Lost) else result
 

@@ -16,6 +16,8 @@ Deviations:
   to grey; noise is drawn once, not once per colour.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ from pluribus.data.corruption_severities import constants
 from pluribus.data.image_filters import luma
 from pluribus.data.streams import Streams
 from pluribus.errors import InputError, SettingError
-from pluribus.settings import nearest, refuse, whole
+from pluribus.settings import check, invalid, nearest
 
 KINDS = tuple(FUNCTIONS)[:15]
 EXTRA_KINDS = tuple(FUNCTIONS)[15:]
@@ -55,8 +57,8 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0, first: int 
         tensor(0.8000)
     """
     check_settings(kind, severity)
-    whole("seed", seed, 0)
-    whole("first", first, 0)
+    check("seed", seed, int, at_least=0, at_most=math.inf)
+    check("first", first, int, at_least=0)
     check_images(images)
     if len(images) == 0:
         return images.clone()
@@ -87,7 +89,7 @@ def check_settings(kind: str, severity: int) -> None:
             + nearest(str(kind), FUNCTIONS)
         )
     if type(severity) is not int or not 1 <= severity <= 5:
-        raise refuse("severity", "a whole number from 1 to 5", severity)
+        raise invalid("severity", "a whole number from 1 to 5", severity)
 
 
 def check_images(images: Tensor) -> None:

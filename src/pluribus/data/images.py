@@ -17,7 +17,7 @@ from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
 from pluribus.errors import SettingError
 from pluribus.likelihood import Categorical, Gaussian
-from pluribus.settings import nearest, one_of, whole
+from pluribus.settings import check, nearest
 
 OOD = {
     "mnist": ("fashion_mnist", "kmnist"),
@@ -50,8 +50,8 @@ def image_set(
         border: Black pixels added on each side; 2 make 32 × 32 of 28 × 28.
         **sizes: How much of each part to keep.
     """
-    one_of("name", name, OOD)
-    whole("border", border, 0)
+    check("name", name, choices=OOD)
+    check("border", border, int, at_least=0)
     folder = data_folder(data_dir)
     others, missing = other_sets(folder, OOD[name] if ood is None else ood, required=ood is not None)
     return assemble(
@@ -96,8 +96,8 @@ def medmnist(name: str, data_dir: str | Path | None = None, border: int = 2, **s
         border: Black pixels added on each side; 2 make 32 × 32 of 28 × 28.
         **sizes: How much of each part to keep.
     """
-    one_of("name", name, MEDICAL_CLASSES)
-    whole("border", border, 0)
+    check("name", name, choices=MEDICAL_CLASSES)
+    check("border", border, int, at_least=0)
     classes = MEDICAL_CLASSES[name]
 
     def read(path: Path) -> dict[str, Split]:

@@ -16,7 +16,7 @@ from pluribus.data.task import Split, Task
 from pluribus.errors import InputError
 from pluribus.likelihood import MISSING, Categorical, Likelihood, check_finite
 from pluribus.likelihood import likelihood as named_likelihood
-from pluribus.settings import whole
+from pluribus.settings import check
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 
@@ -42,7 +42,7 @@ def npz_file(
     path, likelihood = Path(path).expanduser(), named_likelihood(likelihood)
     arrays = read_arrays(path)
     if classes is not None:
-        whole("classes", classes, 2)
+        check("classes", classes, int, at_least=2)
     if images is None:
         images = arrays["x_train"].dtype == np.uint8 or arrays["x_train"].ndim == 4
 

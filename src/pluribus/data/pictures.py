@@ -15,7 +15,7 @@ from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
-from pluribus.settings import nearest, whole
+from pluribus.settings import check, nearest
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
@@ -47,7 +47,7 @@ def image_folder(path: str | Path, size: int = 32, grey: bool = False, **sizes: 
         grey: Whether to read them as grey.
         **sizes: How much of each part to keep.
     """
-    whole("size", size)
+    check("size", size, int, at_least=1)
     root = Path(path).expanduser().resolve()
     published = (root / "train").is_dir()
     first = root / "train" if published else root

@@ -1,5 +1,6 @@
 """Which samples are for training, for validation and for testing: seeded, disjoint, classes in proportion."""
 
+import math
 from typing import TypedDict, cast
 
 import torch
@@ -8,7 +9,7 @@ from torch import Generator, Tensor
 from pluribus.data.streams import Streams
 from pluribus.data.task import Split
 from pluribus.errors import InputError, SettingError
-from pluribus.settings import nearest, refuse, whole
+from pluribus.settings import check, invalid, nearest
 
 # Where a part is not published: at least so many samples, and one in so many.
 HELD_OUT = {"test": (1, 5), "validation": (0, 10)}
@@ -63,7 +64,7 @@ def stratified(labels: Tensor, count: int, generator: Generator) -> Tensor:
 def check_count(name: str, count: int, least: int, most: int) -> None:
     """Raises for a number that is too small or too large."""
     if type(count) is not int or not least <= count <= most:
-        raise refuse(name, f"a whole number from {least} to {most}", count)
+        raise invalid(name, f"a whole number from {least} to {most}", count)
 
 
 def wanted(sizes: Sizes, part: str) -> int | None:
@@ -123,4 +124,4 @@ def check_sizes(sizes: Sizes) -> None:
                 f"sizes are {', '.join(Sizes.__annotations__)}, however: {name!r}."
                 + nearest(name, Sizes.__annotations__)
             )
-    whole("seed", sizes.get("seed", 0), 0)
+    check("seed", sizes.get("seed", 0), int, at_least=0, at_most=math.inf)

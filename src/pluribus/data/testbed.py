@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from pluribus.settings import flag, positive, whole
+from pluribus.settings import check
 
 HIDDEN = 2
 """Hidden layers of the network."""
@@ -69,10 +69,10 @@ def draw_problem(
             function, as the authors' code does, in place of what it is.
     """
     for name, value in (("inputs", inputs), ("ratio", ratio), ("points", points)):
-        whole(name, value)
-    whole("seed", seed, least=0)
-    positive("noise", noise)
-    flag("relative", relative)
+        check(name, value, int, at_least=1)
+    check("seed", seed, int, at_least=0, at_most=math.inf)
+    check("noise", noise, float, above=0)
+    check("relative", relative, bool)
     generator = Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:

@@ -11,7 +11,7 @@ from pluribus.data.assembly import assemble
 from pluribus.data.splits import Sizes, check_sizes, seeded, wanted
 from pluribus.data.task import Split, Task
 from pluribus.likelihood import Categorical, Gaussian, Likelihood
-from pluribus.settings import number, whole
+from pluribus.settings import check
 
 COUNTS = {"train": 500, "validation": 100, "test": 1000}
 HIDDEN = 100
@@ -41,13 +41,13 @@ def drawn(
     likelihood: Likelihood,
 ) -> Task:
     """A task of samples by `draw`; out of distribution is as much as for testing by `elsewhere`."""
-    number("noise", noise, 0)
+    check("noise", noise, float, at_least=0)
     check_sizes(sizes)
     counts = dict(COUNTS)
     for part in counts:
         count = wanted(sizes, part)
         if count is not None:
-            whole(part, count, 0 if part == "validation" else 1)
+            check(part, count, int, at_least=0 if part == "validation" else 1)
             counts[part] = count
     seed = sizes.get("seed", 0)
     train, validation, test = (draw(counts[part], seeded(seed, name, part)) for part in COUNTS)

@@ -32,7 +32,7 @@ from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_los
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, whole
+from pluribus.settings import LARGEST, MOST_MEMBERS, setting
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class DeepEnsembles(Method):
             the factory again; `copy` starts all members from the model's weights.
         reduction: Of the members' losses: `sum` trains each member as if it were alone, `mean` divides
             its gradient by the number of members; `auto` is the sum unless members share trained tensors.
+        settle_prior: Whether BatchNorm layers of prior networks take the statistics of the first training
+            batch, or keep the mean 0 and variance 1 they are made with.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
@@ -53,23 +55,18 @@ class DeepEnsembles(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = 4
-    prior_scale: float = 0.0
-    start: str = "fresh"
-    reduction: str = "auto"
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
+    start: str = setting("fresh", choices=("fresh", "copy"))
+    reduction: str = setting("auto", choices=REDUCTIONS)
+    settle_prior: bool = setting(True)
 
     version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"start"})
 
-    def __post_init__(self) -> None:
-        whole("members", self.members)
-        number("prior_scale", self.prior_scale, least=0)
-        one_of("start", self.start, ("fresh", "copy"))
-        one_of("reduction", self.reduction, REDUCTIONS)
-
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        return values if version > 1 else {"reduction": "mean"} | values
+        return values if version > 1 else {"reduction": "mean", "settle_prior": False} | values
 
     def is_separate(self, binding: Binding) -> bool:
         return is_sum(self.reduction, binding) and shares_nothing(binding)

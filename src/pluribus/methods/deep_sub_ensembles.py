@@ -31,10 +31,10 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.members.options import draw_options, start_alike
 from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.network.layers import select
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.select import select
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, refuse, whole
+from pluribus.settings import MOST_MEMBERS, check, invalid, setting
 
 TRUNK = "trunk"
 
@@ -65,23 +65,21 @@ class DeepSubEnsembles(Method):
         (torch.Size([5, 7, 2]), 122)
     """
 
-    members: int = 4
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
     trunk: float | str | tuple[str, ...] = 0.5
-    start: str = "fresh"
-    reduction: str = "auto"
+    start: str = setting("fresh", choices=("fresh", "copy"))
+    reduction: str = setting("auto", choices=REDUCTIONS)
 
     version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        whole("members", self.members)
+        super().__post_init__()
         if isinstance(self.trunk, list):  # as a file gives it
             object.__setattr__(self, "trunk", tuple(self.trunk))
         if isinstance(self.trunk, int | float):
-            number("trunk", self.trunk, least=0, below=1)
+            check("trunk", self.trunk, float, at_least=0, below=1)
         elif not self.trunk or not all(isinstance(pattern, str) for pattern in self.trunk):
-            raise refuse("trunk", "a share of layers, a name pattern or several", self.trunk)
-        one_of("start", self.start, ("fresh", "copy"))
-        one_of("reduction", self.reduction, REDUCTIONS)
+            raise invalid("trunk", "a share of layers, a name pattern or several", self.trunk)
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:

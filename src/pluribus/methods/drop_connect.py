@@ -24,12 +24,10 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import stack_modules
 from pluribus.mechanisms.members.mixture import Mixture, MixtureBank
+from pluribus.mechanisms.network.layers import has_computed_weights, is_bias, is_norm, there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.select import there_are
-from pluribus.mechanisms.network.sites import has_computed_weights, is_bias
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, whole
+from pluribus.settings import MOST_DRAWS, setting
 
 
 @dataclass(frozen=True)
@@ -51,17 +49,12 @@ class DropConnect(Method):
         torch.Size([8, 7, 2])
     """
 
-    rate: float = 0.1
-    draws: int = 16
-    train_draws: int = 1
+    rate: float = setting(0.1, at_least=0, below=1)
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
+    train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
     own_weights: ClassVar[bool] = False  # frozen weights may be dropped too
-
-    def __post_init__(self) -> None:
-        number("rate", self.rate, least=0, below=1)
-        whole("draws", self.draws)
-        whole("train_draws", self.train_draws)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         weights = {choice.site.name: _weights(choice, network) for choice in choices}

@@ -24,7 +24,7 @@ from typing import ClassVar
 from pluribus.mechanisms.exits.pairs import build_exits, check_where
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import whole
+from pluribus.settings import MOST_MEMBERS, setting
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,13 @@ class EarlyExit(Method):
         torch.Size([3, 7, 2])
     """
 
-    exits: int | None = None
+    exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS)
     where: str | tuple[str, ...] | None = None
 
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.exits is not None:
-            whole("exits", self.exits)
+        super().__post_init__()
         check_where(self)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:

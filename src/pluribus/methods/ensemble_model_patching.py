@@ -49,12 +49,18 @@ from pluribus.mechanisms.members.mixture import DrawnBank, Mixed, Mixture, Mixtu
 from pluribus.mechanisms.members.options import draw_options, start_alike, tie_sites
 from pluribus.mechanisms.members.per_sample import PerSample, why_apart
 from pluribus.mechanisms.network.dry_run import derived_seed
+from pluribus.mechanisms.network.layers import (
+    Selector,
+    Site,
+    is_bias,
+    is_norm,
+    is_selector,
+    select,
+    there_are,
+)
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.select import Selector, is_selector, select, there_are
-from pluribus.mechanisms.network.sites import Site, is_bias
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import flag, nearest, number, one_of, refuse, whole
+from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, nearest, setting
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")
@@ -121,45 +127,38 @@ class Patches(MixtureBank):
 class Patching(Method, ABC):
     """What EMP and ECMP have in common: all but what takes one option as a whole."""
 
-    options: int = 5
+    options: int = setting(5, at_least=1, at_most=MOST_MEMBERS)
     where: Selector = ("norm", "output")
-    draws: int = 100
-    perturbation: float = 0.01
-    start: str = "copy"
+    draws: int = setting(100, at_least=1, at_most=MOST_DRAWS)
+    perturbation: float = setting(0.01, at_least=0, at_most=LARGEST)
+    start: str = setting("copy", choices=("copy", "fresh"))
     probabilities: tuple[float, ...] | None = None
-    noise: float = 0.0
-    train_draws: int = 1
-    divide: bool = False
-    per_sample: bool = False
-    objective: str = "decay"
-    decay: float = 1e-3
-    weight_precision: float = 1.0
-    bias_precision: float = 1.0
-    freeze_shared: bool = False
+    noise: float = setting(0.0, at_least=0, at_most=LARGEST)
+    train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
+    divide: bool = setting(False)
+    per_sample: bool = setting(False)
+    objective: str = setting("decay", choices=("decay", "kl"))
+    decay: float = setting(1e-3, at_least=0)
+    weight_precision: float = setting(1.0, at_least=0)
+    bias_precision: float = setting(1.0, at_least=0)
+    freeze_shared: bool = setting(False)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"options", "perturbation", "probabilities", "start"})
     depends_on_example: ClassVar[bool] = True
     assignment: ClassVar[str]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("where", "probabilities"):
             if isinstance(getattr(self, name), list):  # as a file gives it
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("options", "draws", "train_draws"):
-            whole(name, getattr(self, name))
-        for name in ("perturbation", "noise", "decay", "weight_precision", "bias_precision"):
-            number(name, getattr(self, name), least=0)
         if not self._selectors or not all(map(is_selector, self._selectors)):
             kinds = f"{', '.join(WORDS)}, name patterns, layer types and predicates"
-            raise refuse("where", f"of {kinds}, at least one", self.where)
-        one_of("start", self.start, ("copy", "fresh"))
-        one_of("objective", self.objective, ("decay", "kl"))
-        for name in ("divide", "per_sample", "freeze_shared"):
-            flag(name, getattr(self, name))
+            raise invalid("where", f"of {kinds}, at least one", self.where)
         if self.divide and self.per_sample:
-            raise refuse("divide", "False where every sample has a draw of its own", self.divide)
+            raise invalid("divide", "False where every sample has a draw of its own", self.divide)
         if not _are_probabilities(self.mixing, self.options):
-            raise refuse("probabilities", f"{self.options} numbers above 0 that sum to one", self.mixing)
+            raise invalid("probabilities", f"{self.options} numbers above 0 that sum to one", self.mixing)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = self._patched(network, choices)
@@ -203,7 +202,7 @@ class Patching(Method, ABC):
     def to_dict(self) -> dict[str, Any]:
         if not self._is_named:
             kinds = f"{', '.join(WORDS)} or name patterns where a file is written"
-            raise refuse("where", f"{kinds}, as convert(...).method has it", self.where)
+            raise invalid("where", f"{kinds}, as convert(...).method has it", self.where)
         return super().to_dict()
 
     @property

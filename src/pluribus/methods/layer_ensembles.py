@@ -21,25 +21,35 @@ prior, is added with the same draw.
 
 Cost: K networks to store, 2 K with priors; S passes in a training step. To predict, every layer runs once
 for each different combination of the options up to it.
-Deviations: norms, their running statistics included, are shared by the options of a layer, as in the
-authors' code for images; of the draws of a training step the first updates the statistics. The authors
+Deviations: weights of norms are shared by the options of a layer, as in the authors' code for images. Their
+running statistics are not, as one statistic over the outputs of several options fits none of them: there
+is one for each option of the layer that feeds the norm. Where several layers feed it, as on a residual
+branch, there is one for each combination of their options, or, for more than 32 combinations, for each option
+of the last of them (`statistics`). The authors
 draw as many members per step as there are; here it is `train_draws`, by default the passes of a deep
 ensemble of five. Their noise on the targets of each option of the first layer is left out.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from pluribus.conversion_record import LayerRecord
-from pluribus.errors import ConversionError
+from pluribus.errors import ConversionError, UnreadableError
+from pluribus.mechanisms.graph.feeds import find_feeds
 from pluribus.mechanisms.members.options import OptionBank, draw_options, tie_sites
 from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
+from pluribus.mechanisms.network.layers import is_norm, there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.select import there_are
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import number, one_of, whole
+from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, setting
+
+MOST_COMBINATIONS = 32
+"""Statistics of a norm that several layers feed: more would each see too few batches to settle."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,10 @@ class LayerEnsembles(Method):
         start: `fresh` initialises every option anew, from the model's own initialisers or by calling
             the factory again; `copy` starts all options from the model's weights. May differ from layer
             to layer.
+        statistics: Whether running statistics of norms are kept for each `option` of the layers that feed
+            the norm directly, or `shared` by all, as in the authors' code.
+        settle_prior: Whether BatchNorm layers of prior networks take the statistics of the first training
+            batch, or keep the mean 0 and variance 1 they are made with.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -66,20 +80,20 @@ class LayerEnsembles(Method):
         (('0', '2'), torch.Size([9, 7, 2]))
     """
 
-    options: int = 5
-    prior_scale: float = 1.0
-    draws: int = 125
-    train_draws: int = 5
-    start: str = "fresh"
+    options: int = setting(5, at_least=1, at_most=MOST_MEMBERS)
+    prior_scale: float = setting(1.0, at_least=0, at_most=LARGEST)
+    draws: int = setting(125, at_least=1, at_most=MOST_DRAWS)
+    train_draws: int = setting(5, at_least=1, at_most=MOST_DRAWS)
+    start: str = setting("fresh", choices=("fresh", "copy"))
+    statistics: str = setting("option", choices=("option", "shared"))
+    settle_prior: bool = setting(True)
 
+    version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"options", "start"})
 
-    def __post_init__(self) -> None:
-        whole("options", self.options)
-        number("prior_scale", self.prior_scale, least=0)
-        whole("draws", self.draws)
-        whole("train_draws", self.train_draws)
-        one_of("start", self.start, ("fresh", "copy"))
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        return values if version > 1 else {"statistics": "shared", "settle_prior": False} | values
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = [choice for choice in choices if _has_options(choice)]
@@ -91,14 +105,47 @@ class LayerEnsembles(Method):
         wanted = _wanted(chosen)
         sites = tie_sites({choice.site.name: _names(choice) for choice in chosen})
         own, notes = draw_options(network, wanted, seed)
-        binding = OptionBank(network, own, sites, self.draws, self.train_draws, seed)
+        fed = self._fed(network, choices, sites, wanted, notes)
+        own |= _statistics(network, fed, wanted, sites)
+        binding = OptionBank(network, own, sites, self.draws, self.train_draws, seed, fed)
         if self.prior_scale:
             fresh = {name: (count, "fresh") for name, (count, _) in wanted.items()}
             options, _ = draw_options(network, fresh, seed + PRIOR_SEED)
             (shared,), _ = fresh_modules(network, 1, seed + PRIOR_SEED)
-            prior = OptionBank(Network(shared), options, sites, self.draws, self.train_draws, seed)
+            fixed = Network(shared)
+            options |= _statistics(fixed, fed, wanted, sites)
+            prior = OptionBank(fixed, options, sites, self.draws, self.train_draws, seed, fed)
             binding.add_prior(prior, self.prior_scale)
-        return Built(binding, tuple(map(_row, choices)), tuple(notes))
+        return Built(binding, tuple(_row(choice, own) for choice in choices), tuple(notes))
+
+    def _fed(
+        self,
+        network: Network,
+        choices: Sequence[LayerChoice],
+        sites: Mapping[str, Sequence[str]],
+        wanted: Mapping[str, tuple[int, str]],
+        notes: list[str],
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the sites whose options a running statistic follows, by its name."""
+        norms = [choice.site for choice in choices if choice.method and is_norm(choice.site)]
+        norm_of = {name: norm.name for norm in norms for name in norm.statistics}
+        if self.statistics == "shared" or not norm_of:
+            return {}
+        site_of = {name: site for site, names in sites.items() for name in names}
+        try:
+            feeds = find_feeds(network, site_of, norm_of)
+        except (ConversionError, UnreadableError) as error:
+            notes.append(f"running statistics are shared by all options: {error}")
+            return {}
+        counts = {site: wanted[names[0]][0] for site, names in sites.items()}
+        fed = {}
+        for name, norm in norm_of.items():
+            feeding = feeds[norm]
+            if math.prod(counts[site] for site in feeding) > MOST_COMBINATIONS:
+                feeding = feeding[-1:]
+            if feeding:
+                fed[name] = feeding
+        return fed
 
 
 def _names(choice: LayerChoice) -> tuple[str, ...]:
@@ -125,12 +172,28 @@ def _wanted(choices: Sequence[LayerChoice]) -> dict[str, tuple[int, str]]:
     return wanted
 
 
-def _row(choice: LayerChoice) -> LayerRecord:
+def _statistics(
+    network: Network,
+    fed: Mapping[str, Sequence[str]],
+    wanted: Mapping[str, tuple[int, str]],
+    sites: Mapping[str, Sequence[str]],
+) -> dict[str, Tensor]:
+    """Return the statistics of every combination of options, which start alike, `[combinations, ...]`."""
+    held, found = network.tensors(), {}
+    for name, feeding in fed.items():
+        combinations = math.prod(wanted[sites[site][0]][0] for site in feeding)
+        found[name] = torch.stack([held[name].detach()] * combinations)
+    return found
+
+
+def _row(choice: LayerChoice, own: Mapping[str, Tensor]) -> LayerRecord:
     site = choice.site
     if not isinstance(choice.method, LayerEnsembles):
         return LayerRecord(site.names, site.kind, "shared", choice.reason)
     if not _has_options(choice):
-        return LayerRecord(site.names, site.kind, "shared", "norm" if is_norm(site) else "frozen")
+        several = [len(own[name]) for name in site.statistics if name in own]
+        became = f"shared, with {several[0]} running statistics" if several else "shared"
+        return LayerRecord(site.names, site.kind, became, "norm" if is_norm(site) else "frozen")
     plural = "s" * (choice.method.options > 1)
     return LayerRecord(
         site.names, site.kind, f"{choice.method.options} option{plural}, start {choice.method.start}"

@@ -41,13 +41,12 @@ from pluribus.mechanisms.members.members import Binding, tensors
 from pluribus.mechanisms.members.per_sample import why_apart
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed, seeded
 from pluribus.mechanisms.network.fresh import fresh_modules
+from pluribus.mechanisms.network.layers import find_sites, there_are
 from pluribus.mechanisms.network.network import Network, built
-from pluribus.mechanisms.network.select import there_are
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.widths.groups import read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import flag, number, refuse, whole
+from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, check, setting
 
 ALIGNED = 32
 """Kept widths below this are not rounded."""
@@ -123,9 +122,9 @@ def generate_masks(channels: int, members: int, scale: float, generator: Generat
         align: What the number of ones is a multiple of from 32 on; see `effective_scale` for what is
             left of the scale.
     """
-    whole("channels", channels)
-    whole("members", members)
-    whole("align", align)
+    check("channels", channels, int, at_least=1)
+    check("members", members, int, at_least=1)
+    check("align", align, int, at_least=1)
     _check_scale(scale)
     return draw_masks(channels, members, kept_channels(channels, members, scale, align), generator)
 
@@ -178,8 +177,9 @@ def _covered(masks: Tensor, generator: Generator) -> Tensor:
 
 
 def _check_scale(scale: object) -> None:
+    # Infinity is a scale of its own: masks as disjoint as they can be.
     if scale != math.inf:
-        number("scale", scale, least=1)
+        check("scale", scale, float, at_least=1)
 
 
 class Masks(Binding):
@@ -241,25 +241,20 @@ class Masksembles(Method):
         torch.Size([4, 7, 2])
     """
 
-    members: int = 4
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
     scale: float = 2.0
-    from_layer: str | None = None
-    replace_dropout: bool = False
-    keep_capacity: bool = False
-    repeat: bool = False
-    align: int = 8
+    from_layer: str | None = setting(None, kind=str)
+    replace_dropout: bool = setting(False)
+    keep_capacity: bool = setting(False)
+    repeat: bool = setting(False)
+    align: int = setting(8, at_least=1, at_most=MOST_CHANNELS)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"scale"})
     own_weights: ClassVar[bool] = False  # masks may stand before frozen layers, and where no weights are
 
     def __post_init__(self) -> None:
-        whole("members", self.members)
+        super().__post_init__()
         _check_scale(self.scale)
-        if self.from_layer is not None and not isinstance(self.from_layer, str):
-            raise refuse("from_layer", "a layer's name or None", self.from_layer)
-        for name in ("replace_dropout", "keep_capacity", "repeat"):
-            flag(name, getattr(self, name))
-        whole("align", self.align)
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))

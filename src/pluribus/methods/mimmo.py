@@ -37,7 +37,7 @@ from pluribus.mechanisms.exits.pairs import (
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import one_of, share, whole
+from pluribus.settings import MOST_MEMBERS, setting
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,17 @@ class MIMMO(Method):
         torch.Size([6, 7, 2])
     """
 
-    inputs: int = 2
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     where: str | tuple[str, ...] | None = None
-    input_repetition: float = 0.0
-    batch_repetition: int = 2
-    start: str = "fresh"
+    input_repetition: float = setting(0.0, at_least=0, at_most=1)
+    batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    start: str = setting("fresh", choices=("copy", "fresh"))
 
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        whole("inputs", self.inputs)
+        super().__post_init__()
         check_where(self)
-        share("input_repetition", self.input_repetition)
-        whole("batch_repetition", self.batch_repetition)
-        one_of("start", self.start, ("copy", "fresh"))
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)

@@ -28,7 +28,7 @@ from pluribus.mechanisms.exits.pairs import build_exits, slot_orders
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import one_of, share, whole
+from pluribus.settings import MOST_MEMBERS, setting
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,12 @@ class MIMO(Method):
         torch.Size([3, 7, 2])
     """
 
-    inputs: int = 3
-    input_repetition: float = 0.0
-    batch_repetition: int = 4
-    start: str = "fresh"
+    inputs: int = setting(3, at_least=1, at_most=MOST_MEMBERS)
+    input_repetition: float = setting(0.0, at_least=0, at_most=1)
+    batch_repetition: int = setting(4, at_least=1, at_most=MOST_MEMBERS)
+    start: str = setting("fresh", choices=("copy", "fresh"))
 
     own_weights: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        whole("inputs", self.inputs)
-        share("input_repetition", self.input_repetition)
-        whole("batch_repetition", self.batch_repetition)
-        one_of("start", self.start, ("copy", "fresh"))
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)

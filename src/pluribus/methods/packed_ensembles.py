@@ -46,7 +46,7 @@ from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import flag, number, one_of, positive, whole
+from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, setting
 
 WIDEST = 1000
 """Greatest alpha; the paper's are 1 to 4, and a network grows with the square."""
@@ -109,24 +109,15 @@ class PackedEnsembles(Method):
         (torch.Size([4, 7, 2]), 4)
     """
 
-    members: int = 4
-    alpha: float = 2.0
-    gamma: int = 1
-    min_channels: int = 64
-    reduction: str = "auto"
-    shuffle_members: bool = False
+    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    alpha: float = setting(2.0, above=0, at_most=WIDEST)
+    gamma: int = setting(1, at_least=1, at_most=MOST_CHANNELS)
+    min_channels: int = setting(64, at_least=1, at_most=MOST_CHANNELS)
+    reduction: str = setting("auto", choices=REDUCTIONS)
+    shuffle_members: bool = setting(False)
 
     version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"gamma"})
-
-    def __post_init__(self) -> None:
-        whole("members", self.members)
-        positive("alpha", self.alpha)
-        number("alpha", self.alpha, below=WIDEST)
-        whole("gamma", self.gamma)
-        whole("min_channels", self.min_channels)
-        one_of("reduction", self.reduction, REDUCTIONS)
-        flag("shuffle_members", self.shuffle_members)
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:

@@ -28,8 +28,7 @@ by default; the method's page has the measurements. The batch is the unit of one
 whose weight is below 1e-6 are no rows of eval mode and cost nothing.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -48,7 +47,7 @@ from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
-from pluribus.settings import one_of, refuse, whole
+from pluribus.settings import LARGEST, MOST_MEMBERS, check, invalid, setting
 
 SMALL = 1e-8
 """Keeps logarithms finite."""
@@ -130,33 +129,29 @@ class SAE(Method):
         (torch.Size([4, 7, 2]), 'in_between')
     """
 
-    inputs: int = 2
-    exits: int = 2
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    exits: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     where: str | tuple[str, ...] | None = None
     alpha: Span = (0.0, 0.0)
     temperature: Span = (1.0, 0.5)
     input_repetition: Span = (0.5, 0.5)
-    batch_repetition: int = 2
-    weighting: str = "one"
-    start: str = "fresh"
-    draw_from: str = "preferences"
+    batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    weighting: str = setting("one", choices=("one", "exits"))
+    start: str = setting("fresh", choices=("copy", "fresh"))
+    draw_from: str = setting("preferences", choices=("preferences", "logits"))
 
     version: ClassVar[int] = 2
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "exits", "batch_repetition"):
-            whole(name, getattr(self, name))
+        super().__post_init__()
         check_where(self)
         for name in ("alpha", "temperature", "input_repetition"):
             if isinstance(getattr(self, name), list):  # as a file gives it
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        _check_span("alpha", self.alpha, lambda one: one >= 0, "at least 0")
-        _check_span("temperature", self.temperature, lambda one: one >= COLDEST, f"at least {COLDEST}")
-        _check_span("input_repetition", self.input_repetition, lambda one: 0 <= one <= 1, "from 0 to 1")
-        one_of("weighting", self.weighting, ("one", "exits"))
-        one_of("start", self.start, ("copy", "fresh"))
-        one_of("draw_from", self.draw_from, ("preferences", "logits"))
+        _check_span("alpha", self.alpha, at_least=0, at_most=LARGEST)
+        _check_span("temperature", self.temperature, at_least=COLDEST, at_most=LARGEST)
+        _check_span("input_repetition", self.input_repetition, at_least=0, at_most=1)
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
@@ -198,8 +193,9 @@ class SAE(Method):
         )
 
 
-def _check_span(name: str, span: object, fits: Callable[[float], bool], expected: str) -> None:
-    """Checks for the values at the start and at the end of training."""
-    numbers = isinstance(span, tuple) and len(span) == 2 and all(type(one) in (int, float) for one in span)
-    if not numbers or not all(math.isfinite(one) and fits(one) for one in span):  # type: ignore[attr-defined]
-        raise refuse(name, f"a pair of numbers {expected}, for the start and the end of training", span)
+def _check_span(name: str, span: object, at_least: float, at_most: float) -> None:
+    """Raise unless there are two numbers, for the start and the end of training."""
+    if not isinstance(span, tuple) or len(span) != 2:
+        raise invalid(name, "a pair of numbers, for the start and the end of training", span)
+    for when, value in zip(("start", "end"), span, strict=True):
+        check(f"{name} at the {when}", value, float, at_least=at_least, at_most=at_most)

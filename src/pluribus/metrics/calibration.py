@@ -35,7 +35,7 @@ from pluribus.errors import InputError
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import exact, samples
 from pluribus.prediction import DiscretePrediction
-from pluribus.settings import refuse, whole
+from pluribus.settings import check, invalid
 
 Spacing = Callable[[Tensor, int], Tensor]
 """Edges of some bins for confidences `[samples]`."""
@@ -68,9 +68,9 @@ class Reliability:
 
         A norm of 1 is the expected error, `math.inf` the greatest.
         """
-        whole("least", least)
+        check("least", least, int, at_least=1)
         if not norm >= 1:
-            raise refuse("norm", "a number, at least 1", norm)
+            raise invalid("norm", "a number, at least 1", norm)
         kept = self.counts >= least
         gaps, shares = self.gaps[kept], exact(self.counts[kept]) / self.counts.sum()
         if not len(gaps):
@@ -122,7 +122,7 @@ def reliability(
     >>> reliability(prediction, torch.tensor([1, 0, 0]), bins=5).accuracy
     tensor([   nan,    nan,    nan,    nan, 0.6667], dtype=torch.float64)
     """
-    whole("bins", bins)
+    check("bins", bins, int, at_least=1)
     prediction, target = samples(prediction, target)
     confidence = prediction.confidence
     return binned(confidence, prediction.labels == target, spacing(confidence, bins))
@@ -147,7 +147,7 @@ def adaptive_ece(prediction: DiscretePrediction, target: Tensor, bins: int = 15)
 
 def class_conditional_ece(prediction: DiscretePrediction, target: Tensor, bins: int = 15) -> float:
     """Mean over all classes of the error of the samples so labelled, in [0, 1]; 0 for a class never given."""
-    whole("bins", bins)
+    check("bins", bins, int, at_least=1)
     prediction, target = samples(prediction, target)
     confidence, labels = prediction.confidence, prediction.labels
     correct, edges = labels == target, equal_width(confidence, bins)

@@ -54,12 +54,12 @@ class Metric:
         if self.kinds and not self.suits(prediction):
             came = [type(prediction).__name__, *(f"{name}={n}" for name, n in sizes(prediction).items())]
             raise InputError(
-                f"{self.name} must have {self._needs()}, got {', '.join(came)}. "
+                f"{self.name} needs {self._needs()}, got {', '.join(came)}. "
                 "Use metrics_for(prediction) for those that suit."
             )
         if self.against == "out" and type(other) is not type(prediction):
             raise InputError(
-                f"{self.name} must compare two predictions of one kind, "
+                f"{self.name} compares two predictions of one kind, "
                 f"got {type(prediction).__name__} and {type(other).__name__}. Use one ensemble for both."
             )
         return self.function(prediction, other)

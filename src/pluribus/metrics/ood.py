@@ -34,7 +34,7 @@ from pluribus.errors import InputError
 from pluribus.metrics.metric import Direction, Metric
 from pluribus.metrics.samples import exact, flat
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
-from pluribus.settings import one_of
+from pluribus.settings import check
 
 # The share of positives that FPR95 must find, as its name has it.
 RECALL = 0.95
@@ -115,7 +115,7 @@ def fpr95(in_scores: Tensor, out_scores: Tensor, positive: Literal["out", "in"] 
             distribution are. `"in"`: the share of the latter kept when 95 % of test samples are.
 
     """
-    one_of("positive", positive, ("out", "in"))
+    check("positive", positive, choices=("out", "in"))
     inside, outside = _sorted(in_scores, out_scores)
     # Finding test data among the others is the same task with all signs turned.
     if positive == "in":

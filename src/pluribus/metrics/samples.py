@@ -59,7 +59,7 @@ def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
         check_finite("targets", target, MISSING)
     if not target.numel():
         raise InputError(
-            "metrics must have at least 1 sample with a target, got none. "
+            "metrics need at least 1 sample with a target, got none. "
             "Predict on some data, and leave some of its positions to count."
         )
     return prediction, target
@@ -87,12 +87,12 @@ def _check_whole(prediction: DiscretePrediction, target: Tensor) -> None:
         return
     if not isinstance(prediction, BernoulliPrediction):
         raise InputError(
-            f"targets of metrics must be class indices, got {target.dtype} of shape {tuple(target.shape)}. "
+            f"metrics compare with class indices, got {target.dtype} of shape {tuple(target.shape)}. "
             "Use target.argmax(1) on probabilities, target.long() on indices."
         )
     parts = target != target.round()
     if parts.any():
         raise InputError(
-            f"targets of metrics must be no or yes, 0 or 1, got {target[parts][0].item():g}. "
+            f"metrics compare with no and yes, 0 and 1, got {target[parts][0].item():g}. "
             "Use target.round() for the likelier answer."
         )

@@ -26,7 +26,7 @@ from torch import Tensor
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import average, exact, samples
 from pluribus.prediction import CategoricalPrediction, DiscretePrediction
-from pluribus.settings import whole
+from pluribus.settings import check
 
 
 def accuracy(prediction: DiscretePrediction, target: Tensor) -> float:
@@ -40,7 +40,7 @@ def top_k_accuracy(prediction: CategoricalPrediction, target: Tensor, k: int = 5
 
     Of equally probable classes the first come first, so that `k=1` is the accuracy.
     """
-    whole("k", k)
+    check("k", k, int, at_least=1)
     prediction, target = samples(prediction, target)
     first = prediction.log_probabilities.argsort(stable=True, dim=1, descending=True)[:, :k]
     return average((first == target.unsqueeze(1)).any(1))

@@ -20,7 +20,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NoReturn
 
 from pluribus.errors import InputError
 from pluribus.metrics.metric import Metric
@@ -43,24 +42,18 @@ class ShiftErrors:
     corrupted: Mapping[str, Sequence[float]]
 
     def __post_init__(self) -> None:
-        if not self.corrupted:
-            _refuse_empty("no corruption")
-        for name, errors in self.corrupted.items():
-            if not len(errors):
-                _refuse_empty(f"no severity of {name}")
+        empty = [name for name, errors in self.corrupted.items() if not len(errors)]
+        if empty or not self.corrupted:
+            raise InputError(
+                "there must be at least 1 corruption with at least 1 severity each, "
+                f"got {f'{empty[0]} has none' if empty else 'no corruption'}. Evaluate on shifted data."
+            )
         for name, errors in {"clean": [self.clean], **self.corrupted}.items():
             wrong = [error for error in errors if not 0 <= error <= 1]
             if wrong:
                 raise InputError(
                     f"errors must lie in 0 to 1, got {wrong[0]:g} for {name}. Divide percentages by 100."
                 )
-
-
-def _refuse_empty(came: str) -> NoReturn:
-    raise InputError(
-        f"there must be at least 1 corruption with at least 1 severity each, got {came}. "
-        "Evaluate on shifted data."
-    )
 
 
 def corruption_errors(model: ShiftErrors, vanilla: ShiftErrors) -> dict[str, float]:

@@ -20,7 +20,7 @@ from pluribus.report.missing import missing
 from pluribus.report.recommendation import qualities, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.wall_card import wall_card
-from pluribus.settings import refuse
+from pluribus.settings import invalid
 
 FILE = "report.html"
 
@@ -38,7 +38,7 @@ def make_page(groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: s
     """
     if metric is not None and groups and not any(metric in qualities(group) for group in groups):
         names = qualities(groups[0])
-        raise refuse("metric", f"one of {', '.join(names)}", metric, names)
+        raise invalid("metric", f"one of {', '.join(names)}", metric, names)
     panels: dict[str, Panel] = {}
     sections = ""
     for number, group in enumerate(groups):

@@ -12,7 +12,7 @@ from pluribus.report.groups import Entry, Group
 from pluribus.report.rivals import WORSE, Rival, make_rival
 from pluribus.report.sentences import against_single, as_good, best_of, beyond_budget, nothing_fits, price
 from pluribus.report.trust import trust
-from pluribus.settings import nearest, refuse
+from pluribus.settings import invalid, nearest
 
 # The quality to judge by unless the user names one: the first that a group has. NLL comes first because it
 # measures answers and uncertainty at once.
@@ -115,7 +115,7 @@ def check_metric(metric: str | None) -> None:
     """
     names = qualities(Group("", "", "", ()), measured=False)
     if metric is not None and metric not in names:
-        raise refuse("metric", f"one of {', '.join(names)}", metric, names)
+        raise invalid("metric", f"one of {', '.join(names)}", metric, names)
 
 
 def _judge(group: Group, metric: str | None) -> Column | None:

@@ -12,6 +12,8 @@ from pluribus.errors import CheckpointError
 from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference
 from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Number, Schema, Whole, mismatch
+from pluribus.training.averaging import start_mean
+from pluribus.training.fitting import check_optimizer, check_random, check_tensors
 from pluribus.untrusted import check_file
 from pluribus.writing import remove_stale, replacing
 
@@ -28,9 +30,10 @@ class Progress:
         settings: Of the method, the training and the task; a checkpoint of others is refused.
         epoch: How many epochs are done.
         history: One row of numbers for each of them.
-        best: The best validation score so far.
+        best: The best validation score so far; less is better, metrics of which more is better are negated.
         best_epoch: When that was.
         best_weights: The weights that gave it; empty where the last are kept.
+        mean_weights: The running mean of the weights; empty where there is none.
     """
 
     settings: dict[str, Any]
@@ -39,6 +42,7 @@ class Progress:
     best: float = float("inf")
     best_epoch: int = 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    mean_weights: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ STATE = Fields(
                 "best": Number(),
                 "best_epoch": Whole(),
                 "best_weights": Named(TensorValue()),
-            }
+            },
+            # Checkpoints of earlier versions have no running mean.
+            {"mean_weights": Named(TensorValue())},
         ),
         "weights": Named(TensorValue()),
         "optimizer": OptimizerState(),
@@ -137,11 +143,15 @@ def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimiz
     """Put weights, optimizer and torch's random numbers back, after all of them were checked."""
     progress = Progress(**state["progress"])
     try:
-        _check_tensors("weights", state["weights"], ensemble.state_dict())
+        check_tensors("weights", state["weights"], ensemble.state_dict())
         if progress.best_weights:
-            _check_tensors("progress.best_weights", progress.best_weights, ensemble.state_dict())
-        _check_optimizer(state["optimizer"], optimizer)
-        _check_random(state["random"])
+            check_tensors("progress.best_weights", progress.best_weights, ensemble.state_dict())
+        if progress.mean_weights:
+            place = start_mean(ensemble)
+            check_tensors("progress.mean_weights", progress.mean_weights, place)
+            progress.mean_weights = {n: v.to(place[n].device) for n, v in progress.mean_weights.items()}
+        check_optimizer(state["optimizer"], optimizer)
+        check_random(state["random"])
         ensemble.load_state_dict(state["weights"])
         optimizer.load_state_dict(state["optimizer"])
         restore_random(state)
@@ -165,46 +175,6 @@ def differences(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         elif reason := difference(came[NETWORK], now[NETWORK]):
             odd.append(f"the network differs: {reason}")
     return odd
-
-
-def _check_tensors(place: str, came: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
-    """Raise `Mismatch` unless names, shapes and types are those of the ensemble."""
-    for name in sorted(came.keys() | expected.keys()):
-        if name not in came or name not in expected:
-            raise Mismatch(f"field {place}.{name} is {'missing' if name in expected else 'unknown'}")
-        first, second = (f"{t.dtype} {list(t.shape)}" for t in (expected[name], came[name]))
-        if first != second:
-            raise Mismatch(f"field {place}.{name} must be {first}, got {second}")
-
-
-def _check_optimizer(state: Mapping[str, Any], optimizer: Any) -> None:
-    """Raise `Mismatch` unless groups have as many parameters as now, and their tensors the same shapes."""
-    groups = [group["params"] for group in optimizer.param_groups]
-    came = [group["params"] for group in state["param_groups"]]
-    if [len(group) for group in came] != [len(group) for group in groups]:
-        raise Mismatch(
-            f"field optimizer.param_groups must have {[len(group) for group in groups]} parameters, "
-            f"got {[len(group) for group in came]}"
-        )
-    numbers = [number for group in came for number in group]
-    parameters = dict(zip(numbers, (p for group in groups for p in group), strict=True))
-    for number, values in state["state"].items():
-        if number not in parameters:
-            raise Mismatch(f"field optimizer.state must be of known parameters, got number {number!r}")
-        shape = parameters[number].shape
-        for name, value in values.items():
-            # Adam keeps its count of steps as a tensor without axes.
-            if isinstance(value, Tensor) and value.ndim and value.shape != shape:
-                raise Mismatch(
-                    f"field optimizer.state.{number}.{name} must have shape {list(shape)}, "
-                    f"got {list(value.shape)}"
-                )
-
-
-def _check_random(state: Tensor) -> None:
-    expected = torch.get_rng_state()
-    if state.dtype != expected.dtype or state.shape != expected.shape:
-        raise Mismatch(f"field random must be {len(expected)} bytes, got {state.dtype} {list(state.shape)}")
 
 
 def _odd(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -10,11 +10,15 @@ from pluribus.ensemble import Ensemble
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+    from pluribus.training.one_cpu import OneCPU
+
 SMALL = 1e-6
 """Added to norms, as `torch.nn.utils.clip_grad_norm_` does: a gradient of zero stays zero."""
 
 
-def clip_gradients(ensemble: Ensemble, max_norm: float, model: Any, optimizer: Any, fabric: "Fabric") -> None:
+def clip_gradients(
+    ensemble: Ensemble, max_norm: float, model: Any, optimizer: Any, fabric: "Fabric | OneCPU"
+) -> None:
     """Scale gradients in place so that no training has a gradient with a norm above `max_norm`.
 
     Args:

@@ -1,8 +1,10 @@
 """Progress on the terminal, with the time left; nothing where there is no terminal or no rich."""
 
 import importlib.util
-from collections.abc import Mapping
+import time
 from typing import Any, Self
+
+SECONDS_BETWEEN_LINES = 30.0
 
 
 class Show:
@@ -18,19 +20,20 @@ class Show:
     def __init__(self, title: str, total: int, on: bool = True, done: int = 0) -> None:
         self.title, self.total, self.done = title, total, done
         self.bar: Any = None
+        self.last_line = time.monotonic()
         self.on = on and importlib.util.find_spec("rich") is not None
 
     def __enter__(self) -> Self:
         if self.on:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+            # Narrow enough for a terminal of 80 characters.
             columns = (
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=16),
                 TextColumn("{task.percentage:>3.0f} %"),
-                TimeElapsedColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[told]}"),
+                TextColumn("left  {task.fields[told]}"),
             )
             self.bar = Progress(*columns)
             self.bar.start()
@@ -46,11 +49,15 @@ class Show:
         if self.bar is not None:
             self.bar.advance(self.task)
 
-    def tell(self, numbers: Mapping[str, float]) -> None:
-        """Shows some numbers beside the bar."""
-        if self.bar is not None:
-            told = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-            self.bar.update(self.task, told=told)
+    def tell(self, told: str) -> None:
+        """Show a few words beside the bar; where there is no terminal, print them now and then."""
+        if self.bar is None:
+            return
+        self.bar.update(self.task, told=told)
+        now = time.monotonic()
+        if not self.bar.console.is_terminal and now - self.last_line > SECONDS_BETWEEN_LINES:
+            self.last_line = now
+            self.say(f"{self.title}: {told}")
 
     def say(self, line: str) -> None:
         """Prints a line above the bar."""

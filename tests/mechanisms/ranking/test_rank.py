@@ -184,24 +184,24 @@ def test_several_and_named_inputs_are_told_from_targets():
 def test_a_budget_needs_a_ranking_and_members():
     x, y = on_data()
     ensemble = pl.convert(zoo.mlp().double(), DeepEnsembles(3))
-    with pytest.raises(InputError, match=r"needs ranked members, however: none are\. Call rank"):
+    with pytest.raises(InputError, match=r"needs ranked members, got none\. Call rank"):
         ensemble.predict(x, best=2)
     ensemble.rank((x, y))
-    with pytest.raises(InputError, match="best must be at most 3, the number of members, however: 4"):
+    with pytest.raises(InputError, match="best must be at most 3, the number of members, got 4"):
         ensemble.predict(x, best=4)
-    with pytest.raises(pl.SettingError, match="best must be a whole number, at least 1"):
+    with pytest.raises(pl.SettingError, match="best must be at least 1"):
         ensemble.predict(x, best=0)
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([torch.zeros(3, 6), torch.zeros(3)], r"a batch must be inputs and targets, however: a tensor"),
-        (torch.zeros(3, 6), r"data must be \(x, y\) or a loader of such batches, however: Tensor"),
-        ((torch.zeros(3, 6),), r"data must be \(x, y\) or a loader of such batches, however: tuple"),
-        ([], "at least one batch, however: it gave none"),
-        ([(torch.zeros(3, 6), torch.zeros(2))], r"targets must be a tensor for 3 samples, however: \(2,\)"),
-        ([{"input": torch.zeros(3, 6)}], "targets must be a tensor for 3 samples, however: NoneType"),
+        ([torch.zeros(3, 6), torch.zeros(3)], r"a batch must be inputs and targets, got a tensor"),
+        (torch.zeros(3, 6), r"data must be \(x, y\) or a loader of such batches, got Tensor"),
+        ((torch.zeros(3, 6),), r"data must be \(x, y\) or a loader of such batches, got tuple"),
+        ([], "at least one batch, got none"),
+        ([(torch.zeros(3, 6), torch.zeros(2))], r"targets must be a tensor for 3 samples, got \(2,\)"),
+        ([{"input": torch.zeros(3, 6)}], "targets must be a tensor for 3 samples, got NoneType"),
     ],
 )
 def test_data_without_targets_is_refused(data, message):
@@ -211,7 +211,7 @@ def test_data_without_targets_is_refused(data, message):
 
 def test_a_metric_that_does_not_suit_is_refused_with_those_that_do():
     ensemble = pl.convert(zoo.mlp(), DeepEnsembles(2))
-    with pytest.raises(InputError, match=r"ranked by one of nll, brier, accuracy, however: metric='rmse'"):
+    with pytest.raises(InputError, match=r"ranked by one of nll, brier, accuracy, got 'rmse'"):
         ensemble.rank((torch.zeros(3, 6), torch.zeros(3).long()), "rmse")
 
 

@@ -57,7 +57,7 @@ def test_a_frozen_ensemble_predicts_what_the_ensemble_does(method, chunk):
 
 def test_what_a_frozen_ensemble_cannot_predict_is_refused():
     network, x = frozen(DeepEnsembles(members=2))
-    with pytest.raises(pl.SettingError, match="chunk must be a whole number"):
+    with pytest.raises(pl.SettingError, match="chunk must be at least 1"):
         network.predict(x, chunk=0)
     with pytest.raises(pl.InputError, match=r"inputs must be finite, however: .* hold NaN"):
         network.predict(torch.full_like(x, torch.nan))

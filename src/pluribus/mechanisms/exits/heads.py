@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints
+from pluribus.mechanisms.network.torch_private import BatchNorm
 
 # By rank of the value: an image of one, two or three dimensions has a batch and a channel axis besides.
 CONVOLUTIONS = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
@@ -113,10 +114,16 @@ class Head(nn.Module):
         if self.dense:
             return self._positions(self.last(features))
         if self.rank > 2:
-            features = features.flatten(2).mean(2) if self.images else features.flatten(1, -2).mean(1)
+            features = self._averaged(features)
         made: Tensor = self.last(features)
         # A prediction of one number for each sample has no axis besides the slots.
         return torch.unflatten(made, 1, (-1, *self.output)) if self.output else made
+
+    def _averaged(self, features: Tensor) -> Tensor:
+        """Return the mean over all positions of an image, or over all tokens."""
+        if self.images:
+            return features.flatten(2).mean(2)
+        return features.flatten(1, -2).mean(1)
 
     def _positions(self, made: Tensor) -> Tensor:
         """Bring what the last layer made at every position to the shape of the prediction."""
@@ -139,7 +146,7 @@ def _run(layer: nn.Module, value: Tensor) -> Tensor:
     """Run a layer of a head."""
     single = value[:, :1].numel() == 1
     # torch raises in train mode where a channel has one number: its variance is zero.
-    if single and isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training:
+    if single and isinstance(layer, BatchNorm) and layer.training:
         statistics = layer.running_mean, layer.running_var
         return F.batch_norm(value, *statistics, layer.weight, layer.bias, eps=layer.eps)
     made: Tensor = layer(value)

@@ -18,11 +18,11 @@ from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, find_exit_points
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
 from pluribus.mechanisms.members.members import Binding, share_among
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
-from pluribus.settings import refuse, whole
+from pluribus.settings import check, invalid
 
 KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
 """The cases of the Single Architecture Ensemble."""
@@ -130,7 +130,7 @@ class Exits(Binding):
         weights = self._weights()
         if draws is None:
             return weights
-        whole("draws", draws, most=len(weights))
+        check("draws", draws, int, at_least=1, at_most=len(weights))
         return nn.functional.pad(share_among(weights, range(draws)), (0, len(weights) - draws))
 
     def _weights(self) -> Tensor:
@@ -285,7 +285,7 @@ def check_where(method: Method) -> None:
         or not patterns
         or not all(isinstance(p, str) for p in patterns)
     ):
-        raise refuse("where", "names or patterns of modules, or None", where)
+        raise invalid("where", "names or patterns of modules, or None", where)
     object.__setattr__(method, "where", tuple(patterns))
 
 

@@ -20,7 +20,8 @@ from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
-from pluribus.settings import whole
+from pluribus.mechanisms.network.torch_private import child_table, parameter_table
+from pluribus.settings import check
 
 SEEDS = 1 << 40
 """How many seeds there are to draw from."""
@@ -107,7 +108,7 @@ class Binding(nn.Module):
     def weights(self, draws: int | None = None) -> Tensor:
         """How much each row of eval mode counts, `[members]`, or would with the first `draws` alone."""
         first = self.members if draws is None else draws
-        whole("draws", first, most=self.members)
+        check("draws", first, int, at_least=1, at_most=self.members)
         return (torch.arange(self.members) < first) / first
 
     def count_draws(self, rows: Sequence[Any]) -> int:
@@ -121,6 +122,10 @@ class Binding(nn.Module):
 
     def rows(self, training: bool = False) -> Sequence[Any]:
         """Return the rows of `ensemble(x)` in train or in eval mode."""
+        return range(self.members)
+
+    def covering_rows(self) -> Sequence[Any]:
+        """Return rows that together take every value of every tensor."""
         return range(self.members)
 
     def pick(self, members: Sequence[Any]) -> Sequence[Any]:
@@ -285,7 +290,7 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
     """Registers a tensor under a dotted name, making a module for each part of it."""
     *path, last = name.split(".")
     for part in path:
-        if part not in tree._modules:
+        if part not in child_table(tree):
             tree.add_module(part, nn.Module())
         tree = tree.get_submodule(part)
     if isinstance(tensor, nn.Parameter):
@@ -309,7 +314,7 @@ def take(tree: nn.Module, kept: Mapping[str, Sequence[int]]) -> None:
 def uproot(tree: nn.Module, name: str) -> None:
     """Takes a parameter out again."""
     path, _, last = name.rpartition(".")
-    del tree.get_submodule(path)._parameters[last]
+    del parameter_table(tree.get_submodule(path))[last]
 
 
 def tensors(tree: nn.Module) -> dict[str, Tensor]:

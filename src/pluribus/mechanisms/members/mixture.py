@@ -36,7 +36,7 @@ from pluribus.mechanisms.members.options import OptionBank, Options, all_rows
 from pluribus.mechanisms.members.per_sample import PerSample
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.network import Network
-from pluribus.settings import whole
+from pluribus.settings import check
 
 ASSIGNMENTS = ("network", "layer", "unit", "element")
 """What takes one option as a whole: all tensors, those of a layer, an input of a layer, a single number."""
@@ -232,7 +232,7 @@ class DrawnBank(Mixed, OptionBank):
         shares = self.shares.to(torch.promote_types(self.shares.dtype, torch.float32))
         every = math.prod(self.options) == len(rows)  # no draws are kept but probabilities
         if draws is not None:
-            whole("draws", draws, most=math.inf if every else len(self.kept))
+            check("draws", draws, int, at_least=1, at_most=math.inf if every else len(self.kept))
         if draws is not None and every:
             drawn = choose_rows([tuple(self.weights().tolist())], draws, torch.Generator().manual_seed(0))
             counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=len(rows))

@@ -58,6 +58,9 @@ class OptionBank(Binding):
         draws: How many different rows are kept for eval mode; all there are, if these are fewer.
         train_draws: How many rows there are in training, drawn afresh for every call.
         seed: Of the rows that are kept.
+        fed: By name of a tensor that follows from the options of several sites, such as a running statistic,
+            these sites. It has one value for each combination of their options, the first site's option
+            changing most slowly.
     """
 
     planned: ClassVar[bool] = True
@@ -70,8 +73,11 @@ class OptionBank(Binding):
         draws: int,
         train_draws: int,
         seed: int,
+        fed: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(network, own, members=0)
+        places = {site: place for place, site in enumerate(sites)}
+        self._fed = {name: tuple(places[site] for site in feeding) for name, feeding in (fed or {}).items()}
         self.train_draws = train_draws
         self._names = {site: tuple(names) for site, names in sites.items()}
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
@@ -111,15 +117,32 @@ class OptionBank(Binding):
         return draw_rows(self.options, draws)
 
     def choices(self, row: Options) -> dict[str, Hashable]:
+        return dict(self._taken(row))
+
+    def _taken(self, row: Options) -> dict[str, int]:
+        """Return, by name, which value a row takes of every tensor that has several."""
         chosen = zip(self._names.values(), row, strict=True)
-        return {name: option for names, option in chosen for name in names}
+        taken = {name: option for names, option in chosen for name in names}
+        if self._fed:
+            options = self.options
+            taken |= {name: _combination(row, options, places) for name, places in self._fed.items()}
+        return taken
+
+    def covering_rows(self) -> list[Options]:
+        """Return rows that together take every value of every tensor."""
+        options = self.options
+        rows = [tuple(number % count for count in options) for number in range(max(options))]
+        for places in dict.fromkeys(self._fed.values()):
+            for combination in all_rows([options[place] for place in places]):
+                row = dict(enumerate(rows[0])) | dict(zip(places, combination, strict=True))
+                rows.append(tuple(row.values()))
+        return list(dict.fromkeys(rows))
 
     def bind(self, rows: Sequence[Options]) -> Iterator[dict[str, Tensor]]:
         shared = self.shared_tensors()
         columns = {name: columns_of(tensor) for name, tensor in tensors(self.own).items()}
         for row in rows:
-            chosen = zip(self._names.values(), row, strict=True)
-            yield {**shared, **{name: columns[name][option] for names, option in chosen for name in names}}
+            yield {**shared, **{name: columns[name][option] for name, option in self._taken(row).items()}}
 
     def stacked_rows(self) -> None:
         return None
@@ -131,8 +154,17 @@ class OptionBank(Binding):
         return small
 
     def _used(self, rows: Sequence[int]) -> dict[str, Sequence[int]]:
-        columns = zip(self._names.values(), self._columns(rows), strict=True)
-        return {name: column.unique().tolist() for names, column in columns for name in names}
+        kept = [column.unique().tolist() for column in self._columns(rows)]
+        used: dict[str, Sequence[int]] = {}
+        for names, options in zip(self._names.values(), kept, strict=True):
+            used |= dict.fromkeys(names, options)
+        every = self.options
+        for name, places in self._fed.items():
+            # Options are numbered anew, so all combinations of those that stay are kept, in their order.
+            combinations = itertools.product(*(kept[place] for place in places))
+            taken = [dict(zip(places, combination, strict=True)) for combination in combinations]
+            used[name] = [_combination(one, every, places) for one in taken]
+        return used
 
     def _columns(self, rows: Sequence[int]) -> Tensor:
         """The options that these rows of eval mode take, `[sites, rows]`."""
@@ -152,6 +184,14 @@ class OptionBank(Binding):
                 f"counted from 0 (options are {counts}), however: {row!r}."
             )
         return tuple(row)
+
+
+def _combination(row: Options | Mapping[int, int], options: Options, places: Sequence[int]) -> int:
+    """Return the number of a combination of the options at some places, the first changing most slowly."""
+    number = 0
+    for place in places:
+        number = number * options[place] + row[place]
+    return number
 
 
 def tie_sites(layers: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.runner import Runner
 from pluribus.mechanisms.running.specialised import SpecialisedMembers
 from pluribus.prediction import Prediction
-from pluribus.settings import whole
+from pluribus.settings import check
 
 
 class Rows(nn.Module):
@@ -71,8 +71,7 @@ class Frozen(nn.Module):
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
             chunk: At most that many samples at a time, to bound the memory of activations.
         """
-        if chunk is not None:
-            whole("chunk", chunk)
+        check("chunk", chunk, int, at_least=1, optional=True)
         predictions = []
         for inputs in Inputs.of(x).chunks(chunk):
             with blaming_inputs(inputs):

@@ -1,0 +1,133 @@
+"""Progress of a comparison: the whole with the time left, and a line for every run under way.
+
+On a terminal, with rich, it looks like this. Elsewhere lines are printed: one for every finished run, and
+one every half minute.
+
+    comparing ━━━━━━━━━━━━━━━━━━━━━━━━━━   2 of 6 runs  0:00:41, 0:01:12 left
+      deep_ensembles seed 0   epoch 12 of 30, loss 0.1234
+      batch_ensemble seed 0   measuring
+"""
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self
+
+# Measuring follows training and sends no notes. With corruptions it takes about this share of a run.
+SHARE_OF_TRAINING = 0.6
+SECONDS_BETWEEN_LINES = 30.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Note of a run under way.
+
+    Attributes:
+        text: What it is doing.
+        share: How much of the run is done, in [0, 1].
+    """
+
+    text: str
+    share: float
+
+
+def trained(epoch: int, epochs: int, loss: float) -> Stage:
+    """Return the stage of a run after an epoch of training."""
+    text = "measuring" if epoch == epochs else f"epoch {epoch} of {epochs}, loss {loss:.4g}"
+    return Stage(text, SHARE_OF_TRAINING * epoch / epochs)
+
+
+class Display:
+    """Shows how far a comparison is. Use it as a context manager.
+
+    Args:
+        total: How many runs there are.
+        done: How many of them were finished before.
+        on: Whether to show anything.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self, total: int, done: int = 0, on: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.total, self.before, self.on, self.clock = total, done, on, clock
+        self.finished = 0
+        self.running: dict[str, Stage] = {}
+        self.began = self.last_line = clock()
+        self.live: Any = None
+
+    def __enter__(self) -> Self:
+        before = f", {self.before} finished before" if self.before else ""
+        self.say(f"comparing: {self.total} runs{before}")
+        if self.on and sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+            from rich.live import Live
+
+            # Rendered again and again, so that the time goes on while no note comes.
+            self.live = Live(get_renderable=self.render, refresh_per_second=4, redirect_stderr=False)
+            self.live.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.live is not None:
+            self.running.clear()
+            self.live.stop()
+
+    def note(self, title: str, note: str | Stage) -> None:
+        """Show a note of a run: a line for the user, or what the run is doing now."""
+        if isinstance(note, str):
+            self.say(f"{title}: {note}")
+            return
+        self.running[title] = note
+        if self.live is None and self.clock() - self.last_line > SECONDS_BETWEEN_LINES:
+            self.say(f"{title}: {note.text}; {self.times()}")
+
+    def finish(self, title: str, outcome: str) -> None:
+        """Count a run that ended, and print how."""
+        self.running.pop(title, None)
+        self.finished += 1
+        left = "" if self.live is not None or not self.runs_left() else f"; {self.times()}"
+        self.say(f"{title}: {outcome}{left}")
+
+    def say(self, line: str) -> None:
+        """Print a line, above the bar where there is one."""
+        self.last_line = self.clock()
+        if not self.on:
+            return
+        if self.live is not None:
+            self.live.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        else:
+            print(line, flush=True)
+
+    def runs_left(self) -> float:
+        """Return how many runs are to be done, those under way in part."""
+        return self.total - self.before - self.finished - sum(one.share for one in self.running.values())
+
+    def times(self) -> str:
+        """Return the time that passed, and what is left at the speed so far."""
+        passed = self.clock() - self.began
+        done = self.total - self.before - self.runs_left()
+        text = str(timedelta(seconds=int(passed)))
+        # Before the first notes any estimate would be far off.
+        if done <= 0 or self.runs_left() <= 0:
+            return text
+        left = passed / done * self.runs_left()
+        return f"{text}, {timedelta(seconds=int(left))} left"
+
+    def render(self) -> Any:
+        """Return what rich draws: a bar, and the runs under way."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        whole = Table.grid(padding=(0, 1))
+        bar = ProgressBar(self.total, self.total - self.runs_left(), width=24)
+        ended = f"{self.before + self.finished} of {self.total} runs"
+        whole.add_row("comparing", bar, ended, self.times())
+        lines = Table.grid(padding=(0, 2))
+        for title, stage in self.running.items():
+            lines.add_row(Text(f"  {title}"), Text(stage.text))
+        return Group(whole, lines)

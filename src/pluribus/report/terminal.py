@@ -1,0 +1,163 @@
+"""The table of a comparison on a terminal: methods as rows, and as many columns as there is room for."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pluribus.report.columns import Cell, Column
+from pluribus.report.tables import Table
+
+IMPORTANCE = (
+    *("accuracy", "rmse", "nll", "gaussian_nll", "multiply_adds", "latency", "ece", "coverage_gap_95"),
+    *("ood_auroc", "shifted_accuracy", "parameters", "crps", "mean_corruption_error", "shifted_ece"),
+)
+"""Columns that stay on a narrow terminal, first to last: quality and cost, and then the rest."""
+GAP = 2
+"""Characters between two columns."""
+SHARE_OF_LABELS = 0.4
+"""Part of the line that the names of methods may take before they are cut into lines."""
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A column as it is printed.
+
+    Attributes:
+        column: Where its numbers come from.
+        head: Its title, in lines.
+        cells: Its numbers, in lines, one text for each method.
+        best: Which of the numbers are the best.
+    """
+
+    column: Column
+    head: str
+    cells: tuple[str, ...]
+    best: tuple[bool, ...]
+
+    @property
+    def width(self) -> int:
+        return _width([self.head, *self.cells])
+
+
+def print_table(table: Table, title: str, metric: str | None = None) -> None:
+    """Print the table, the best numbers in bold; columns without room are named below.
+
+    Args:
+        table: What to print.
+        title: Its title.
+        metric: The name of a column that is shown on any terminal.
+    """
+    from rich.console import Console
+
+    console = Console()
+    width_of_labels = max(12, int(console.width * SHARE_OF_LABELS))
+    labels = [wrap_label(label, width_of_labels) for label in table.rows]
+    columns = _drawn_columns(table)
+    shown = fitting(columns, console.width - _width(labels), metric)
+    console.print(_grid(title, labels, shown))
+    hidden = [one.column.title for one in columns if one not in shown]
+    if hidden:
+        console.print(f"no room for {', '.join(hidden)}: see the report", highlight=False, markup=False)
+    for failure in table.failures:
+        console.print(f"failed: {failure}", style="red", highlight=False, markup=False)
+
+
+def _grid(title: str, labels: Sequence[str], columns: Sequence[_Drawn]) -> Any:
+    """Return the table as rich draws it."""
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    # Names are given as `Text`, in which rich looks for no markup.
+    grid = Grid(
+        title=Text(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+    )
+    grid.add_column("method", overflow="fold")
+    for one in columns:
+        grid.add_column(Text(one.head), justify="right", no_wrap=True)
+    for number, label in enumerate(labels):
+        row = [Text(label)]
+        for one in columns:
+            style = "bold" if one.best[number] else ""
+            row.append(Text(one.cells[number], style))
+        grid.add_row(*row)
+    return grid
+
+
+def fitting(columns: Sequence[_Drawn], room: int, metric: str | None) -> list[_Drawn]:
+    """Return the most important columns that fit into the room, at least one, in their own order."""
+    if not columns:  # every run failed
+        return []
+    order = [*IMPORTANCE, *(one.column.name for one in columns)]
+    if metric is not None:
+        order.insert(0, metric)
+    by_importance = sorted(columns, key=lambda one: order.index(one.column.name))
+    chosen = by_importance[:1]
+    room -= by_importance[0].width + GAP
+    for one in by_importance[1:]:
+        room -= one.width + GAP
+        # A narrower column of less importance would not be missed: the first that does not fit is the end.
+        if room < 0:
+            break
+        chosen.append(one)
+    return [one for one in columns if one in chosen]
+
+
+def wrap_label(label: str, width: int) -> str:
+    """Cut `method(one=1, two=2)` into lines between its settings, where it is longer than the width."""
+    if len(label) <= width:
+        return label
+    name, bracket, settings = label.partition("(")
+    if not bracket:
+        return label
+    words = settings.replace(", ", ",\n").split("\n")
+    first, *others = _fill(words, width - len(name) - 1)
+    return "\n".join([f"{name}({first}", *(f"  {line}" for line in others)])
+
+
+def wrap_head(title: str, arrow: str, width: int) -> str:
+    """Cut a head into lines between its words, no wider than the width or its longest word."""
+    *words, last = title.split()
+    return "\n".join(_fill([*words, f"{last} {arrow}"], width))
+
+
+def _fill(words: Sequence[str], width: int) -> list[str]:
+    """Join words to lines no wider than the width or the longest word."""
+    width = max(width, _width(words))
+    lines = [words[0]]
+    for word in words[1:]:
+        joined = f"{lines[-1]} {word}"
+        if len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines.append(word)
+    return lines
+
+
+def _drawn_columns(table: Table) -> list[_Drawn]:
+    """Return all columns of a table as they are printed."""
+    drawn = []
+    for position, column in enumerate(table.columns):
+        cells = [row[position] for row in table.rows.values()]
+        texts = tuple(_two_lines(cell, column.digits) for cell in cells)
+        best = tuple(cell.best for cell in cells)
+        arrow = "↓" if column.lower_is_better else "↑"
+        head = wrap_head(column.title, arrow, _width(texts))
+        drawn.append(_Drawn(column, head, texts, best))
+    return drawn
+
+
+def _two_lines(cell: Cell, digits: int) -> str:
+    """Return a mean with its error below it, which is narrow."""
+    return cell.show(digits).replace("±", "\n±")
+
+
+def _width(texts: Iterable[str]) -> int:
+    """Return the length of the longest line."""
+    lines = "\n".join(texts).split("\n")
+    return max(len(line) for line in lines)
