@@ -141,7 +141,9 @@ class Prediction(ABC):
         columns = {}
         for name, values in self.numpy().items():
             if values.ndim > 2:
-                raise InputError(f"a table is flat, but {name} has shape {values.shape}. Use numpy().")
+                raise InputError(
+                    f"a table is flat, got a prediction whose {name} has shape {values.shape}. Use numpy()."
+                )
             stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
             for i, part in enumerate(parts):
                 columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()

@@ -30,6 +30,7 @@ def flat(prediction: P) -> P:
         return prediction
     logs = _outcomes_last(prediction.member_log_probabilities)
     classes = isinstance(prediction, CategoricalPrediction)
+    # Logits of yes and no have no axis of outcomes.
     members = _outcomes_last(prediction.members) if classes else prediction.members.flatten(1)
     return replace(prediction, members=members, member_log_probabilities=logs)
 

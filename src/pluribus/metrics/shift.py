@@ -87,6 +87,7 @@ def _ratios(model: ShiftErrors, vanilla: ShiftErrors, own: float, reference: flo
         )
     ratios = {}
     for name, errors in model.corrupted.items():
+        # A sum that loses nothing: its terms may cancel.
         harm = math.fsum(error - reference for error in vanilla.corrupted[name])
         if harm < ROUNDING:
             raise InputError(
