@@ -20,6 +20,7 @@ from pluribus.mechanisms.members.members import share_among
 from pluribus.mechanisms.members.prior import is_unsettled, settle
 from pluribus.mechanisms.network.inputs import Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
 from pluribus.mechanisms.running.anytime import predict_anytime
 from pluribus.mechanisms.running.error_context import blaming_inputs
@@ -76,6 +77,7 @@ class Ensemble(nn.Module):
         self._runner = Runner(network.module, None if self.binding.at_once else network.output)
         self._training_lock = Lock()
         self.training = self.binding.training = self._runner.module.training
+        self.forward = with_signature_of(self._runner.forward, self.forward)  # type: ignore[method-assign]
 
     def train(self, mode: bool = True) -> Self:
         """Puts all members into train or eval mode; prior networks stay in eval mode."""

@@ -7,6 +7,7 @@ Run again with the same arguments, it goes on from its last epoch and ends at th
 
 import copy
 import csv
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
 from pluribus.writing import replacing
+
+logger = logging.getLogger("pluribus")
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -85,6 +88,7 @@ def train(
             now.epoch += 1
             _validate(ensemble, task, training, now, _finite_mean(losses, now.epoch))
             bar.tell(f"epoch {now.epoch} of {training.epochs}, loss {now.history[-1]['loss']:.4g}")
+            logger.info("epoch %d of %d: %s", now.epoch, training.epochs, now.history[-1])
             if on_epoch is not None:
                 on_epoch(now.history[-1])
             if folder is not None and fabric.is_global_zero:
@@ -176,7 +180,9 @@ def _resume(
     state = checkpoint.read(folder, settings)
     if state is None:
         return Progress(settings)
-    return checkpoint.restore(folder, state, ensemble, optimizer)
+    restored = checkpoint.restore(folder, state, ensemble, optimizer)
+    logger.info("continuing the training in %s after epoch %d", folder, restored.epoch)
+    return restored
 
 
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
