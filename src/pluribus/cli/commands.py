@@ -17,7 +17,7 @@ from pluribus.cli.parsing import (
     resolve_task,
 )
 from pluribus.cli.printing import console, counted, say
-from pluribus.cli.run_file import load_run, write_run
+from pluribus.cli.run_file import load_for_prediction, load_run, write_run
 from pluribus.cli.spreadsheet import write_table
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
@@ -156,16 +156,27 @@ def evaluate(
 
 
 def predict(
-    *, run: Path, inputs: Path, task: str | None, model: str | None, data_dir: Path | None, out: Path
+    *,
+    run: Path,
+    inputs: Path,
+    task: str | None,
+    model: str | None,
+    data_dir: Path | None,
+    out: Path,
+    most_bytes: int,
 ) -> None:
-    """Writes predictions with their uncertainty as CSV, one row for each input."""
-    found = load_run(run, data_dir, task, model)
-    data, given = found.task, parse_options(found.options)
-    raw = read_inputs(inputs, data, given.get("delimiter", ","))
+    """Writes predictions with their uncertainty as CSV, one row for each input; needs no training data."""
+    ensemble, signature = load_for_prediction(run, data_dir, task, model)
+    raw = read_inputs(inputs, signature, most_bytes)
     writable(out.parent)
-    if far := far_outside(raw, data):
+    if far := far_outside(raw.values, signature):
         say(f"warning: {far}")
-    write_table(out, data.table(found.ensemble.predict(data.prepare(raw), chunk=512)))
+    table = signature.table(ensemble.predict(signature.prepare(raw.values), chunk=512))
+    flagged = sum(map(bool, raw.flags))
+    if flagged:
+        say(f"warning: {counted(flagged, 'row')} of {len(raw)} unlike training, see the column flag")
+        table["flag"] = list(raw.flags)
+    write_table(out, table)
     console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
 
 
@@ -223,7 +234,11 @@ def writable(folder: Path) -> Path:
 
 
 def hint(name: str, task: Task, options: list[str] | None) -> None:
-    """Tells of a CSV file whose numbers to predict look like classes."""
+    """Print what was assumed of the data, and whether numbers to predict in a CSV file look like classes."""
+    if task.columns is not None:
+        say(str(task.columns), "none")
+    for note in task.notes:
+        say(f"note: {note}")
     given = parse_options(options or [])
     classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
     if classes and "likelihood" not in given:

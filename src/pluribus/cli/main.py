@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # The functions behind these names need PyTorch, which takes seconds to import; help texts need names alone.
 MOST_DRAWS = 16
+MOST_BYTES = 4 * 2**30
 TASK_NAMES = (
     "digits",
     "diabetes",
@@ -254,7 +255,7 @@ def predict(
         Path,
         typer.Argument(
             help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to "
-            "1): a .npy or .npz file (x), or a CSV file whose first line names the features."
+            "1): a .npy or .npz file (x), a CSV file whose first line names the columns, or a .parquet file."
         ),
     ],
     task: OwnTask = None,
@@ -263,9 +264,11 @@ def predict(
     out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
         "pluribus_runs/predict/predictions.csv"
     ),
+    most_bytes: Annotated[int, typer.Option(min=1, help="Memory that the inputs may take.")] = MOST_BYTES,
 ) -> None:
-    """Writes predictions with their uncertainty as CSV, one row for each input."""
-    commands().predict(run=run, inputs=inputs, task=task, model=model, data_dir=data_dir, out=out)
+    """Writes predictions with their uncertainty as CSV, one row for each input; needs no training data."""
+    given = {"task": task, "model": model, "data_dir": data_dir}
+    commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given)
 
 
 @app.command()

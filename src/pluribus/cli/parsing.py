@@ -12,6 +12,7 @@ from torch import nn
 from pluribus.backbones import BACKBONES
 from pluribus.cli.user_code import call_own, resolve
 from pluribus.data import load_task
+from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.method import Method
@@ -79,9 +80,9 @@ def default_model(task: Task) -> str:
 
 
 class Build:
-    """Builds the network that a user named for a task; can be sent to other processes."""
+    """Builds the network that a user named for a task or its signature; can be sent to other processes."""
 
-    def __init__(self, name: str, task: Task) -> None:
+    def __init__(self, name: str, task: Task | Signature) -> None:
         self.name, shape = name, task.input_shape
         self.known = {
             "task": task,

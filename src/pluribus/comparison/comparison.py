@@ -168,8 +168,9 @@ def _measure(job: Job, report: Report) -> Record:
     options: dict[str, Any] = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2]}
     options["seed"] = job.seed
     ensemble = convert(network, job.method, **options)
+    epochs = job.training.budget(len(job.task.train)).epochs
     ended: Callable[[dict[str, float]], None] = lambda row: report(
-        trained(int(row["epoch"]), job.training.epochs, row["loss"])
+        trained(int(row["epoch"]), epochs, row["loss"])
     )
     rows = train(ensemble, job.task, job.training, out=job.folder, show=False, on_epoch=ended)
     ensemble.save(job.folder / "ensemble")

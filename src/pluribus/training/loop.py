@@ -8,25 +8,25 @@ Run again with the same arguments, it goes on from its last epoch and ends at th
 import copy
 import csv
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
-from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
+from pluribus.training.averaging import averaged, set_weights, start_mean
 from pluribus.training.checkpoint import Progress
-from pluribus.training.clipping import clip_gradients
 from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
+from pluribus.training.smoothing import check_smoothing
+from pluribus.training.stepping import Stepper
 from pluribus.writing import replacing
 
 logger = logging.getLogger("pluribus")
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 SCORES = ("nll", "gaussian_nll", "rmse")
 """What the validation set is scored by: the first that suits."""
+
+LOGGER = logging.getLogger("pluribus")
+STILL_IMPROVING = "%s is still improving: epoch %d of %d was the best. Train for more steps."
 
 
 def train(
@@ -62,39 +65,34 @@ def train(
         on_epoch: Callback, called with the row of each epoch that ends.
 
     Returns:
-        One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
+        One row for each epoch: `epoch`, `step`, `lr`, `loss`, and `validation_nll` where there is such a set,
+        with the score that `keep` names.
     """
     check_task(task)
     training, fabric, folder = training or Training(), fabric or make_fabric(), _log_folder(out, tensorboard)
+    check_smoothing(task, training.label_smoothing)
+    check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps, streams = -(-len(task.train) // training.batch), ensemble.method.data_orders
-    with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
-        while now.epoch < training.epochs and not _out_of_patience(now, training):
-            model.train()
-            losses = []
-            for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric, streams)):
-                progress = (now.epoch + step / steps) / training.epochs
-                _set_rate(optimizer, training.rate(progress))
-                loss = model.loss(x, y, progress=progress, dataset_size=len(task.train))
-                optimizer.zero_grad()
-                fabric.backward(loss)
-                if training.clip is not None:
-                    clip_gradients(ensemble, training.clip, model, optimizer, fabric)
-                optimizer.step()
-                losses.append(loss.detach())
-                bar.advance()
+    if training.ema and not now.mean_weights:
+        now.mean_weights = start_mean(ensemble)
+    stepper = Stepper(ensemble, model, optimizer, fabric, task, training)
+    budget = training.budget(len(task.train))
+    with Show(ensemble.method.kind(), budget.steps, show, budget.done(now.epoch)) as bar:
+        while now.epoch < budget.epochs and not _out_of_patience(now, training):
+            loss = stepper.run_epoch(now, bar)
             now.epoch += 1
-            _validate(ensemble, task, training, now, _finite_mean(losses, now.epoch))
-            bar.tell(f"epoch {now.epoch} of {training.epochs}, loss {now.history[-1]['loss']:.4g}")
-            logger.info("epoch %d of %d: %s", now.epoch, training.epochs, now.history[-1])
+            with averaged(ensemble, now.mean_weights):
+                _validate(ensemble, task, training, now, loss)
+            bar.tell(f"epoch {now.epoch} of {budget.epochs}, loss {loss:.4g}")
+            logger.info("epoch %d of %d: %s", now.epoch, budget.epochs, now.history[-1])
             if on_epoch is not None:
                 on_epoch(now.history[-1])
             if folder is not None and fabric.is_global_zero:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
-    ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
+    _finish(ensemble, training, now, len(task.train))
     return now.history
 
 
@@ -144,22 +142,6 @@ def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
     return None if out is None else Path(out)
 
 
-def _batches(
-    task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", streams: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of one epoch, in an order that follows from the seed and the epoch alone.
-
-    Each of several processes takes its share of every batch; each of several streams has its own order.
-    """
-    seed = training.seed * 1_000_003 + epoch
-    seeds = [seed, *(derived_seed(seed, stream) for stream in range(1, streams))]
-    orders = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
-    mine = slice(fabric.global_rank, None, fabric.world_size)
-    for batches in zip(*orders, strict=True):
-        x, y = (torch.cat([part[mine] for part in parts]) for parts in zip(*batches, strict=True))
-        yield x.to(fabric.device), y.to(fabric.device)
-
-
 def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
@@ -185,42 +167,63 @@ def _resume(
     return restored
 
 
+def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
+    """Raise where weights are to be kept by a metric that does not suit what the ensemble predicts."""
+    if keep not in METRICS or not len(task.validation):
+        return
+    two = task.validation.take(torch.arange(min(2, len(task.validation))))
+    METRICS[keep](ensemble.predict(two.x.to(ensemble.device)), two.y.to(ensemble.device))
+
+
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
-    """Scores the validation set, keeps the best weights, and adds the epoch to the history."""
-    row = {"epoch": now.epoch, "lr": training.rate(now.epoch / training.epochs), "loss": loss}
+    """Score the validation set, keep the best weights, and add the epoch to the history."""
+    budget = training.budget(len(task.train))
+    step = budget.done(now.epoch)
+    row = {"epoch": now.epoch, "step": step, "lr": training.rate(step / budget.steps), "loss": loss}
     if len(task.validation):
-        row["validation_nll"] = negative_log_likelihood(ensemble, task)
-        if row["validation_nll"] < now.best:
-            now.best, now.best_epoch = row["validation_nll"], now.epoch
-            if training.keep == "best":
+        scores = _scores(ensemble, task, training.keep)
+        row |= {f"validation_{name}": value for name, value in scores.items()}
+        score = _decisive(scores, training.keep)
+        if score < now.best:
+            now.best, now.best_epoch = score, now.epoch
+            if training.keep != "last":
                 now.best_weights = copy.deepcopy(ensemble.state_dict())
     now.history.append(row | ensemble.binding.readings())
 
 
+def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
+    """Return the scores of the validation set: `nll`, or what stands for it, and the metric of `keep`."""
+    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
+    target = task.validation.y.to(ensemble.device)
+    usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
+    scores = {"nll": usual(prediction, target)}
+    if keep in METRICS and keep != "nll":
+        scores[keep] = METRICS[keep](prediction, target)
+    return scores
+
+
+def _decisive(scores: Mapping[str, float], keep: str) -> float:
+    """Return the score by which weights are kept, negated where more is better."""
+    if keep not in METRICS:
+        return scores["nll"]
+    return -scores[keep] if METRICS[keep].direction == "higher" else scores[keep]
+
+
 def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
     """Of the validation set under the members' mixture, in nats; the error itself for point predictions."""
-    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
-    metric = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
-    return metric(prediction, task.validation.y.to(ensemble.device))
+    return _scores(ensemble, task, "best")["nll"]
 
 
-def _set_rate(optimizer: Any, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+def _finish(ensemble: Ensemble, training: Training, now: Progress, samples: int) -> None:
+    """Load the weights that are kept, and log if longer training would have given better ones."""
+    set_weights(ensemble, now.mean_weights)
+    ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
+    if training.budget(samples).is_late(now.best_epoch):
+        LOGGER.warning(STILL_IMPROVING, ensemble.method.kind(), now.best_epoch, now.epoch)
 
 
 def _out_of_patience(now: Progress, training: Training) -> bool:
     return training.patience is not None and now.epoch - now.best_epoch >= training.patience
-
-
-def _finite_mean(losses: list[Tensor], epoch: int) -> float:
-    value = torch.stack(losses).mean().item()
-    if value != value or abs(value) == float("inf"):
-        raise PluribusError(
-            f"the loss must stay finite, but it is {value} in epoch {epoch}. "
-            "Lower lr, set clip, or normalise the inputs."
-        )
-    return value
 
 
 def _write_log(folder: Path, history: list[dict[str, float]], tensorboard: bool) -> None:

@@ -1,10 +1,12 @@
-"""Sites: every layer once, with all of its names, parents and tensors."""
+"""Layers: every layer once, with all of its names; selecting some; telling norms from others."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from pluribus.mechanisms.network.sites import find_sites
+from pluribus.errors import ConversionError
+from pluribus.mechanisms.network.layers import find_sites, is_norm, select, there_are
 from tests import zoo
 from tests.cases import CASES, case_named, each
 
@@ -151,3 +153,154 @@ def test_sites_can_be_keys():
     first, second = find_sites(case_named("mlp").model())[:2]
     assert {first: 1, second: 2}[first] == 1
     assert first != second
+
+
+def selected(model, selector):
+    return [site.name for site in select(find_sites(model), selector, "include")]
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (nn.Linear, ["7"]),
+        (nn.Conv2d, ["0", "3.0", "3.3"]),
+        (nn.modules.conv._ConvNd, ["0", "3.0", "3.3"]),
+        ("3.*", ["3.0", "3.1", "3.2", "3.3"]),
+        ("*0", ["0", "3.0"]),
+        ("[01]", ["0", "1"]),
+        ("7", ["7"]),
+        (lambda name, layer: getattr(layer, "bias", 0) is None, ["0"]),
+        ([nn.Linear, "0"], ["0", "7"]),
+        ((["7"], ("0", nn.BatchNorm2d)), ["0", "1", "3.1", "7"]),
+        ({"0", "7"}, ["0", "7"]),
+        ((one for one in ("7", "0")), ["0", "7"]),
+    ],
+)
+def test_layers_are_selected_in_their_order(selector, expected):
+    assert selected(zoo.residual_cnn(), selector) == expected
+
+
+def test_every_name_of_a_layer_selects_it_once():
+    for name in ("1.0", "1.2", "3.1", ["1.0", "3.1"], lambda name, layer: name == "3.1"):
+        assert selected(zoo.repeated_child(), name) == ["1.0"]
+
+
+def test_the_root_is_selected_by_the_empty_name():
+    assert selected(nn.Linear(3, 2), "") == [""]
+    assert selected(nn.Linear(3, 2), "*") == [""]
+
+
+def test_case_matters_in_names():
+    with pytest.raises(ConversionError, match="'HEAD' picks none"):
+        selected(zoo.SharedModule(), "HEAD")
+
+
+@pytest.mark.parametrize(
+    ("selector", "shown"),
+    [
+        (nn.GRU, "GRU"),
+        ("heads", "'heads'"),
+        (["head", "heads"], "'heads'"),
+        (lambda name, layer: False, "<function"),
+    ],
+)
+def test_a_selector_that_picks_nothing_is_refused_with_what_there_is(selector, shown):
+    message = (
+        rf"include must pick at least one layer, got none: {shown}.*type Linear, named first, middle, head\."
+    )
+    with pytest.raises(ConversionError, match=message):
+        selected(zoo.SharedModule(), selector)
+
+
+@pytest.mark.parametrize("selector", [[], (), set()], ids=str)
+def test_no_selector_selects_nothing(selector):
+    assert selected(zoo.SharedModule(), selector) == []
+
+
+@pytest.mark.parametrize("selector", [3, int, None, [3.0], nn.Linear(2, 2)], ids=str)
+def test_what_is_no_selector_is_refused(selector):
+    with pytest.raises(
+        ConversionError, match="include must be layer types, name patterns or predicates, got"
+    ):
+        selected(zoo.SharedModule(), selector)
+
+
+def test_errors_name_the_option():
+    with pytest.raises(ConversionError, match=r"^exclude must pick"):
+        select(find_sites(nn.Linear(3, 2)), "x", "exclude")
+
+
+def test_there_are_names_types_and_at_most_eight_layers():
+    assert there_are([]) == "The network has layers of type none, named nothing."
+    assert there_are(find_sites(nn.Linear(3, 2))) == "The network has layers of type Linear, named ''."
+    sites = find_sites(nn.Sequential(*(nn.ReLU() for _ in range(10))))
+    assert there_are(sites).endswith("of type ReLU, named 0, 1, 2, 3, 4, 5, 6, 7 and 2 more.")
+
+
+NORMS = [
+    *(nn.BatchNorm1d(4), nn.BatchNorm2d(4), nn.SyncBatchNorm(4), nn.InstanceNorm2d(4, affine=True)),
+    *(nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4), nn.LocalResponseNorm(2)),
+]
+OTHERS = [nn.Linear(4, 4), nn.Conv2d(4, 4, 1), nn.PReLU(), nn.Embedding(4, 4), nn.LSTM(4, 4)]
+
+
+def kind(layer):
+    return type(layer).__name__
+
+
+class FrozenBatchNorm2d(nn.Module):
+    """As detection networks have it: no layer of torch's, but a norm by its name."""
+
+
+class ResponseGRN(nn.Module):
+    """Global response normalisation, by its name."""
+
+
+class ResidualGRN(nn.Linear):
+    """A gated residual network."""
+
+
+class NormConv2d(nn.Conv2d):
+    """A convolution that is normed."""
+
+
+class NormalDraw(nn.PReLU):
+    """Has the letters in another word."""
+
+
+def normalises(layer):
+    (site,) = find_sites(layer)
+    return is_norm(site)
+
+
+@pytest.mark.parametrize("layer", [*NORMS, FrozenBatchNorm2d(), ResponseGRN()], ids=kind)
+def test_a_norm_is_one(layer):
+    assert normalises(layer)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [*OTHERS, NormConv2d(4, 4, 1), ResidualGRN(4, 4), NormalDraw()],
+    ids=kind,
+)
+def test_a_layer_of_weights_is_none(layer):
+    assert not normalises(layer)
+
+
+def test_a_norm_may_be_called_a_kind_of_norm():
+    class LayerNormWithGate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1, 4, 1, 1))
+
+    assert normalises(LayerNormWithGate())
+
+
+def test_a_layer_with_a_normed_weight_is_no_norm():
+    assert not normalises(parametrizations.weight_norm(nn.Linear(4, 4)))
+    assert not normalises(parametrizations.spectral_norm(nn.Linear(4, 4)))
+
+
+def test_the_norms_of_other_libraries_are_found():
+    found = {site.kind for site in find_sites(zoo.hf_convnext()) if is_norm(site)}
+    assert found == {"ConvNextLayerNorm", "LayerNorm"}
