@@ -29,6 +29,8 @@ from pluribus.training.smoothing import check_smoothing
 from pluribus.training.stepping import Stepper
 from pluribus.writing import replacing
 
+logger = logging.getLogger("pluribus")
+
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
@@ -84,6 +86,7 @@ def train(
             with averaged(ensemble, now.mean_weights):
                 _validate(ensemble, task, training, now, loss)
             bar.tell(f"epoch {now.epoch} of {budget.epochs}, loss {loss:.4g}")
+            logger.info("epoch %d of %d: %s", now.epoch, budget.epochs, now.history[-1])
             if on_epoch is not None:
                 on_epoch(now.history[-1])
             if folder is not None and fabric.is_global_zero:
@@ -159,7 +162,9 @@ def _resume(
     state = checkpoint.read(folder, settings)
     if state is None:
         return Progress(settings)
-    return checkpoint.restore(folder, state, ensemble, optimizer)
+    restored = checkpoint.restore(folder, state, ensemble, optimizer)
+    logger.info("continuing the training in %s after epoch %d", folder, restored.epoch)
+    return restored
 
 
 def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
