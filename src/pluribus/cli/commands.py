@@ -52,12 +52,14 @@ def compare(
     task: str,
     model: str | None,
     seeds: int,
-    epochs: int,
+    epochs: int | None,
+    steps: int | None,
     batch: int,
     rate: float,
     workers: int,
     shifted: bool,
     keep: str,
+    recipes: bool,
     data_dir: Path | None,
     option: list[str] | None,
     budget: str,
@@ -69,10 +71,11 @@ def compare(
     limits = parse_budget(budget)
     check_metric(metric)
     name = model or default_model(data)
-    training, build = Training(epochs=epochs, batch=batch, lr=rate, keep=keep), Build(name, data)
+    training, build = Training(epochs, batch, lr=rate, keep=keep, steps=steps), Build(name, data)
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
     how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
+    how["recipes"] = recipes
     records = run_comparison(build, data, chosen, out=folder, network=name, **how)
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     warn_of_damage([folder])
@@ -108,7 +111,8 @@ def train(
     method: str,
     task: str,
     model: str | None,
-    epochs: int,
+    epochs: int | None,
+    steps: int | None,
     batch: int,
     rate: float,
     seed: int,
@@ -123,7 +127,7 @@ def train(
     """Trains one ensemble. The same line run again goes on where it stopped."""
     chosen, data = parse_method(method), resolve_task(task, data_dir, option)
     name = model or default_model(data)
-    training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
+    training = Training(epochs, batch, lr=rate, seed=seed, steps=steps)
     with seeded(seed):
         network = Build(name, data)()
     ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
