@@ -359,7 +359,8 @@ class Runner:
         if not shape or shape[0] != inputs.batch:
             raise InputError(
                 f"the network must return one row per sample, {inputs.batch} here, "
-                f"however: shape {tuple(shape)}. Pick another value with convert(..., output=...)."
+                f"however: shape {tuple(shape)}. Pick another value with convert(..., output=...); "
+                "axis 0 of inputs is the batch, and a single sample is x[None]."
             )
 
     def __getstate__(self) -> dict[str, Any]:
