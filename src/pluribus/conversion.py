@@ -87,8 +87,8 @@ def warn_of_probabilities(module: nn.Module, likelihood: Likelihood) -> None:
     if applied is not None and isinstance(last, applied):
         warnings.warn(
             f"{type(likelihood).__name__} takes logits and applies {applied.__name__} itself, but the "
-            f"network ends in {applied.__name__}: predictions would be far too unsure. Remove the layer, or replace "
-            "it by torch.nn.Identity().",
+            f"network ends in {applied.__name__}: predictions would be far too unsure. Remove the layer, or "
+            "replace it by torch.nn.Identity().",
             UserWarning,
             stacklevel=3,
         )
