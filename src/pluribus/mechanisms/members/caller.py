@@ -142,8 +142,8 @@ def check_batch(shape: torch.Size, inputs: Inputs) -> None:
     if not shape or shape[0] != inputs.batch:
         raise InputError(
             f"the network must return one row per sample, {inputs.batch} here, got shape {tuple(shape)}. "
-            "Pick another value with convert(..., output=...). Axis 0 of inputs is the batch: a single sample "
-            "is x[None]."
+            "Pick another value with convert(..., output=...). Axis 0 of inputs is the batch: a single "
+            "sample is x[None]."
         )
 
 
