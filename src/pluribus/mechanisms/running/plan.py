@@ -65,7 +65,7 @@ class Block:
 
 
 class ExecutionPlan:
-    """How a list of rows runs.
+    """Run a list of rows, and compute each value that they share once.
 
     Args:
         program: The steps of the network.
@@ -171,7 +171,12 @@ class ExecutionPlan:
             values[node].setdefault(version, Piece(tensors[name]))
 
     def _predictions(self, rows: Sequence[int], values: Mapping[Node, Mapping[int, Piece]]) -> Tensor:
-        """Return the predictions of some rows, `[rows, batch, ...]`."""
+        """Return the predictions of some rows, `[rows, batch, ...]`.
+
+        Args:
+            rows: Positions of the rows of a block.
+            values: The values that are alive after the steps of the block.
+        """
         node = self.program.prediction
         # A prediction that is a step of its own may lie on a stack already, and is not copied then.
         if node is not None:
@@ -184,7 +189,11 @@ class ExecutionPlan:
         return torch.stack([predict(row) for row in rows])
 
     def _in_order(self, outputs: list[Tensor]) -> Tensor:
-        """Return the predictions of distinct rows for all rows, in the order in which they were given."""
+        """Return the predictions of distinct rows for all rows, in the order in which they were given.
+
+        Args:
+            outputs: The predictions of each block, `[rows, batch, ...]`.
+        """
         places = {self._paths[row]: place for place, row in enumerate(self.order)}
         order = [places[path] for path in self._paths]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -279,7 +288,12 @@ def _forget(values: Mapping[Any, dict[int, Piece]], last: Iterable[tuple[Node, i
 
 
 def _shared(paths: Sequence[tuple[int, ...]], cut: int) -> int:
-    """Return how many choices the rows before and after a cut have in common at the start."""
+    """Return how many choices the rows before and after a cut have in common at the start.
+
+    Args:
+        paths: The choices of each row, sorted.
+        cut: The position of the first row after the cut.
+    """
     before, after = paths[cut - 1], paths[cut]
     for place, (left, right) in enumerate(zip(before, after, strict=True)):
         if left != right:
