@@ -32,7 +32,14 @@ class Link:
 
 
 def read_chain(module: nn.Module) -> list[Link]:
-    """Return the layers of nested `nn.Sequential`s in order; empty where there is anything else."""
+    """Return the layers of nested `nn.Sequential`s in order.
+
+    Args:
+        module: The network.
+
+    Returns:
+        One link for each layer; empty where there is any layer that is not known.
+    """
     # A hook, or a forward of a layer's own, may do anything.
     if not all(_is_plain(layer) for layer in module.modules()):
         return []
@@ -66,7 +73,12 @@ def _link(layer: nn.Module, names: Mapping[int, str], after_product: bool) -> Li
 
 
 def _linear_link(layer: nn.Linear, names: Mapping[int, str]) -> Link | None:
-    """Return a linear layer as part of a chain; None if its weight or bias is computed."""
+    """Return a linear layer as part of a chain; None if its weight or bias is computed.
+
+    Args:
+        layer: The layer.
+        names: By id, the names of the module's tensors.
+    """
     weight = names.get(id(layer.weight))
     bias = "" if layer.bias is None else names.get(id(layer.bias))
     # A computed tensor, as of a parametrization, is none of the module's own.
@@ -100,7 +112,16 @@ def run_chain(
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Map `[members, batch, ..., in]` to `[members, batch, ..., out]`."""
+    """Apply the linear layer of each member to the member's own values.
+
+    Args:
+        x: `[members, batch, ..., in]`.
+        weight: `[members, out, in]`.
+        bias: `[members, out]`, or None.
+
+    Returns:
+        `[members, batch, ..., out]`.
+    """
     # `bmm` takes three axes; the further ones of a sample are as good as samples.
     samples = x if x.ndim == 3 else x.flatten(1, -2)
     y = torch.bmm(samples, weight.mT)
