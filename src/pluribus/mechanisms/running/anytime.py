@@ -102,7 +102,7 @@ def predict_anytime(
         if len(leaving.present) == inputs.batch:
             raise
         raise InputError(
-            "a network must run on when samples have left, got an error: it keeps something of the whole "
+            "a network must go on when samples have left, got an error: it keeps something of the whole "
             f"batch, as its size or a mask ({error.__cause__ or error}). Use chunk=1, where a sample goes on "
             "alone, or no exit_when."
         ) from error
