@@ -233,8 +233,8 @@ def _check_attention(given: dict[str, Any]) -> None:
     adds_keys = given["bias_k"] is not None or given["add_zero_attn"]
     if adds_keys or given["static_k"] is not None:
         raise InputError(
-            "attention whose dropout is kept must have no bias_k, add_zero_attn or static_k, got one of them. "
-            "Exclude the layer."
+            "attention whose dropout is kept must have no bias_k, add_zero_attn or static_k, got one of "
+            "them. Exclude the layer."
         )
 
 
@@ -301,7 +301,8 @@ def _recurrent(masks: KeptMasks, func: Any, *args: Any) -> Any:
     # Dropped units would need the position of each sample in the packed rows.
     if packed:
         raise InputError(
-            "an RNN whose dropout is kept must run on padded sequences, got packed ones. Pass padded sequences."
+            "an RNN whose dropout is kept must run on padded sequences, got packed ones. Pad them with "
+            "torch.nn.utils.rnn.pad_packed_sequence."
         )
     input, state, weights, biases, _, _, _, both_ways, batch_first = args
     ways, per_layer = 1 + both_ways, len(weights) // layers
