@@ -4,8 +4,8 @@ A *site* is a group of tensors that are chosen together, and a row is one option
 
     θ(z) = (θ_1[z_1], …, θ_N[z_N]),    z_q ∈ {0, …, K_q − 1}
 
-The assignment of tensors to sites makes the method: one site for each layer is a layer ensemble, one site with
-all tensors a deep ensemble, one with those of the last layers a deep sub-ensemble.
+The assignment of tensors to sites makes the method: one site for each layer is a layer ensemble, one site
+with all tensors a deep ensemble, one with those of the last layers a deep sub-ensemble.
 """
 
 import copy
@@ -73,7 +73,11 @@ class OptionTensors(Tensors):
         return dict(self._chosen(row))
 
     def _chosen(self, row: Options) -> dict[str, int]:
-        """Return, by name, which value a row takes of every tensor that has several."""
+        """Map each tensor that has several values to the number of the one that a row takes.
+
+        Args:
+            row: One option for each site.
+        """
         chosen: dict[str, int] = {}
         for names, option in zip(self.sites.values(), row, strict=True):
             chosen |= dict.fromkeys(names, option)
@@ -86,7 +90,8 @@ class OptionTensors(Tensors):
 
     def covering_rows(self, rows: Sequence[Options]) -> list[Options]:
         sizes = list(self.sizes.values())
-        # The k-th row takes the k-th option of every site, from the start again where there are fewer.
+        # The k-th row takes the k-th option of every site, from the start again where there are fewer, so
+        # that the rows of the longest site cover all others.
         found = list[Options]()
         for number in range(max(sizes)):
             found.append(tuple(number % size for size in sizes))
@@ -118,12 +123,13 @@ class OptionTensors(Tensors):
         take(small.own, kept)
         renumbered = list[Options]()
         for row in rows:
-            renumbered.append(tuple(used[place].index(option) for place, option in enumerate(row)))
+            new = [options.index(option) for options, option in zip(used, row, strict=True)]
+            renumbered.append(tuple(new))
         return small, renumbered
 
     def why_not_mixed(self, rows: Sequence[Options | None]) -> str:
         # A row that is None stands for a draw of each sample.
-        if any(row is not None for row in rows):
+        if set(rows) - {None}:
             return "rows are drawn for the whole batch"
         return ""
 
@@ -137,7 +143,12 @@ class OptionTensors(Tensors):
 
 
 def _keep_options(mixture: Mixture, options: Sequence[int]) -> Mixture:
-    """Return a mixture of some options alone; their probabilities sum to one again."""
+    """Return a mixture of some options alone; their probabilities sum to one again.
+
+    Args:
+        mixture: How probable all options are.
+        options: The numbers of those that stay.
+    """
     left = [mixture.probabilities[option] for option in options]
     probabilities = tuple(one / sum(left) for one in left)
     return replace(mixture, probabilities=probabilities)
@@ -172,7 +183,7 @@ def tie_sites(layers: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
             joined += sites[site]
         for site in tied[1:]:
             del sites[site]
-        first = tied[0] if tied else layer
+        first = next(iter(tied), layer)
         sites[first] = list(dict.fromkeys([*joined, *names]))
     return sites
 
@@ -209,9 +220,15 @@ def draw_options(
 
 
 def start_alike(network: Network, own: Mapping[str, Tensor]) -> bool:
-    """Return whether there are several options and all of them are equal; statistics always start so."""
+    """Return whether there are several options and all of them are equal.
+
+    Args:
+        network: Whose tensors these are.
+        own: By name, the options of each tensor that has some, `[options, ...]`.
+    """
     held = network.tensors()
-    if not any(len(value) > 1 for value in own.values()):
+    most_options = max(map(len, own.values()), default=0)
+    if most_options < 2:
         return False
     for name, value in own.items():
         # Running statistics start alike however the weights do.
