@@ -80,6 +80,7 @@ def train(
                 if training.clip is not None:
                     clip_gradients(ensemble, training.clip, model, optimizer, fabric)
                 optimizer.step()
+                ensemble.after_step((now.epoch + (step + 1) / steps) / training.epochs)
                 losses.append(loss.detach())
                 bar.advance()
             now.epoch += 1
@@ -91,7 +92,19 @@ def train(
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
     ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
+    ensemble.finish(_Inputs(task, training.batch))
     return now.history
+
+
+class _Inputs:
+    """The training inputs in batches, in their own order, as often as they are asked for."""
+
+    def __init__(self, task: Task, batch: int) -> None:
+        self.x, self.batch = task.train.x, batch
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for start in range(0, len(self.x), self.batch):
+            yield self.x[start : start + self.batch]
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
@@ -182,7 +195,10 @@ def _resume(
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
     """Scores the validation set, keeps the best weights, and adds the epoch to the history."""
     row = {"epoch": now.epoch, "lr": training.rate(now.epoch / training.epochs), "loss": loss}
-    if len(task.validation):
+    if len(task.validation) and not ensemble.method.is_ready(ensemble.members):
+        # Nothing can be scored yet, so that patience does not begin yet.
+        row["validation_nll"], now.best_epoch = float("nan"), now.epoch
+    elif len(task.validation):
         row["validation_nll"] = negative_log_likelihood(ensemble, task)
         if row["validation_nll"] < now.best:
             now.best, now.best_epoch = row["validation_nll"], now.epoch

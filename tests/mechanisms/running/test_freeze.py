@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.running.chain import why_not_stacked
+from pluribus.mechanisms.running.batched import why_not_stacked
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, each, normal, run
