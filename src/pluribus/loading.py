@@ -15,6 +15,7 @@ from pluribus.document import check_counts, check_document, methods_of, read_met
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.members.names import renamed
 from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
@@ -42,24 +43,24 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     check_document(settings, path)
     method, likelihood = methods_of(settings, path)
     check_counts(method, read_header(Path(path) / WEIGHTS, REMEDY), settings, path)
-    _, saved = read_folder(path)
+    _, stored = read_folder(path)
     if settings["output_is_function"] and output is None:
         raise CheckpointError(
             f"{path} was saved with a function as output=, however: none was given. Pass it."
         )
     shown = settings.get("output") if output is None else output
-    document = Document(method, likelihood, settings, saved, path)
+    document = Document(method, likelihood, settings, stored, path)
     try:
         ensemble = _rebuild(Network(model, example, shown), document)
     except (CheckpointError, ConversionError) as error:
         # Weights may decide which layers run (mixtures of experts), and so what a method converts.
         network = Network(model, example, shown)
-        _fill_first_row(network, saved)
+        _fill_first_row(network, stored)
         try:
             ensemble = _rebuild(network, document)
         except PluribusError:
             raise error from None
-    held = ensemble.state_dict()
+    held, saved = ensemble.state_dict(), renamed(stored, ensemble.state_dict())
     check_saved_types(held, saved, path)
     check_values(saved, dict(ensemble.named_parameters()), path)
     floats = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
@@ -92,9 +93,9 @@ def _rebuild(network: Network, document: Document) -> Ensemble:
         choices = _choices(network, settings, path)
         ensemble = assemble(network, document.method, document.likelihood, choices, settings["seed"])
         if (rows := settings.get("shrunk_to")) is not None:
-            ensemble.binding.recall(rows, document.tensors)
+            ensemble.members.index.restore(rows, _of_index(document.tensors))
             ensemble = ensemble.shrink(rows)
-    check_shapes(ensemble.state_dict(), document.tensors, path)
+    check_shapes(ensemble.state_dict(), renamed(document.tensors, ensemble.state_dict()), path)
     return ensemble
 
 
@@ -239,11 +240,16 @@ def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path
     return found
 
 
+def _of_index(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file that tell which rows there are, by their names in the index."""
+    return {name.removeprefix("binding."): tensor for name, tensor in stored.items() if name.count(".") == 1}
+
+
 def _filled(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> Ensemble:
     """The ensemble with one state for each member."""
     with torch.no_grad():
         for name, target in ensemble.state_dict().items():
-            _, tree, own = name.split(".", 2)
+            tree, own = name.removeprefix("members.tensors.").split(".", 1)
             values = [state[own].to(target) for state in states]
             if tree == "shared" and not all(torch.equal(value, values[0]) for value in values):
                 raise CheckpointError(

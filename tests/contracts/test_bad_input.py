@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 import pluribus as pl
 from pluribus import CheckpointError, ConversionError, InputError, Method, SettingError
 from pluribus.checkpoint import SETTINGS, WEIGHTS
-from pluribus.mechanisms.running.runner import STACKED_ROWS
+from pluribus.mechanisms.running.chain import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import case_named
 from tests.zoo import Apply, Keywords, Listed, TwoInputs, batch_norm_mlp, dropout_layers, mlp, residual_cnn

@@ -64,8 +64,15 @@ class Group:
         trained = [run.training for run in self.records]
         apart = _differing(trained)
         alike = {name: value for name, value in trained[0].items() if name not in apart} if trained else {}
-        words = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
-        told = ", ".join(word.format(alike[name]) for name, word in words.items() if name in alike)
+        words = {
+            "epochs": "{} epochs",
+            "steps": "{} steps",
+            "batch": "batches of {}",
+            "lr": "learning rate {}",
+        }
+        told = ", ".join(
+            word.format(alike[name]) for name, word in words.items() if alike.get(name) is not None
+        )
         return told and f"trained: {told}"
 
     @property
@@ -112,11 +119,16 @@ def class_name(kind: str) -> str:
 
 
 def _group(task: str, network: str, records: Sequence[Record]) -> Group:
-    differing = _differing([one.training for one in records])
-    found: dict[str, list[Record]] = {}
+    by_method: dict[str, list[Record]] = {}
     for one in records:
-        trained = [f"{name}={one.training.get(name)}" for name in differing]
-        found.setdefault(", ".join((label(one.method), *trained)), []).append(one)
+        by_method.setdefault(label(one.method), []).append(one)
+    found: dict[str, list[Record]] = {}
+    for name, alike in by_method.items():
+        # Methods have recipes of their own, so only runs of one method are told apart by their training.
+        differing = _differing([one.training for one in alike])
+        for one in alike:
+            trained = [f"{setting}={one.training.get(setting)}" for setting in differing]
+            found.setdefault(", ".join((name, *trained)), []).append(one)
     entries = [_entry(name, runs) for name, runs in found.items()]
     parts = re.fullmatch(r"Task\((.*?): (.*)\)", task, re.DOTALL)
     name, sizes = parts.groups() if parts else (task, "")

@@ -162,6 +162,7 @@ def all_columns(group: Group) -> list[Column]:
         ),
         _cost(group, "parameters", "params", "The number of parameters"),
         _cost(group, "multiply_adds", "mult-adds", "The number of multiply-adds that one sample takes"),
+        _cost(group, "train_multiply_adds", "training", "The number of multiply-adds of all training passes"),
         _cost(group, "latency", "time", "The time that a batch of 32 takes, measured in turn"),
     ]
 

@@ -183,7 +183,7 @@ def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress,
             now.best, now.best_epoch = score, now.epoch
             if training.keep != "last":
                 now.best_weights = copy.deepcopy(ensemble.state_dict())
-    now.history.append(row | ensemble.binding.readings())
+    now.history.append(row | ensemble.members.index.readings())
 
 
 def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:

@@ -106,16 +106,22 @@ class Training(Settings):
         """Return how many steps a training set of that size has."""
         return make_budget(samples, self.batch * self.accumulate, self.epochs, self.steps)
 
+    def resolved(self, samples: int) -> Self:
+        """Return the training with the default budget for a training set of that size written out."""
+        if self.epochs is not None or self.steps is not None:
+            return self
+        return replace(self, epochs=self.budget(samples).epochs)
+
     def following(self, recipe: Recipe, samples: int) -> Self:
         """Return the training with the changes that a method wants, for a training set of that size."""
-        changed = self
+        changed = self.resolved(samples)
         if recipe.weight_decay is not None:
             changed = replace(changed, weight_decay=recipe.weight_decay)
         if recipe.longer == 1:
             return changed
-        if self.steps is not None:
-            return replace(changed, steps=math.ceil(self.steps * recipe.longer))
-        return replace(changed, epochs=math.ceil(self.budget(samples).epochs * recipe.longer))
+        if changed.steps is not None:
+            return replace(changed, steps=math.ceil(changed.steps * recipe.longer))
+        return replace(changed, epochs=math.ceil(changed.budget(samples).epochs * recipe.longer))
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         """The optimizer of these parameter groups."""
