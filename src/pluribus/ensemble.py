@@ -11,7 +11,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import write_folder
 from pluribus.conversion_record import Conversion
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
@@ -33,6 +32,7 @@ from pluribus.mechanisms.running.runner import Runner
 from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
+from pluribus.saving import write_folder
 from pluribus.settings import check
 
 

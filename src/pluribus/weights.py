@@ -48,7 +48,7 @@ def check_shapes(
     if odd:
         shown = ", ".join(f"{name} {wanted.get(name)} and {found.get(name)}" for name in odd[:3])
         raise CheckpointError(
-            f"{path} must fit the network, however: {len(odd)} tensors differ, expected and saved: {shown}. "
+            f"{path} must fit the network, got {len(odd)} tensors that differ, expected and saved: {shown}. "
             "Give the network that was saved."
         )
 

@@ -140,9 +140,7 @@ def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_pa
     write(tmp_path / "x.csv", [[1, 2, 3, 4], [5, 6, 7, 8]])
     with pytest.raises(pl.InputError, match="must name the 4 features a, b, c, d, however: it holds numbers"):
         invoke("predict", run, tmp_path / "x.csv")
-    with pytest.raises(
-        pl.SettingError, match=r"--out must be a file that can be written, however: .* Is a dir"
-    ):
+    with pytest.raises(pl.SettingError, match=r"--out must be a file that can be written, got .* Is a dir"):
         invoke("predict", run, run.parent / "table.csv", "--out", tmp_path)
 
 
@@ -283,7 +281,7 @@ def test_a_users_own_module_and_task_are_compared(tmp_path, monkeypatch):
         (["--task", "digit"], "Did you mean 'digits'"),
         (["--model", "resnet19"], "Did you mean 'resnet1"),
         (["--model", "nowhere.to.be:found"], "nowhere.to.be:found must name a function"),
-        (["--task", "math:pi"], "must name a function, however: it is of type float"),
+        (["--task", "math:pi"], "must name a function, got float"),
         (["--option", "trian=3"], "Did you mean 'train'"),
     ],
 )

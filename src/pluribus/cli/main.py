@@ -2,17 +2,18 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any
+from typing import Annotated
 
 try:
     import typer
     from rich.console import Console
-except ImportError as error:  # the command comes with the library, what it needs with an extra
+# The command is installed with the library, but its dependencies only with the extra.
+except ImportError as error:
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
 from pluribus.backbones import BACKBONES
@@ -67,20 +68,18 @@ stderr = Console(stderr=True)
 Methods = Annotated[
     str,
     typer.Option(
-        help="Names, with settings if need be: single,deep_ensembles(members=5); or all of them, then with "
-        f"{MOST_DRAWS} draws at most."
+        help="Names, with settings if needed: single,deep_ensembles(members=5); or all, with at most "
+        f"{MOST_DRAWS} draws each."
     ),
 ]
 TaskName = Annotated[
-    str, typer.Option(help=f"{', '.join(TASKS)}, or package.module:function that makes a task.")
+    str, typer.Option(help=f"{', '.join(TASKS)}, or package.module:function that returns a task.")
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help=f"{', '.join(BACKBONES)}, or package.module:function that builds the network."),
+    typer.Option(help=f"{', '.join(BACKBONES)}, or package.module:function that returns the network."),
 ]
-DataDir = Annotated[
-    Path | None, typer.Option(help="Where data sets lie; by default what PLURIBUS_DATA names.")
-]
+DataDir = Annotated[Path | None, typer.Option(help="The folder of the data sets; by default $PLURIBUS_DATA.")]
 Options = Annotated[list[str] | None, typer.Option("--option", help="An option of the task, name=value.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training set.")]
 Batch = Annotated[int, typer.Option(min=1, help="Samples in a training step.")]
@@ -88,11 +87,13 @@ Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 Out = Annotated[
     Path | None, typer.Option(help="The folder to write to; by default ./pluribus_runs/<command>.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of initial weights and training.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]
 BudgetText = Annotated[
-    str, typer.Option("--budget", help="What it may cost: multiply_adds<=1.5x,parameters<=2M")
+    str, typer.Option("--budget", help="Limits of cost: multiply_adds<=1.5x,parameters<=2M")
 ]
-Judge = Annotated[str | None, typer.Option("--metric", help="What to judge by: nll, accuracy, ece, rmse…")]
+Judge = Annotated[
+    str | None, typer.Option("--metric", help="The metric to judge by: nll, accuracy, ece, rmse…")
+]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 OwnTask = Annotated[
     str | None,
@@ -105,20 +106,20 @@ OwnModel = Annotated[
 
 
 def print_version(asked: bool) -> None:
-    """Prints the version and ends, where asked to."""
+    """Print the version and exit, if the option is given."""
     if asked:
         console.print(f"pluribus {VERSION}", highlight=False)
         raise typer.Exit
 
 
 Version = Annotated[
-    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Prints the version.")
+    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
 ]
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
+    """Exit with one line if Ctrl-C or SIGTERM stops a command that can continue later."""
     try:
         with sigterm_interrupts():
             yield
@@ -129,7 +130,7 @@ def resumable() -> Iterator[None]:
 
 @app.callback()
 def start(version: Version = False) -> None:
-    """Turns networks into ensembles, measures them, and says which to take."""
+    """Turn networks into ensembles, measure them, and recommend one."""
 
 
 @app.command()
@@ -151,16 +152,29 @@ def compare(
     metric: Judge = None,
     out: Out = None,
 ) -> None:
-    """Trains and measures methods on a task, and says which is best. Run again, it goes on."""
-    chosen, data = parse_methods(methods), resolve_task(task, data_dir, option)
+    """Train and measure methods on a task, and recommend one. Run again, it continues."""
+    # Everything that can be wrong with the arguments is checked before the first hour of training.
+    chosen = parse_methods(methods)
+    data = resolve_task(task, data_dir, option)
     limits = parse_budget(budget)
     check_metric(metric)
     name = model or default_model(data)
-    training, build = Training(epochs=epochs, batch=batch, lr=rate, keep=keep), Build(name, data)
+    training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep)
+    build = Build(name, data)
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
-    how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
-    records = run_comparison(build, data, chosen, out=folder, network=name, **how)
+    records = run_comparison(
+        build,
+        data,
+        chosen,
+        seeds=seeds,
+        training=training,
+        out=folder,
+        network=name,
+        workers=workers,
+        shifted=shifted,
+    )
+    # Read again with the outcomes, which the figures of the page need.
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     warn_of_damage([folder])
     groups = group_records([measured[one.key] for one in records])
@@ -184,13 +198,14 @@ def report(
         Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
     ] = None,
 ) -> None:
-    """Makes one page of all records of some runs, and says what to take within a budget."""
+    """Write one page about all records of some runs, and recommend a method within a budget."""
     limits = parse_budget(budget)
     if figures:
         check_figures()
     groups = group_records(record.read(runs, outcomes=True))
     warn_of_damage(runs)
-    folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
+    beside = runs[0] if runs[0].is_dir() else runs[0].parent
+    folder = writable(out or beside)
     page = write_page(folder, groups, limits, metric)
     print_groups(groups, limits, metric)
     console.print(f"report:  {page}", highlight=False)
@@ -219,8 +234,9 @@ def train(
     option: Options = None,
     out: Out = None,
 ) -> None:
-    """Trains one ensemble. The same line run again goes on where it stopped."""
-    chosen, data = parse_method(method), resolve_task(task, data_dir, option)
+    """Train one ensemble. The same line run again continues where it stopped."""
+    chosen = parse_method(method)
+    data = resolve_task(task, data_dir, option)
     name = model or default_model(data)
     training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
     with seeded(seed):
@@ -241,18 +257,23 @@ def train(
 def evaluate(
     run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None, out: Out = None
 ) -> None:
-    """Measures a trained ensemble on its task."""
-    found, folder = load_run(run, data_dir, task, model), writable(out or Path("pluribus_runs/evaluate"))
-    ensemble, data, name = found.ensemble, found.task, found.build.name
-    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
-    measured = run_evaluation(ensemble, data, single=single, network=name, training=found.training)
+    """Measure a trained ensemble on its task."""
+    found = load_run(run, data_dir, task, model)
+    folder = writable(out or Path("pluribus_runs/evaluate"))
+    ensemble, data = found.ensemble, found.task
+    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2])
+    measured = run_evaluation(
+        ensemble,
+        data,
+        single=single.to(ensemble.device),
+        network=found.build.name,
+        training=found.training,
+    )
     record.append(folder, measured)
     for section in (measured.metrics, measured.posthoc, measured.cost):
-        for name, value in section.items():
-            console.print(f"{name:40} {value:.6g}", highlight=False)
+        print_numbers("", section)
     for kind, scores in measured.ood.items():
-        for name, value in scores.items():
-            console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
+        print_numbers(f"{kind} ", scores)
     console.print(f"record: {folder / record.FILE}", highlight=False)
 
 
@@ -262,7 +283,7 @@ def predict(
     inputs: Annotated[
         Path,
         typer.Argument(
-            help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to "
+            help="Raw inputs, before scaling, as in the source of the task (images as bytes or from 0 to "
             "1): a .npy or .npz file (x), or a CSV file whose first line names the features."
         ),
     ],
@@ -273,14 +294,18 @@ def predict(
         "pluribus_runs/predict/predictions.csv"
     ),
 ) -> None:
-    """Writes predictions with their uncertainty as CSV, one row for each input."""
+    """Write predictions with their uncertainty as CSV, one row for each input."""
     found = load_run(run, data_dir, task, model)
-    data, given = found.task, parse_options(found.options)
-    raw = read_inputs(inputs, data, given.get("delimiter", ","))
+    data = found.task
+    # A CSV file to predict for has most likely the delimiter of the one that was trained on.
+    delimiter = parse_options(found.options).get("delimiter", ",")
+    raw = read_inputs(inputs, data, delimiter)
     writable(out.parent)
-    if far := far_outside(raw, data):
+    far = far_outside(raw, data)
+    if far:
         say(f"warning: {far}")
-    write_table(out, data.table(found.ensemble.predict(data.prepare(raw), chunk=512)))
+    prediction = found.ensemble.predict(data.prepare(raw), chunk=512)
+    write_table(out, data.table(prediction))
     console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
 
 
@@ -288,89 +313,103 @@ def predict(
 def verify(
     run: Annotated[Path, typer.Argument(help="A folder of train, compare or evaluate, or a saved ensemble.")],
 ) -> None:
-    """Checks the files of a folder, without running anything of yours."""
+    """Check the files of a folder without running any of your code."""
     found = verify_folder(run)
     for one in found:
         line = f"bad  {one.path}: {one.problem}" if one.problem else f"ok   {one.path}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    bad = sum(1 for one in found if one.problem)
+    bad = [one for one in found if one.problem]
     if bad:
-        say(f"error: {bad} of {counted(len(found), 'file')} damaged", "red")
+        say(f"error: {len(bad)} of {counted(len(found), 'file')} damaged", "red")
         raise typer.Exit(1)
 
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, to be told what its settings mean.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A method whose settings to explain.")] = None,
 ) -> None:
-    """Lists the methods and their settings, or says what those of one method mean."""
+    """List the methods and their settings, or explain the settings of one method."""
     if name is not None:
         for line in meaning(name):
+            # Wrapped lines of a setting are indented, so that its name stands out.
             indent = " " * 8 if line.startswith(" ") else ""
             console.print(fill(line, console.width, subsequent_indent=indent), highlight=False, markup=False)
         return
-    for name, method in Method.known().items():
+    for known, method in Method.known().items():
         settings = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-        console.print(f"[bold]{name}[/bold]({settings})", highlight=False)
-        console.print(f"    {(method.__doc__ or '').splitlines()[0]}", highlight=False, markup=False)
+        summary = (method.__doc__ or "").splitlines()[0]
+        console.print(f"[bold]{known}[/bold]({settings})", highlight=False)
+        console.print(f"    {summary}", highlight=False, markup=False)
 
 
 def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
-    """A table for each network and task, and below it what to take."""
+    """Print a table for each network and task, and below it the recommendation."""
     for group in groups:
         print_table(make_table(group), group.title, metric)
-        found = recommend(group, limits, metric if metric in qualities(group) else None)
+        # One page may mix classification and regression, which have different metrics.
+        judge = metric if metric in qualities(group) else None
+        found = recommend(group, limits, judge)
         console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
 
 
+def print_numbers(prefix: str, numbers: Mapping[str, float]) -> None:
+    """Print one line for each number, its name first."""
+    for name, value in numbers.items():
+        console.print(f"{prefix + name:40} {value:.6g}", highlight=False)
+
+
 def warn_of_damage(runs: list[Path]) -> None:
-    """Name the lines of records that cannot be read; each costs one run."""
+    """Print a warning for each line of records that cannot be read; each costs one run."""
     for sentence in record.damaged_lines(runs):
         say(f"warning: {sentence}")
 
 
 def say(line: str, style: str = "yellow") -> None:
-    """A line on stderr, not in the way of what is read from stdout."""
+    """Print a line on stderr, so that stdout holds results alone."""
     stderr.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def counted(count: int, word: str) -> str:
-    """`1 epoch`, `2 epochs`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    """Return a count with its word: `1 epoch`, `2 epochs`."""
+    plural = "" if count == 1 else "s"
+    return f"{count} {word}{plural}"
 
 
 def writable(folder: Path) -> Path:
-    """The folder, made if need be."""
+    """Create a folder if it does not exist, and return it; raise `SettingError` if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError(
-            f"--out must lie in a folder that is there or can be made, however: {folder}: {error.strerror}. "
+            f"--out must be a folder that exists or can be made, got {folder}: {error.strerror}. "
             "Choose another."
         ) from error
     if not os.access(folder, os.W_OK):
-        raise SettingError(f"--out must be open to be written to, however: {folder} is not. Choose another.")
+        raise SettingError(f"--out must be a writable folder, got {folder}, which is not. Choose another.")
     return folder
 
 
 def hint(name: str, task: Task, options: list[str] | None) -> None:
-    """Tells of a CSV file whose numbers to predict look like classes."""
+    """Print a hint if the numbers to predict of a CSV file look like classes."""
     given = parse_options(options or [])
-    classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
-    if classes and "likelihood" not in given:
+    if name != "csv" or "likelihood" in given:
+        return
+    classes = classes_in(task.target_scaling.invert(task.train.y))
+    if classes:
         say(
-            f"hint: {given['target']} is predicted as a number, however: it holds 0 to {classes - 1} alone. "
+            f"hint: {given['target']} is predicted as a number, but it holds 0 to {classes - 1} alone. "
             "If these are classes, add --option likelihood=categorical"
         )
 
 
 def main() -> None:
-    """The command `pluribus`: errors of ours are one line, without a traceback."""
+    """Run the command `pluribus`. Errors of Pluribus are one line, without a traceback."""
     try:
         app(standalone_mode=True)
     except PluribusError as error:
         say(f"error: {error}", "red")
         sys.exit(2)
-    except OSError as error:  # a full disk or a file that vanished, met where nobody expected it
+    # A full disk or a file that vanished can raise anywhere, and a traceback would not help the user.
+    except OSError as error:
         say(f"error: {error.filename or 'a file'}: {error.strerror or error}", "red")
         sys.exit(2)
