@@ -1,12 +1,13 @@
-"""The training loop, on Lightning Fabric for any device, precision and number of processes, or a plain CPU.
+"""The training loop. Lightning Fabric runs it on any device, precision and number of processes.
 
     for each epoch: for each batch: loss, backward, step; then validate, log, write a checkpoint
 
-Run again with the same arguments, it goes on from its last epoch and ends at the same weights.
+Run again with the same arguments, it continues from its last epoch and ends with the same weights.
 """
 
 import copy
 import csv
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SCORES = ("nll", "gaussian_nll", "rmse")
-"""What the validation set is scored by: the first that suits."""
+"""Metrics of the validation set; the first that suits the prediction is used."""
 
 
 def train(
@@ -46,27 +47,35 @@ def train(
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> list[dict[str, float]]:
-    """Trains an ensemble in place, by its own objective.
+    """Train an ensemble in place, by the objective of its method.
 
     Args:
-        ensemble: What to train; it ends in eval mode, on the device it was trained on.
+        ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
         task: The data.
-        training: How; `Training()`.
-        out: A folder for the checkpoint and `log.csv`; with it an interrupted training goes on.
+        training: Settings; by default `Training()`.
+        out: A folder for the checkpoint and `log.csv`; with it an interrupted training can continue.
         fabric: A `lightning_fabric.Fabric` with devices, precision and strategy; by default one CPU or GPU.
-        tensorboard: Whether to write TensorBoard logs into `out` too.
-        show: Whether to show progress with the time left.
+        tensorboard: Write TensorBoard logs into `out` too.
+        show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
 
     Returns:
-        One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
+        One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` if the task has a validation set.
+
+    Raises:
+        SettingError: the task has no samples, or TensorBoard is missing.
+        CheckpointError: `out` holds the checkpoint of another run.
+        PluribusError: the loss is not finite.
     """
     check_task(task)
-    training, fabric, folder = training or Training(), fabric or make_fabric(), _log_folder(out, tensorboard)
+    training = training or Training()
+    fabric = fabric or make_fabric()
+    folder = _log_folder(out, tensorboard)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps, streams = -(-len(task.train) // training.batch), ensemble.method.data_orders
+    steps = math.ceil(len(task.train) / training.batch)
+    streams = ensemble.method.data_orders
     with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
         while now.epoch < training.epochs and not _out_of_patience(now, training):
             model.train()
@@ -95,7 +104,12 @@ def train(
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
-    """Return a Fabric for one or several devices, or its stand-in where a plain CPU is all there is."""
+    """Return a Fabric for one or several devices, or `OneCPU` if a plain CPU is enough.
+
+    Raises:
+        PluribusError: Lightning Fabric is not installed.
+        SettingError: Fabric does not offer this on the machine.
+    """
     if is_enough(accelerator, devices, precision):
         return OneCPU()
     try:
@@ -106,7 +120,8 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
         ) from error
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
-    except Exception as error:  # each thing that this machine lacks raises something else
+    # Fabric and its plugins raise errors without a common parent for what this machine lacks.
+    except Exception as error:
         raise SettingError(
             "accelerator, devices and precision must be what Lightning Fabric offers on this machine, "
             f"got {str(error).rstrip('.!')}."
@@ -126,7 +141,7 @@ def _set_up(fabric: "Fabric | OneCPU", ensemble: Ensemble, optimizer: Any) -> tu
 
 
 def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
-    """Where logs go, if anywhere; that they cannot be written is told before training."""
+    """Return the folder of logs, or None; raise `SettingError` if TensorBoard logs cannot be written."""
     if tensorboard and out is None:
         raise SettingError("tensorboard=True needs a folder for its logs, got out=None. Give out=.")
     if tensorboard:
@@ -143,23 +158,25 @@ def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
 def _batches(
     task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", streams: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of one epoch, in an order that follows from the seed and the epoch alone.
+    """Yield the batches of one epoch, in an order that depends on the seed and the epoch alone.
 
-    Each of several processes takes its share of every batch; each of several streams has its own order.
+    Each of several processes takes its share of every batch. Each of several streams has its own order.
     """
     seed = training.seed * 1_000_003 + epoch
     seeds = [seed, *(derived_seed(seed, stream) for stream in range(1, streams))]
     orders = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
     mine = slice(fabric.global_rank, None, fabric.world_size)
+    # One batch holds the samples of all streams, one stream after the other.
     for batches in zip(*orders, strict=True):
-        x, y = (torch.cat([part[mine] for part in parts]) for parts in zip(*batches, strict=True))
+        x = torch.cat([inputs[mine] for inputs, _ in batches])
+        y = torch.cat([targets[mine] for _, targets in batches])
         yield x.to(fabric.device), y.to(fabric.device)
 
 
 def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
-    """The state to begin with: fresh, or that of an interrupted training, with all weights put back."""
+    """Return the state to begin with: a fresh one, or that of an interrupted training, restored."""
     settings: dict[str, Any] = {
         "method": ensemble.method.to_dict(),
         "likelihood": ensemble.likelihood.to_dict(),
@@ -180,19 +197,27 @@ def _resume(
 
 
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
-    """Scores the validation set, keeps the best weights, and adds the epoch to the history."""
+    """Score the validation set, keep the best weights, and add the epoch to the history."""
     row = {"epoch": now.epoch, "lr": training.rate(now.epoch / training.epochs), "loss": loss}
     if len(task.validation):
-        row["validation_nll"] = negative_log_likelihood(ensemble, task)
-        if row["validation_nll"] < now.best:
-            now.best, now.best_epoch = row["validation_nll"], now.epoch
-            if training.keep == "best":
-                now.best_weights = copy.deepcopy(ensemble.state_dict())
+        score = negative_log_likelihood(ensemble, task)
+        row["validation_nll"] = score
+        _keep_best(ensemble, training, now, score)
     now.history.append(row | ensemble.binding.readings())
 
 
+def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: float) -> None:
+    # NaN is not better than anything, and is never kept.
+    if not score < now.best:
+        return
+    now.best = score
+    now.best_epoch = now.epoch
+    if training.keep == "best":
+        now.best_weights = copy.deepcopy(ensemble.state_dict())
+
+
 def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
-    """Of the validation set under the members' mixture, in nats; the error itself for point predictions."""
+    """Return the negative log-likelihood of the validation set in nats; the RMSE of point predictions."""
     prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
     metric = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
     return metric(prediction, task.validation.y.to(ensemble.device))
@@ -209,9 +234,9 @@ def _out_of_patience(now: Progress, training: Training) -> bool:
 
 def _finite_mean(losses: list[Tensor], epoch: int) -> float:
     value = torch.stack(losses).mean().item()
-    if value != value or abs(value) == float("inf"):
+    if not math.isfinite(value):
         raise PluribusError(
-            f"the loss must stay finite, but it is {value} in epoch {epoch}. "
+            f"the loss must stay finite, got {value} in epoch {epoch}. "
             "Lower lr, set clip, or normalise the inputs."
         )
     return value

@@ -1,4 +1,4 @@
-"""Schedules: what becomes of a number while training proceeds, as functions of progress in [0, 1]."""
+"""Schedules: factors on the learning rate as functions of progress in [0, 1]."""
 
 import math
 from collections.abc import Callable

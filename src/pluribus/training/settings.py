@@ -1,4 +1,4 @@
-"""Training: how an ensemble is trained, as a value."""
+"""Training: the settings of a training, as a value."""
 
 import math
 from collections.abc import Callable
@@ -22,23 +22,23 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 
 @dataclass(frozen=True)
 class Training(Settings):
-    """How long, by which steps, and what is kept.
+    """Settings of a training: its length, its optimizer, and the weights that it keeps.
 
     Args:
         epochs: Passes over the training set, at least 1.
         batch: Samples in a step, at least 1.
         optimizer: `adam`, `adamw` or `sgd` (with `momentum`).
         lr: Learning rate at the height of the schedule, above 0.
-        weight_decay: At least 0; a method's exceptions are seen to.
-        momentum: Of `sgd`, in [0, 1).
+        weight_decay: At least 0. Methods may exclude parameters from it.
+        momentum: Momentum of `sgd`, in [0, 1).
         schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth after 1/2 and 3/4).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
-        clip: Greatest norm of the gradient, of each member's where members train separately; None does not
-            clip.
+        clip: Greatest norm of the gradient, or of each member's gradient if members share nothing; None does
+            not clip.
         keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, or
-            `last`. Without a validation set it is the last.
-        patience: Stops after that many epochs without a better validation score; None never does.
-        seed: Of the order of samples and all that is random in training.
+            `last`. Without a validation set the last are kept.
+        patience: Epochs without a better validation score after which training stops; None never stops.
+        seed: Seed of the order of samples and of everything random in training.
     """
 
     epochs: int = setting(30, at_least=1, at_most=MOST_STEPS)
@@ -56,11 +56,13 @@ class Training(Settings):
     seed: int = setting(0, at_least=0, at_most=math.inf)
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
-        """The optimizer of these parameter groups."""
+        """Return the optimizer of these parameter groups."""
         options = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
         return OPTIMIZERS[self.optimizer](groups, lr=self.lr, **options)
 
     def rate(self, progress: float) -> float:
-        """The learning rate when `progress`, in [0, 1], of training is done."""
-        rising = min(1.0, progress / self.warmup) if self.warmup else 1.0
+        """Return the learning rate when `progress`, in [0, 1], of training is done."""
+        rising = 1.0
+        if self.warmup:
+            rising = min(1.0, progress / self.warmup)
         return self.lr * rising * SCHEDULES[self.schedule](progress)
