@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pluribus.cli import main as cli
+from pluribus.cli.parsing import parse_methods
 from pluribus.comparison import record
 from pluribus.comparison.record import Record
 from pluribus.method import Method
@@ -40,7 +41,7 @@ def main() -> None:
     cli.compare(out=OUT)
     cli.compare(methods=BESIDE, out=OUT)
     records = sorted(record.read([OUT]), key=lambda one: one.seed)
-    order = [*cli.parse_methods("all"), *cli.parse_methods(BESIDE)]
+    order = [*parse_methods("all"), *parse_methods(BESIDE)]
     runs = {
         label(method.to_dict()): [numbers(one) for one in records if Method.from_dict(one.method) == method]
         for method in order

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import ConversionError, SettingError
-from pluribus.mechanisms.network.sites import find_sites
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.method import Method
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo

@@ -11,10 +11,9 @@ from pluribus.ensemble import Ensemble
 from pluribus.errors import ConversionError, SettingError
 from pluribus.likelihood import Likelihood
 from pluribus.likelihood import likelihood as likelihood_named
+from pluribus.mechanisms.network.layers import Selector, Site, find_sites, select, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
-from pluribus.mechanisms.network.select import Selector, select, there_are
-from pluribus.mechanisms.network.sites import Site, find_sites
 from pluribus.method import LayerChoice, Method
 from pluribus.method_text import read_method
 from pluribus.methods import Single  # and with it all others, which text may name

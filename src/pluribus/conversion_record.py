@@ -7,6 +7,7 @@ from typing import Any
 
 from pluribus.deprecation import find_renamed
 from pluribus.errors import InputError
+from pluribus.notebook import html_table
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,11 @@ class Conversion:
             return summary
         counted = [f"{count} ({reason})" for reason, count in left.items()]
         return f"{summary}; left: {', '.join(counted)}"
+
+    def _repr_html_(self) -> str:
+        """Return the same table for notebooks."""
+        rows = [(_show(row.names), row.kind, _describe(row)) for row in self.rows]
+        return html_table(self.title, ("layer", "class", "in the ensemble"), rows, self.notes)
 
 
 def _show(names: tuple[str, ...]) -> str:

@@ -14,9 +14,9 @@ from pluribus.document import check_counts, check_document, methods_of, read_met
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.ranking.rank import Ranking
 from pluribus.method import LayerChoice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles

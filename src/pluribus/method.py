@@ -11,8 +11,8 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.deprecation import RenamedAttribute, adopt_renamed, find_renamed
 from pluribus.errors import SettingError
 from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 from pluribus.settings import Settings
 
 RENAMED = {

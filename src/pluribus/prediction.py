@@ -20,6 +20,7 @@ from torch.nn.functional import one_hot
 from torch.special import log_ndtr, ndtri
 
 from pluribus.errors import InputError
+from pluribus.notebook import MOST_ROWS, html_table
 from pluribus.settings import check, invalid
 
 
@@ -68,6 +69,18 @@ class Prediction(ABC):
     def __repr__(self) -> str:
         shape = f", outputs of shape {tuple(self.members.shape[2:])}" * (self.members.ndim > 2)
         return f"{type(self).__name__}({len(self)} samples by {len(self.members)} members{shape})"
+
+    def _repr_html_(self) -> str:
+        """Return the summaries of each sample as a table for notebooks; of images and the like, shapes."""
+        first, left = self[:MOST_ROWS], len(self) - MOST_ROWS
+        try:
+            columns = first.table()
+        except InputError:
+            shapes = [(name, tuple(values.shape)) for name, values in self.numpy().items()]
+            return html_table(repr(self), ("summary", "shape"), shapes)
+        rows = zip(*columns.values(), strict=True)
+        notes = [f"and {left} more rows"] if left > 0 else []
+        return html_table(repr(self), tuple(columns), rows, notes)
 
     def __len__(self) -> int:
         return self.members.shape[1]

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import pluribus as pl
 from pluribus.backbones import BACKBONES
+from pluribus.cli import commands, run_file
 from pluribus.cli import main as cli
-from pluribus.cli import run_file
 from pluribus.comparison import record
 from pluribus.data import TASKS, csv_file
 from pluribus.methods import EMP
@@ -127,6 +127,55 @@ def test_predictions_follow_the_names_of_columns_and_tell_those_of_classes(run, 
         assert row["labels"] == ("cat" if float(row["p_cat"]) > 0.5 else "dog")
 
 
+def test_class_names_that_look_like_formulas_are_escaped(tmp_path):
+    formula = "=cmd|' /C calc'!A0"
+    write(tmp_path / "table.csv", [["a", "pet"], *([i % 7, (formula, "cat")[i % 2]] for i in range(40))])
+    table = [f"path={tmp_path / 'table.csv'}", "target=pet", "likelihood=categorical"]
+    options = [part for one in table for part in ("--option", one)]
+    method = ["--method", "single", "--accelerator", "cpu", "--epochs", 1]
+    invoke("train", "--task", "csv", *options, *method, "--out", tmp_path / "run")
+    invoke("predict", tmp_path / "run", tmp_path / "table.csv", "--out", tmp_path / "1.csv")
+    cells = [cell for row in csv.reader((tmp_path / "1.csv").read_text().splitlines()) for cell in row]
+    assert f"'{formula}" in cells
+    assert not any(cell.startswith("=") for cell in cells)
+
+
+def test_a_run_predicts_without_its_data_wherever_it_lies(tmp_path):
+    rows = [[i, ("red", "blue")[i % 2], i * 7 % 13 or "", f"note {i}", 3 * (i * 7 % 13)] for i in range(60)]
+    write(tmp_path / "table.csv", [["id", "colour", "size", "note", "price"], *rows])
+    options = ["--option", f"path={tmp_path / 'table.csv'}", "--option", "target=price"]
+    method = ["--method", "deep_ensembles(members=2)", "--accelerator", "cpu", "--epochs", 1]
+    invoke("train", "--task", "csv", *options, *method, "--out", tmp_path / "run")
+    write(tmp_path / "new.csv", [["size", "colour"], [3, "red"], ["", "blue"], [4, "green"]])
+    invoke("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "1.csv")
+    (tmp_path / "table.csv").unlink()
+    (tmp_path / "run").rename(tmp_path / "handed_over")
+    invoke("predict", tmp_path / "handed_over", tmp_path / "new.csv", "--out", tmp_path / "2.csv")
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+    assert [row["flag"] for row in read(tmp_path / "2.csv")] == ["", "", "unseen colour=green"]
+
+
+def test_kinds_of_columns_are_shown_before_training(tmp_path):
+    rows = [[i, ("red", "blue")[i % 2], i * 7 % 13] for i in range(60)]
+    write(tmp_path / "table.csv", [["id", "colour", "price"], *rows])
+    options = ["--option", f"path={tmp_path / 'table.csv'}", "--option", "target=price"]
+    arguments = [
+        "train",
+        "--task",
+        "csv",
+        *options,
+        "--method",
+        "single",
+        "--accelerator",
+        "cpu",
+        "--epochs",
+        1,
+    ]
+    result = CliRunner().invoke(cli.app, [str(one) for one in (*arguments, "--out", tmp_path / "run")])
+    assert "id      dropped   0        0       an id: a whole number of its own" in result.stderr
+    assert "colour  category  2        0       blue, red" in result.stderr
+
+
 def test_inputs_far_from_those_of_training_are_told_on_stderr(run, tmp_path):
     np.save(tmp_path / "x.npy", np.array([[100, 0, 0, 0]]))
     arguments = ["predict", run, tmp_path / "x.npy", "--out", tmp_path / "far.csv"]
@@ -154,10 +203,10 @@ def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
 def test_whole_numbers_that_may_be_classes_are_told_once(run, tmp_path, capsys):
     write(tmp_path / "t.csv", [["a", "y"], *([i, i % 2] for i in range(30))])
     options = [f"path={tmp_path / 't.csv'}", "target=y"]
-    cli.hint("csv", csv_file(tmp_path / "t.csv", "y"), options)
+    commands.hint("csv", csv_file(tmp_path / "t.csv", "y"), options)
     assert "add --option likelihood=categorical" in capsys.readouterr().err
-    cli.hint("csv", csv_file(tmp_path / "t.csv", "y"), [*options, "likelihood=gaussian"])
-    assert capsys.readouterr().err == ""
+    commands.hint("csv", csv_file(tmp_path / "t.csv", "y"), [*options, "likelihood=gaussian"])
+    assert "hint" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("failed", [1, 2])
@@ -170,7 +219,7 @@ def test_compare_ends_with_an_error_where_runs_failed(failed, tmp_path, monkeypa
             record.append(out, one)
         return runs
 
-    monkeypatch.setattr(cli, "run_comparison", compared)
+    monkeypatch.setattr(commands, "run_comparison", compared)
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert f"error: {failed} of 2 runs failed" in result.stderr
@@ -181,7 +230,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "run_comparison", stopped)
+    monkeypatch.setattr(commands, "run_comparison", stopped)
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 130
     assert "stopped: run the same line again to continue" in result.stderr

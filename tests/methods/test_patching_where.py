@@ -77,7 +77,7 @@ def test_what_selects_layers_is_named_before_it_goes_to_a_file():
         SettingError, match=r"name patterns where a file is written, as convert\(...\).method"
     ):
         EMP(where=(nn.Linear, "norm")).to_dict()
-    with pytest.raises(ConversionError, match="where must pick at least one layer, however: Conv2d"):
+    with pytest.raises(ConversionError, match="where must pick at least one layer, got none: Conv2d"):
         pl.convert(network(), EMP(where=nn.Conv2d))
 
 

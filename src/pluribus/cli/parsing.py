@@ -12,6 +12,7 @@ from torch import nn
 from pluribus.backbones import BACKBONES
 from pluribus.cli.user_code import call_own, resolve
 from pluribus.data import load_task
+from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.method import Method
@@ -101,13 +102,13 @@ class Build:
 
     Args:
         name: A built-in network, or `package.module:function`.
-        task: The data, whose shapes are arguments of the network.
+        task: The data or their signature, whose shapes are arguments of the network.
 
     Raises:
         SettingError: there is no such network, or the user's function fails or returns something else.
     """
 
-    def __init__(self, name: str, task: Task) -> None:
+    def __init__(self, name: str, task: Task | Signature) -> None:
         self.name = name
         shape = task.input_shape
         self.known = {

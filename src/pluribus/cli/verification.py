@@ -2,6 +2,7 @@
 
     file                   checked
     run.json               schema
+    signature.json         schema, fields that fit one another
     ensemble.json          schema, its own hash, counts against the header of the tensors
     weights.safetensors    header, hash, no NaN
     training.pt            schema, no code, no NaN
@@ -18,6 +19,8 @@ from pathlib import Path
 from pluribus.cli import run_file
 from pluribus.comparison import record
 from pluribus.comparison.outcomes import Outcomes
+from pluribus.data import signature
+from pluribus.data.signature import Signature
 from pluribus.document import check_counts, check_document, methods_of
 from pluribus.errors import CheckpointError, PluribusError
 from pluribus.method import Method
@@ -61,6 +64,8 @@ def verify(folder: Path) -> list[Finding]:
 def _findings(folder: Path) -> Iterator[Finding]:
     if (folder / run_file.FILE).exists():
         yield _checked(folder / run_file.FILE, lambda path: run_file.read_run(path.parent))
+    if (folder / signature.FILE).exists():
+        yield _checked(folder / signature.FILE, lambda path: Signature.load(path.parent))
     if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
         yield from _ensemble_findings(folder)
     if (folder / checkpoint.FILE).exists():

@@ -181,8 +181,10 @@ def _measure(job: Job, report: Report) -> Record:
     }
     ensemble = convert(network, job.method, **options)
 
+    epochs = job.training.budget(len(job.task.train)).epochs
+
     def report_epoch(row: dict[str, float]) -> None:
-        report(trained(int(row["epoch"]), job.training.epochs, row["loss"]))
+        report(trained(int(row["epoch"]), epochs, row["loss"]))
 
     rows = train(ensemble, job.task, job.training, out=job.folder, show=False, on_epoch=report_epoch)
     ensemble.save(job.folder / "ensemble")

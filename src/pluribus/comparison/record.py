@@ -11,6 +11,7 @@ from typing import Any
 
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.errors import CheckpointError
+from pluribus.notebook import html_table
 from pluribus.schema import Anything, Fields, Items, Named, Number, Optional, Text, Whole
 from pluribus.untrusted import parse_json, read_json_lines
 from pluribus.writing import explaining
@@ -85,6 +86,13 @@ class Record:
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
+
+    def _repr_html_(self) -> str:
+        """Return what was measured as a table for notebooks."""
+        sections = {"metrics": self.metrics, "after corrections": self.posthoc, "cost": self.cost}
+        rows = [(part, name, value) for part, found in sections.items() for name, value in found.items()]
+        title = f"{self.method.get('kind')} · {self.task} · {self.network} · seed {self.seed}"
+        return html_table(title, ("", "", "value"), rows, [f"failed: {self.error}"] if self.error else [])
 
     def to_json(self) -> str:
         """Return the record as one line; numbers that are not finite are null, outcomes are left out."""

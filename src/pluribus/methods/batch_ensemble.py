@@ -31,15 +31,16 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.axis import split_batch
 from pluribus.mechanisms.members.members import Binding, plant, take, tensors, uproot
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
+from pluribus.mechanisms.network.layers import there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.select import there_are
+from pluribus.mechanisms.network.torch_private import Convolution
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import LARGEST, MOST_MEMBERS, setting
 
 MATRIX_LAYERS = (
     nn.Linear,
     nn.Bilinear,
-    nn.modules.conv._ConvNd,
+    Convolution,
     nn.Embedding,
     nn.EmbeddingBag,
     nn.MultiheadAttention,
@@ -152,7 +153,7 @@ class BatchEnsemble(Method):
             for name in matrices[choice.site]:
                 if name not in tensors(binding.first):  # tied weights have one factor
                     layer = choice.site.module
-                    groups = layer.groups if isinstance(layer, nn.modules.conv._ConvNd) else 1
+                    groups = layer.groups if isinstance(layer, Convolution) else 1
                     binding.add(name, groups, choice.method.std, generator)  # type: ignore[union-attr]
         factors = {f"{axis}.{name}" for axis in ("first", "second") for name in tensors(binding.first)}
         rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)

@@ -31,8 +31,8 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import Binding
 from pluribus.mechanisms.members.options import draw_options, start_alike
 from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.network.layers import select
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.select import select
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import MOST_MEMBERS, check, invalid, setting
 

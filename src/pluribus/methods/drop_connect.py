@@ -24,10 +24,8 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.members import stack_modules
 from pluribus.mechanisms.members.mixture import Mixture, MixtureBank
+from pluribus.mechanisms.network.layers import has_computed_weights, is_bias, is_norm, there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.select import there_are
-from pluribus.mechanisms.network.sites import has_computed_weights, is_bias
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import MOST_DRAWS, setting
 

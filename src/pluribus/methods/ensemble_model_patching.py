@@ -49,10 +49,16 @@ from pluribus.mechanisms.members.mixture import DrawnBank, Mixed, Mixture, Mixtu
 from pluribus.mechanisms.members.options import draw_options, start_alike, tie_sites
 from pluribus.mechanisms.members.per_sample import PerSample, why_apart
 from pluribus.mechanisms.network.dry_run import derived_seed
+from pluribus.mechanisms.network.layers import (
+    Selector,
+    Site,
+    is_bias,
+    is_norm,
+    is_selector,
+    select,
+    there_are,
+)
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.select import Selector, is_selector, select, there_are
-from pluribus.mechanisms.network.sites import Site, is_bias
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, nearest, setting
 

@@ -43,9 +43,8 @@ from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.feeds import find_feeds
 from pluribus.mechanisms.members.options import OptionBank, draw_options, tie_sites
 from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
+from pluribus.mechanisms.network.layers import is_norm, there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.select import there_are
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, setting
 

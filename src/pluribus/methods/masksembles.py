@@ -41,9 +41,8 @@ from pluribus.mechanisms.members.members import Binding, tensors
 from pluribus.mechanisms.members.per_sample import why_apart
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed, seeded
 from pluribus.mechanisms.network.fresh import fresh_modules
+from pluribus.mechanisms.network.layers import find_sites, there_are
 from pluribus.mechanisms.network.network import Network, built
-from pluribus.mechanisms.network.select import there_are
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.mechanisms.widths.groups import read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method

@@ -30,13 +30,13 @@ from pluribus.mechanisms.graph.export import Graph
 from pluribus.mechanisms.members.members import SeededBinding, Stage, Surrounding
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.insert import insert, prove
+from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.select import there_are
-from pluribus.mechanisms.network.sites import Site
+from pluribus.mechanisms.network.torch_private import Convolution, Dropout
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import MOST_DRAWS, setting
 
-INSERT_BEFORE = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
+INSERT_BEFORE = (nn.Linear, nn.Bilinear, Convolution, nn.MultiheadAttention, nn.RNNBase)
 RATES = {
     "dropout": "p",
     "feature_dropout": "p",
@@ -91,7 +91,7 @@ def find_dropout_layers(module: nn.Module) -> list[Found]:
     """The layers that drop units, for a network whose data flow cannot be read."""
     found = []
     for name, layer in module.named_modules():
-        rate = getattr(layer, "p", 0.0) if isinstance(layer, nn.modules.dropout._DropoutNd) else 0.0
+        rate = getattr(layer, "p", 0.0) if isinstance(layer, Dropout) else 0.0
         if isinstance(layer, nn.MultiheadAttention) or (
             isinstance(layer, nn.RNNBase) and layer.num_layers > 1
         ):
@@ -236,7 +236,7 @@ def _rate(choice: LayerChoice) -> float:
 def _with_rate(choice: LayerChoice, found: Found) -> Found:
     """Gives a layer's own dropout the rate that `overrides` asks for."""
     layer, rate = choice.site.module, _rate(choice)
-    if isinstance(layer, nn.modules.dropout._DropoutNd):
+    if isinstance(layer, Dropout):
         layer.p = rate
     elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
         layer.dropout = rate

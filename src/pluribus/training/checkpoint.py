@@ -12,6 +12,7 @@ from pluribus.errors import CheckpointError
 from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference
 from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Number, Schema, Whole, mismatch
+from pluribus.training.averaging import start_mean
 from pluribus.training.fitting import check_optimizer, check_random, check_tensors
 from pluribus.untrusted import check_file
 from pluribus.writing import remove_stale, replacing
@@ -29,9 +30,10 @@ class Progress:
         settings: Settings of the method, the training and the task. A checkpoint with others is refused.
         epoch: Number of finished epochs.
         history: One row of numbers for each of them.
-        best: The best validation score so far.
+        best: The best validation score so far. Less is better: metrics of which more is better are negated.
         best_epoch: The epoch of the best score.
         best_weights: The weights with the best score; empty if the last weights are kept.
+        mean_weights: The running mean of the weights; empty if there is none.
     """
 
     settings: dict[str, Any]
@@ -40,6 +42,7 @@ class Progress:
     best: float = float("inf")
     best_epoch: int = 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    mean_weights: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ STATE = Fields(
                 "best": Number(),
                 "best_epoch": Whole(),
                 "best_weights": Named(TensorValue()),
-            }
+            },
+            # Checkpoints of earlier versions have no running mean.
+            {"mean_weights": Named(TensorValue())},
         ),
         "weights": Named(TensorValue()),
         "optimizer": OptimizerState(),
@@ -157,6 +162,10 @@ def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimiz
         check_tensors("weights", state["weights"], ensemble.state_dict())
         if progress.best_weights:
             check_tensors("progress.best_weights", progress.best_weights, ensemble.state_dict())
+        if progress.mean_weights:
+            place = start_mean(ensemble)
+            check_tensors("progress.mean_weights", progress.mean_weights, place)
+            progress.mean_weights = {n: v.to(place[n].device) for n, v in progress.mean_weights.items()}
         check_optimizer(state["optimizer"], optimizer)
         check_random(state["random"])
         ensemble.load_state_dict(state["weights"])

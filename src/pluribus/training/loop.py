@@ -7,26 +7,26 @@ Run again with the same arguments, it continues from its last epoch and ends wit
 
 import copy
 import csv
-import math
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
-from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
+from pluribus.training.averaging import averaged, set_weights, start_mean
 from pluribus.training.checkpoint import Progress
-from pluribus.training.clipping import clip_gradients
 from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
+from pluribus.training.smoothing import check_smoothing
+from pluribus.training.stepping import Stepper
 from pluribus.writing import replacing
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 SCORES = ("nll", "gaussian_nll", "rmse")
 """Metrics of the validation set; the first that suits the prediction is used."""
+
+LOGGER = logging.getLogger("pluribus")
+STILL_IMPROVING = "%s is still improving: epoch %d of %d was the best. Train for more steps."
 
 
 def train(
@@ -60,10 +63,11 @@ def train(
         on_epoch: Callback, called with the row of each epoch that ends.
 
     Returns:
-        One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` if the task has a validation set.
+        One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
+        and the score that `keep` names.
 
     Raises:
-        SettingError: the task has no samples, or TensorBoard is missing.
+        SettingError: a setting does not suit the task, or TensorBoard is missing.
         CheckpointError: `out` holds the checkpoint of another run.
         PluribusError: the loss is not finite.
     """
@@ -71,35 +75,28 @@ def train(
     training = training or Training()
     fabric = fabric or make_fabric()
     folder = _log_folder(out, tensorboard)
+    check_smoothing(task, training.label_smoothing)
+    check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps = math.ceil(len(task.train) / training.batch)
-    streams = ensemble.method.data_orders
-    with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
-        while now.epoch < training.epochs and not _out_of_patience(now, training):
-            model.train()
-            losses = []
-            for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric, streams)):
-                progress = (now.epoch + step / steps) / training.epochs
-                _set_rate(optimizer, training.rate(progress))
-                loss = model.loss(x, y, progress=progress, dataset_size=len(task.train))
-                optimizer.zero_grad()
-                fabric.backward(loss)
-                if training.clip is not None:
-                    clip_gradients(ensemble, training.clip, model, optimizer, fabric)
-                optimizer.step()
-                losses.append(loss.detach())
-                bar.advance()
+    if training.ema and not now.mean_weights:
+        now.mean_weights = start_mean(ensemble)
+    stepper = Stepper(ensemble, model, optimizer, fabric, task, training)
+    budget = training.budget(len(task.train))
+    with Show(ensemble.method.kind(), budget.steps, show, budget.done(now.epoch)) as bar:
+        while now.epoch < budget.epochs and not _out_of_patience(now, training):
+            loss = stepper.run_epoch(now, bar)
             now.epoch += 1
-            _validate(ensemble, task, training, now, _finite_mean(losses, now.epoch))
-            bar.tell(f"epoch {now.epoch} of {training.epochs}, loss {now.history[-1]['loss']:.4g}")
+            with averaged(ensemble, now.mean_weights):
+                _validate(ensemble, task, training, now, loss)
+            bar.tell(f"epoch {now.epoch} of {budget.epochs}, loss {loss:.4g}")
             if on_epoch is not None:
                 on_epoch(now.history[-1])
             if folder is not None and fabric.is_global_zero:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
-    ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
+    _finish(ensemble, training, now, len(task.train))
     return now.history
 
 
@@ -155,24 +152,6 @@ def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
     return None if out is None else Path(out)
 
 
-def _batches(
-    task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", streams: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches of one epoch, in an order that depends on the seed and the epoch alone.
-
-    Each of several processes takes its share of every batch. Each of several streams has its own order.
-    """
-    seed = training.seed * 1_000_003 + epoch
-    seeds = [seed, *(derived_seed(seed, stream) for stream in range(1, streams))]
-    orders = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
-    mine = slice(fabric.global_rank, None, fabric.world_size)
-    # One batch holds the samples of all streams, one stream after the other.
-    for batches in zip(*orders, strict=True):
-        x = torch.cat([inputs[mine] for inputs, _ in batches])
-        y = torch.cat([targets[mine] for _, targets in batches])
-        yield x.to(fabric.device), y.to(fabric.device)
-
-
 def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
@@ -196,50 +175,73 @@ def _resume(
     return checkpoint.restore(folder, state, ensemble, optimizer)
 
 
+def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
+    """Raise if weights are kept by a metric that does not suit the predictions of the ensemble."""
+    if keep not in METRICS or not len(task.validation):
+        return
+    # Two samples are enough to try a metric, before any training.
+    two = task.validation.take(torch.arange(min(2, len(task.validation))))
+    prediction = ensemble.predict(two.x.to(ensemble.device))
+    METRICS[keep](prediction, two.y.to(ensemble.device))
+
+
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
     """Score the validation set, keep the best weights, and add the epoch to the history."""
-    row = {"epoch": now.epoch, "lr": training.rate(now.epoch / training.epochs), "loss": loss}
+    budget = training.budget(len(task.train))
+    step = budget.done(now.epoch)
+    row = {"epoch": now.epoch, "step": step, "lr": training.rate(step / budget.steps), "loss": loss}
     if len(task.validation):
-        score = negative_log_likelihood(ensemble, task)
-        row["validation_nll"] = score
-        _keep_best(ensemble, training, now, score)
+        scores = _scores(ensemble, task, training.keep)
+        row |= {f"validation_{name}": value for name, value in scores.items()}
+        _keep_best(ensemble, training, now, _decisive(scores, training.keep))
     now.history.append(row | ensemble.binding.readings())
 
 
 def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: float) -> None:
-    # NaN is not better than anything, and is never kept.
+    # NaN is not less than anything, and is never kept.
     if not score < now.best:
         return
     now.best = score
     now.best_epoch = now.epoch
-    if training.keep == "best":
+    if training.keep != "last":
         now.best_weights = copy.deepcopy(ensemble.state_dict())
+
+
+def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
+    """Return the scores of the validation set: `nll`, or the RMSE under that name, and that of `keep`."""
+    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
+    target = task.validation.y.to(ensemble.device)
+    usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
+    scores = {"nll": usual(prediction, target)}
+    if keep in METRICS and keep != "nll":
+        scores[keep] = METRICS[keep](prediction, target)
+    return scores
+
+
+def _decisive(scores: Mapping[str, float], keep: str) -> float:
+    """Return the score by which weights are kept, negated if more is better."""
+    if keep not in METRICS:
+        return scores["nll"]
+    if METRICS[keep].direction == "higher":
+        return -scores[keep]
+    return scores[keep]
 
 
 def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
     """Return the negative log-likelihood of the validation set in nats; the RMSE of point predictions."""
-    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
-    metric = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
-    return metric(prediction, task.validation.y.to(ensemble.device))
+    return _scores(ensemble, task, "best")["nll"]
 
 
-def _set_rate(optimizer: Any, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+def _finish(ensemble: Ensemble, training: Training, now: Progress, samples: int) -> None:
+    """Load the weights that are kept, and log if longer training would have given better ones."""
+    set_weights(ensemble, now.mean_weights)
+    ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
+    if training.budget(samples).is_late(now.best_epoch):
+        LOGGER.warning(STILL_IMPROVING, ensemble.method.kind(), now.best_epoch, now.epoch)
 
 
 def _out_of_patience(now: Progress, training: Training) -> bool:
     return training.patience is not None and now.epoch - now.best_epoch >= training.patience
-
-
-def _finite_mean(losses: list[Tensor], epoch: int) -> float:
-    value = torch.stack(losses).mean().item()
-    if not math.isfinite(value):
-        raise PluribusError(
-            f"the loss must stay finite, got {value} in epoch {epoch}. "
-            "Lower lr, set clip, or normalise the inputs."
-        )
-    return value
 
 
 def _write_log(folder: Path, history: list[dict[str, float]], tensorboard: bool) -> None:

@@ -1,14 +1,19 @@
 """Training: the settings of a training, as a value."""
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch.optim import Optimizer
 
-from pluribus.settings import LARGEST, Settings, setting
+from pluribus.errors import SettingError
+from pluribus.metrics import METRICS
+from pluribus.recipe import Recipe
+from pluribus.settings import LARGEST, Settings, invalid, setting
+from pluribus.training.budget import LEAST_EPOCHS, Budget, make_budget
 from pluribus.training.schedules import SCHEDULES
 
 MOST_STEPS = 1_000_000_000
@@ -19,29 +24,41 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": torch.optim.SGD,
 }
 
+SCORES = tuple(name for name, metric in METRICS.items() if metric.against == "target")
+"""Metrics that weights may be kept by."""
+
 
 @dataclass(frozen=True)
 class Training(Settings):
     """Settings of a training: its length, its optimizer, and the weights that it keeps.
 
     Args:
-        epochs: Passes over the training set, at least 1.
-        batch: Samples in a step, at least 1.
+        epochs: Passes over the training set, at least 1. At most one of `epochs` and `steps` is given;
+            without both there are 30 epochs, or more if these have fewer than 1000 steps.
+        batch: Samples in a forward pass, at least 1.
         optimizer: `adam`, `adamw` or `sgd` (with `momentum`).
         lr: Learning rate at the height of the schedule, above 0.
         weight_decay: At least 0. Methods may exclude parameters from it.
         momentum: Momentum of `sgd`, in [0, 1).
-        schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth after 1/2 and 3/4).
+        schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth at every milestone).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
         clip: Greatest norm of the gradient, or of each member's gradient if members share nothing; None does
             not clip.
-        keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, or
-            `last`. Without a validation set the last are kept.
+        keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, the best
+            by any other metric (`accuracy`, `brier`, `rmse`), or `last`. Without a validation set the last
+            are kept.
         patience: Epochs without a better validation score after which training stops; None never stops.
         seed: Seed of the order of samples and of everything random in training.
+        steps: Steps of the optimizer, at least 1.
+        milestones: Shares of training, ascending in (0, 1), at which the schedule `steps` falls.
+        nesterov: Use Nesterov's momentum in `sgd`.
+        label_smoothing: Share of a class label that is spread evenly over all classes, in [0, 1).
+        accumulate: Batches whose gradients make one step, at least 1.
+        ema: Decay of the running mean of the weights, in [0, 1). The mean is validated and kept instead of
+            the weights; 0 has no mean. In the first steps the decay is at most (1 + step) / (10 + step).
     """
 
-    epochs: int = setting(30, at_least=1, at_most=MOST_STEPS)
+    epochs: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
     batch: int = setting(64, at_least=1, at_most=MOST_STEPS)
     optimizer: str = setting("adam", choices=OPTIMIZERS)
     lr: float = setting(1e-3, above=0, at_most=LARGEST)
@@ -50,14 +67,62 @@ class Training(Settings):
     schedule: str = setting("cosine", choices=SCHEDULES)
     warmup: float = setting(0.0, at_least=0, below=1)
     clip: float | None = setting(None, kind=float, above=0)
-    keep: str = setting("best", choices=("best", "last"))
+    keep: str = setting("best", choices=("best", "last", *SCORES))
     patience: int | None = setting(None, kind=int, at_least=1)
     # Any seed is folded into what torch takes.
     seed: int = setting(0, at_least=0, at_most=math.inf)
+    steps: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    nesterov: bool = setting(False)
+    label_smoothing: float = setting(0.0, at_least=0, below=1)
+    accumulate: int = setting(1, at_least=1, at_most=MOST_STEPS)
+    ema: float = setting(0.0, at_least=0, below=1)
+
+    version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs is not None and self.steps is not None:
+            raise SettingError(
+                f"epochs and steps exclude each other, got {self.epochs} and {self.steps}. Give one of them."
+            )
+        # A file holds a list, because JSON has no tuples.
+        if isinstance(self.milestones, list):
+            object.__setattr__(self, "milestones", tuple(self.milestones))
+        if not _are_shares(self.milestones):
+            raise invalid("milestones", "ascending shares of training above 0 and below 1", self.milestones)
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise invalid("nesterov", "False without optimizer='sgd' and a momentum above 0", True)
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        # Without a number of epochs, version 1 meant the default of its time.
+        return values if version > 1 else {"epochs": LEAST_EPOCHS} | values
+
+    def to_dict(self) -> dict[str, Any]:
+        # JSON has no tuples, and what is read back must equal what was written.
+        return super().to_dict() | {"milestones": list(self.milestones)}
+
+    def budget(self, samples: int) -> Budget:
+        """Return the steps and epochs of a training set of `samples`."""
+        return make_budget(samples, self.batch * self.accumulate, self.epochs, self.steps)
+
+    def following(self, recipe: Recipe, samples: int) -> Self:
+        """Return the settings with the changes of a recipe, for a training set of `samples`."""
+        changed = self
+        if recipe.weight_decay is not None:
+            changed = replace(changed, weight_decay=recipe.weight_decay)
+        if recipe.longer == 1:
+            return changed
+        if self.steps is not None:
+            return replace(changed, steps=math.ceil(self.steps * recipe.longer))
+        return replace(changed, epochs=math.ceil(self.budget(samples).epochs * recipe.longer))
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         """Return the optimizer of these parameter groups."""
-        options = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        options: dict[str, Any] = {}
+        if self.optimizer == "sgd":
+            options = {"momentum": self.momentum, "nesterov": self.nesterov}
         return OPTIMIZERS[self.optimizer](groups, lr=self.lr, **options)
 
     def rate(self, progress: float) -> float:
@@ -65,4 +130,12 @@ class Training(Settings):
         rising = 1.0
         if self.warmup:
             rising = min(1.0, progress / self.warmup)
-        return self.lr * rising * SCHEDULES[self.schedule](progress)
+        return self.lr * rising * SCHEDULES[self.schedule](progress, self.milestones)
+
+
+def _are_shares(values: object) -> bool:
+    """Return whether these are numbers in (0, 1) that ascend."""
+    if not isinstance(values, tuple) or not all(type(value) is float for value in values):
+        return False
+    rising = all(first < second for first, second in itertools.pairwise(values))
+    return rising and all(0 < value < 1 for value in values)

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from pluribus.mechanisms.exits.data_flow import START, read_data_flow
-from pluribus.mechanisms.exits.nodes import operator
 from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
 
@@ -16,8 +16,8 @@ def flow_of(model, *shape):
 
 def test_flow_begins_with_the_first_layer_that_is_no_norm():
     flow = flow_of(nn.Sequential(nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)), 6)
-    assert [operator(node) for node in flow.positions] == ["linear"]
-    assert [operator(node) for node in flow.sources] == ["linear"]
+    assert [operator_name(node) for node in flow.positions] == ["linear"]
+    assert [operator_name(node) for node in flow.sources] == ["linear"]
     assert flow.predicted == (2, 3)
 
 

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from pluribus.mechanisms.exits.nodes import is_norm_call, layer_label, operator, rank_of, shape_of, stack_of
+from pluribus.mechanisms.exits.nodes import is_norm_call, layer_label, rank_of, shape_of, stack_of
+from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
 
@@ -31,7 +32,7 @@ def steps():
 
 
 def test_operator_has_no_library_and_no_overload():
-    assert [operator(node) for node in steps()][:3] == ["linear", "layer_norm", "mul"]
+    assert [operator_name(node) for node in steps()][:3] == ["linear", "layer_norm", "mul"]
 
 
 def test_norms_are_known_by_operator_or_by_class():
@@ -57,5 +58,5 @@ def test_shape_and_rank_are_those_of_the_example():
 
 def test_several_values_have_no_rank():
     network = Network(nn.LSTM(6, 3, batch_first=True), torch.zeros(2, 5, 6), output=lambda made: made[0])
-    several = [node for node in read_program(network).steps if operator(node) == "lstm"]
+    several = [node for node in read_program(network).steps if operator_name(node) == "lstm"]
     assert [rank_of(node) for node in several] == [0]

@@ -380,7 +380,7 @@ def test_a_compiled_module_costs_what_the_plain_one_costs():
 
 
 def test_what_is_no_module_is_refused_with_a_remedy():
-    with pytest.raises(InputError, match=r"expects a torch\.nn\.Module, however: function\. Put a function"):
+    with pytest.raises(InputError, match=r"expected a torch\.nn\.Module, got function\. Put a function"):
         cost(lambda x: x, zeros(1))  # type: ignore[arg-type]
 
 

@@ -4,9 +4,8 @@ import torch
 from torch import nn
 
 from pluribus.mechanisms.graph.feeds import find_feeds
+from pluribus.mechanisms.network.layers import find_sites, is_norm
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.norms import is_norm
-from pluribus.mechanisms.network.sites import find_sites
 
 
 class Branches(nn.Module):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from pluribus.mechanisms.graph.first_and_last import find_ends, order_of_run
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import find_sites
 from tests.cases import case_named
 
 

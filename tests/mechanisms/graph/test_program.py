@@ -62,7 +62,7 @@ def test_inputs_of_another_kind_are_refused():
     network = Network(nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
     flatten = read_program(network).signature.flatten
     assert len(flatten(network.example)) == 1
-    with pytest.raises(InputError, match=r"float32\[2, 1, 32, 32\]\), however: \(float32\[2, 1, 40, 40\]\)"):
+    with pytest.raises(InputError, match=r"float32\[2, 1, 32, 32\]\), got \(float32\[2, 1, 40, 40\]\)"):
         flatten(network.example.map(lambda tensor: torch.zeros(2, 1, 40, 40)))
     with pytest.raises(InputError, match="float64"):
         flatten(network.example.map(torch.Tensor.double))

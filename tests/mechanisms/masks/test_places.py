@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.mechanisms.masks.places import Masked, find_places, put_masks
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.methods import Masksembles
 from tests.zoo import Apply
 

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from pluribus.mechanisms.masks.reads import find_reads
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import find_sites
 from tests import zoo
 from tests.cases import case_named
 

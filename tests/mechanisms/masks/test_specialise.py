@@ -138,7 +138,7 @@ def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselve
     narrow = ensemble.freeze().float()
     assert_close(narrow(x.float()), expected.float())
     assert_close(ensemble.member(0).float()(x.float()), expected[0].float())
-    with pytest.raises(pl.InputError, match=r"read with, \(float32\[5, 4, 6, 6\]\), however: \(float64"):
+    with pytest.raises(pl.InputError, match=r"read with, \(float32\[5, 4, 6, 6\]\), got \(float64"):
         narrow(x)
     frozen = ensemble.float().freeze()
     assert "weights of their own" in frozen.notes[0]

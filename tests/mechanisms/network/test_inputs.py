@@ -28,7 +28,7 @@ def test_a_tensor_a_tuple_and_a_mapping_are_inputs():
 @pytest.mark.parametrize("value", [[x], None, 3, "x", x.numpy()], ids=lambda value: type(value).__name__)
 def test_anything_else_is_refused_with_a_remedy(value):
     with pytest.raises(
-        InputError, match=rf"however: {type(value).__name__}\. Convert arrays with torch\.as_tensor"
+        InputError, match=rf"got {type(value).__name__}\. Convert arrays with torch\.as_tensor"
     ):
         Inputs.of(value)
 
@@ -46,7 +46,7 @@ def test_the_batch_is_the_first_axis_of_the_first_tensor():
 
 
 def test_an_empty_batch_is_refused():
-    with pytest.raises(InputError, match=r"at least one sample, however: shape \(0, 3\)"):
+    with pytest.raises(InputError, match=r"at least one sample, got shape \(0, 3\)"):
         _ = Inputs.of(torch.zeros(0, 3)).batch
 
 
@@ -54,7 +54,7 @@ def test_an_empty_batch_is_refused():
     "inputs", [Inputs(), Inputs((3,), {"a": None}), Inputs((torch.tensor(1.0),), {})], ids=str
 )
 def test_inputs_without_a_batch_are_refused(inputs):
-    with pytest.raises(InputError, match="a tensor with a batch axis, however: there is none"):
+    with pytest.raises(InputError, match="a tensor with a batch axis, got none"):
         _ = inputs.batch
 
 

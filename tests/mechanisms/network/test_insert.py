@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.insert import insert, prove
-from pluribus.mechanisms.network.sites import find_sites
+from pluribus.mechanisms.network.layers import find_sites
 from tests import zoo
 
 

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.outputs import select_output
+from pluribus.mechanisms.network.outputs import first_tensor, select_output, with_first
 from pluribus.methods import Single
 
 one, two = torch.zeros(4, 3), torch.ones(4, 5)
@@ -83,7 +84,7 @@ def test_a_key_a_position_or_a_function_picks(returned, output):
     ],
 )
 def test_what_is_ambiguous_is_refused(returned, shown):
-    with pytest.raises(InputError, match=rf"must return a tensor, or logits among others, however: {shown}"):
+    with pytest.raises(InputError, match=rf"must return a tensor, or logits among others, got {shown}"):
         select_output(returned)
 
 
@@ -100,7 +101,7 @@ def test_what_is_ambiguous_is_refused(returned, shown):
 )
 def test_what_is_not_there_is_refused(returned, output):
     with pytest.raises(
-        InputError, match=rf"output must name something the network returns, however: output={output!r}"
+        InputError, match=rf"output must name something that the network returns, got output={output!r}"
     ):
         select_output(returned, output)
 
@@ -109,7 +110,7 @@ def test_what_is_not_there_is_refused(returned, output):
     ("returned", "output"), [(((one, two),), 0), ({"a": None}, "a"), (one, lambda returned: 3)]
 )
 def test_what_is_no_tensor_is_refused(returned, output):
-    with pytest.raises(InputError, match=r"output must pick a tensor, however: .* picked"):
+    with pytest.raises(InputError, match=r"output must pick a tensor, got .* for output="):
         select_output(returned, output)
 
 
@@ -125,3 +126,40 @@ def test_the_ensemble_and_its_members_return_what_was_picked():
     ensemble = pl.convert(Both(), Single(), output=1)
     assert ensemble(torch.zeros(4, 3)).shape == (1, 4, 5)
     assert ensemble.member(0)(torch.zeros(4, 3)).shape == (4, 5)
+
+
+Both = namedtuple("Both", ["left", "right"])
+
+
+@dataclass(frozen=True)
+class Found:
+    name: str
+    value: torch.Tensor
+
+
+ONE, TWO = torch.ones(2), torch.full((2,), 2.0)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        ONE,
+        (ONE, TWO),
+        [ONE, TWO],
+        (None, (ONE, TWO)),
+        OrderedDict(a=ONE, b=TWO),
+        Both(ONE, TWO),
+        Found("x", ONE),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_first_tensor_is_found_and_exchanged_in_a_copy(returned):
+    changed = with_first(returned, TWO)
+    assert type(changed) is type(returned)
+    assert_close(first_tensor(changed), TWO)
+    assert_close(first_tensor(returned), ONE)
+
+
+def test_what_holds_no_tensor_stays():
+    assert first_tensor((None, "x")) is None
+    assert with_first("x", ONE) == "x"

@@ -8,9 +8,9 @@ from torch import nn
 import pluribus as pl
 from pluribus.mechanisms.members.options import OptionBank, draw_rows, tie_sites
 from pluribus.mechanisms.members.skeleton import materialise
+from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
-from pluribus.mechanisms.network.sites import find_sites
 from pluribus.methods import Single
 from tests.cases import run, seeded
 

@@ -16,7 +16,7 @@ def test_other_inputs_than_those_it_was_cut_for_are_refused():
     x = images()
     frozen = masked(SLICED["adaptive pool"], x).freeze()
     assert frozen(images(batch=1)).shape == (3, 1, 3, 1, 1)
-    with pytest.raises(pl.InputError, match=r"float64\[5, 4, 6, 6\]\), however: \(float64\[5, 4, 8, 8\]\)"):
+    with pytest.raises(pl.InputError, match=r"float64\[5, 4, 6, 6\]\), got \(float64\[5, 4, 8, 8\]\)"):
         frozen(images(side=8))
 
 

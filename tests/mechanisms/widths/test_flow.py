@@ -49,7 +49,7 @@ def test_halves_that_are_added_are_one():
 
 
 def test_an_operator_without_a_rule_is_refused_by_name():
-    with pytest.raises(ConversionError, match=r"1 \(.*zoo.py:\d+\) runs sort, of which no rule is known"):
+    with pytest.raises(ConversionError, match=r"got sort in 1 \(.*zoo.py:\d+\), for which there is no rule"):
         sizes(nn.Linear(6, 8), Apply(lambda x: x.sort(1)[0]), nn.Linear(8, 3))
 
 
@@ -62,7 +62,7 @@ def test_a_reshape_that_mixes_two_kinds_of_channels_is_refused_by_name():
         def forward(self, x):
             return self.head((self.one(x)[:, :, None] * self.other(x)[:, None]).flatten(1))
 
-    with pytest.raises(ConversionError, match=r"the network itself \(.*:\d+\) runs flatten, which mixes"):
+    with pytest.raises(ConversionError, match=r"got flatten in the network itself \(.*:\d+\), which mixes"):
         read_widths(Network(Outer(), X))
 
 

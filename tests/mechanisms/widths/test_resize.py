@@ -129,6 +129,6 @@ def test_a_number_that_runs_but_computes_something_else_is_found_out():
             return self.head((heads * heads.sum(2, keepdim=True)).flatten(1))
 
     with pytest.raises(
-        ConversionError, match=r"in the network itself \(.*\) \(2, 2, 2\) was expected and \(2, 1, 4\)"
+        ConversionError, match=r"in the network itself \(.*\) expected \(2, 2, 2\), got \(2, 1, 4\)"
     ):
         resize(Network(Tokens(), torch.randn(2, 6)), 0.5)

@@ -57,7 +57,7 @@ def test_products_couple_what_they_sum_over(function):
 
 
 def test_an_equation_with_dots_is_refused():
-    with pytest.raises(ConversionError, match="runs einsum"):
+    with pytest.raises(ConversionError, match="got einsum in"):
         read(nn.Linear(6, 8), Apply(lambda x: torch.einsum("...i,...i->...", x, x)))
 
 
@@ -176,5 +176,5 @@ def test_gates_have_the_channels_of_the_hidden_state(kind):
 
 def test_a_projected_recurrent_layer_is_refused():
     layer = nn.LSTM(6, 4, proj_size=2, batch_first=True)
-    with pytest.raises(ConversionError, match=r"0 .*runs lstm"):
+    with pytest.raises(ConversionError, match=r"got lstm in 0"):
         read(layer, Apply(lambda output: output[0].mean(1)), nn.Linear(2, 3), x=SERIES)

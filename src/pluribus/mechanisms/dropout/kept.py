@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import ALIKE, accepting, derived_seed, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import buffer_table
 
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
 
@@ -320,7 +321,7 @@ class Masked(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the network returns."""
-        masks = GivenMasks([mask for mask in self._buffers.values() if mask is not None])
+        masks = GivenMasks([mask for mask in buffer_table(self).values() if mask is not None])
         with self.draw(self.network, 0, masks):
             return self.network(*args, **kwargs)
 

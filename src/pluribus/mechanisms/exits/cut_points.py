@@ -15,9 +15,10 @@ from torch.fx import Node
 
 from pluribus.mechanisms.exits.data_flow import START, DataFlow, read_data_flow
 from pluribus.mechanisms.exits.feature_axes import feature_axis, find_feature_axes, resolution
-from pluribus.mechanisms.exits.nodes import layer_label, operator, shape_of, stack_of
+from pluribus.mechanisms.exits.nodes import layer_label, shape_of, stack_of
+from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.widths.flow import hint
+from pluribus.mechanisms.network.torch_private import size_in_example
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +142,14 @@ class CutPoints:
 
     def _is_batch(self, size: Any) -> bool:
         """Return whether a size is that of the batch, and not one that equals it with the example alone."""
-        if hint(size) != self.flow.network.example.batch:
+        if size_in_example(size) != self.flow.network.example.batch:
             return False
         return isinstance(size, torch.SymInt) or not self.flow.has_free_axes
 
     def only_head_after(self, point: CutPoint) -> bool:
         """Return whether nothing but norms, and linear layers of vectors, follows a cut point."""
         after = [node for node in self.flow.layer_calls if self.flow.positions[node] > point.position]
-        others = [node for node in after if operator(node) != "linear" or node.meta["val"].ndim != 2]
+        others = [node for node in after if operator_name(node) != "linear" or node.meta["val"].ndim != 2]
         # The very last layer may be of any kind: it makes the output.
         return not others or others == after[-1:]
 

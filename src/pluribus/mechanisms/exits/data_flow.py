@@ -5,7 +5,6 @@ layers with weights that are no norms. The flow consists of the steps that follo
 that the prediction depends on.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +13,12 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.exits.nodes import is_norm_call, operator
+from pluribus.mechanisms.exits.nodes import is_norm_call
 from pluribus.mechanisms.exits.returned_shapes import returned_shapes
+from pluribus.mechanisms.graph.operators import operator_name, reads_shape_alone
 from pluribus.mechanisms.graph.program import Program, read_program
 from pluribus.mechanisms.network.network import Network
 
-# Operators that read a shape and no numbers: nothing flows through `torch.zeros_like(x)`.
-SHAPED = re.compile(r"^(zeros|ones|full|empty|rand|randn)_like|^new_")
 # Sizes that a network computes with, such as `x.shape[0] // 2`; they are no data.
 SIZES = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 # Position of the inputs, before that of the first step.
@@ -145,7 +143,7 @@ def read_data_flow(network: Network) -> DataFlow:
 
 def _reads_numbers(node: Node) -> bool:
     """Return whether a step computes numbers from numbers; sizes, and tensors made of sizes, are none."""
-    return not isinstance(node.meta.get("val"), SIZES) and not SHAPED.search(operator(node))
+    return not isinstance(node.meta.get("val"), SIZES) and not reads_shape_alone(operator_name(node))
 
 
 def _split_at_first_layers(program: Program) -> tuple[set[Node], list[Node]]:

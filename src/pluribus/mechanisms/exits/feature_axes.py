@@ -4,18 +4,14 @@ Layers tell: a convolution puts channels behind the batch, a linear layer puts f
 layers, the axis moves with permutations and reshapes. Where nothing tells, the rank does.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.exits.nodes import operator, rank_of, shape_of
+from pluribus.mechanisms.exits.nodes import rank_of, shape_of
+from pluribus.mechanisms.graph.operators import has_channels_first, has_features_last, operator_name
 
-# Operators whose result has its channels right behind the batch.
-CHANNELS_FIRST = re.compile(r"conv|batch_norm|group_norm|instance_norm|pool|upsample")
-# Operators whose result has its features on the last axis.
-FEATURES_LAST = re.compile(r"linear|layer_norm|rms_norm|embedding|lstm|gru|rnn_")
 # From this rank on a value is taken for an image, channels first; below, for tokens or a vector.
 IMAGE_RANK = 4
 
@@ -49,10 +45,10 @@ def find_feature_axes(nodes: Iterable[Node]) -> dict[Node, int | None]:
 
 
 def _axis(node: Node, found: Mapping[Node, int | None]) -> int | None:
-    name, value = operator(node), node.meta.get("val")
-    if CHANNELS_FIRST.search(name):
+    name, value = operator_name(node), node.meta.get("val")
+    if has_channels_first(name):
         return 1
-    if FEATURES_LAST.search(name):
+    if has_features_last(name):
         return -1
     operands = [one for one in node.all_input_nodes if one in found]
     if not isinstance(value, Tensor) or not operands:
@@ -77,7 +73,7 @@ def _axis_of_others(operands: Iterable[Node], rank: int, found: Mapping[Node, in
 
 def _moved_axis(node: Node, source: Node, axis: int) -> int | None:
     """Return where an operator moves an axis of its operand to."""
-    name, value = operator(node), node.meta["val"]
+    name, value = operator_name(node), node.meta["val"]
     rank = rank_of(node)
     if name == "permute":
         order = [one % rank for one in node.args[1]]  # type: ignore[union-attr,operator]

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints
+from pluribus.mechanisms.network.torch_private import BatchNorm
 
 # By rank of the value: an image of one, two or three dimensions has a batch and a channel axis besides.
 CONVOLUTIONS = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
@@ -139,7 +140,7 @@ def _run(layer: nn.Module, value: Tensor) -> Tensor:
     """Run a layer of a head."""
     single = value[:, :1].numel() == 1
     # torch raises in train mode where a channel has one number: its variance is zero.
-    if single and isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training:
+    if single and isinstance(layer, BatchNorm) and layer.training:
         statistics = layer.running_mean, layer.running_var
         return F.batch_norm(value, *statistics, layer.weight, layer.bias, eps=layer.eps)
     made: Tensor = layer(value)

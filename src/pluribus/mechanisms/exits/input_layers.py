@@ -8,8 +8,8 @@ from torch.fx import Node
 from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.mechanisms.exits.data_flow import DataFlow
-from pluribus.mechanisms.exits.nodes import operator
 from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operators import RECURRENT, operator_name
 
 # Operators of the layers that can be made to read several inputs. A layer that exports as another operator
 # runs code of the user's, which widening would change.
@@ -20,7 +20,7 @@ OPERATORS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Conv2d: PLAIN_OPERATORS,
     nn.Conv3d: PLAIN_OPERATORS,
     nn.Embedding: ("embedding",),
-    nn.RNNBase: ("lstm", "gru", "rnn_tanh", "rnn_relu"),
+    nn.RNNBase: tuple(RECURRENT),
 }
 
 
@@ -85,7 +85,7 @@ def _why_not_widened(flow: DataFlow) -> str:
         name = layer_of(node)
         layer = flow.network.module.get_submodule(name)
         shown = f"{name or 'the network itself'} ({type(layer).__name__})"
-        problem = _why_unfit(layer, operator(node), shown)
+        problem = _why_unfit(layer, operator_name(node), shown)
         if not problem and name not in flow.shapes:
             problem = f"{shown} does not run exactly once"
         # A tied weight would be widened for its other reader too.

@@ -7,33 +7,24 @@ from torch import Tensor
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import layer_of
-from pluribus.mechanisms.widths.flow import hint
-
-# The operators of torch's norms, whichever of their variants the export chose.
-NORMS = re.compile(r"(batch|layer|group|instance|rms)_norm")
-# Norms written by hand export as means and products, so that their class alone tells: `LlamaRMSNorm`,
-# `LayerNorm2d`, timm's `BatchNormAct2d`.
-NAMED_NORM = re.compile(r"Norm(?:[123]d|Act|Act2d)?$")
-
-
-def operator(node: Node) -> str:
-    """Return the operator's name without its library and overload."""
-    return str(node.target).removeprefix("aten.").split(".")[0]
+from pluribus.mechanisms.graph.operators import normalises, operator_name
+from pluribus.mechanisms.network.layers import NAMED_NORM
+from pluribus.mechanisms.network.torch_private import module_stack, size_in_example
 
 
 def is_norm_call(node: Node) -> bool:
     """Return whether an operator normalises, or belongs to a layer whose class is named like a norm."""
-    if NORMS.search(operator(node)):
+    if normalises(operator_name(node)):
         return True
-    stack = list(node.meta.get("nn_module_stack", {}).values())
-    return bool(stack) and bool(NAMED_NORM.search(str(stack[-1][1])))
+    stack = module_stack(node)
+    # Norms written by hand export as means and products, so that their class alone tells.
+    return bool(stack) and NAMED_NORM.search(stack[-1][1]) is not None
 
 
 def stack_of(node: Node) -> list[str]:
     """Return the names of all modules that run a node, outermost first, without the network itself."""
     names = []
-    for entry in node.meta.get("nn_module_stack", {}).values():
-        name = str(entry[0])
+    for name, _ in module_stack(node):
         # The exported root holds the network under this name.
         if name.startswith("network."):
             # torch.export numbers the further calls of one module: `layer@1`.
@@ -43,12 +34,12 @@ def stack_of(node: Node) -> list[str]:
 
 def layer_label(node: Node) -> str:
     """Return the name of the layer that runs a node, for messages."""
-    return layer_of(node) or f"{operator(node)} in the network itself"
+    return layer_of(node) or f"{operator_name(node)} in the network itself"
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
     """Return the shape that a value has with the example."""
-    return tuple(int(hint(size)) for size in value.shape)
+    return tuple(int(size_in_example(size)) for size in value.shape)
 
 
 def rank_of(node: Node) -> int:

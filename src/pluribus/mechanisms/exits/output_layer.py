@@ -8,6 +8,7 @@ from pluribus.mechanisms.exits.cut_points import CutPoints
 from pluribus.mechanisms.exits.data_flow import DataFlow
 from pluribus.mechanisms.exits.feature_axes import feature_axis
 from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.network.torch_private import Convolution
 
 # Layers whose outputs can be repeated for several slots.
 LAST_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -62,7 +63,7 @@ def _width(flow: DataFlow, last: str | None, axis: int) -> int:
     layer = None if last is None else flow.network.module.get_submodule(last)
     if isinstance(layer, nn.Linear):
         return layer.in_features
-    if isinstance(layer, nn.modules.conv._ConvNd):
+    if isinstance(layer, Convolution):
         return layer.in_channels
     # A prediction of one number for each sample has no axis but the batch.
     return flow.predicted[axis] if len(flow.predicted) > 1 else 1

@@ -18,8 +18,8 @@ from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, find_exit_points
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
 from pluribus.mechanisms.members.members import Binding, share_among
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
 from pluribus.settings import check, invalid

@@ -8,8 +8,7 @@ from torch import nn
 
 from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.outputs import select_output
-from pluribus.mechanisms.network.returned import first_tensor
+from pluribus.mechanisms.network.outputs import first_tensor, select_output
 
 
 def returned_shapes(network: Network) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.network.torch_private import Convolution
 
 
 class Reached(Exception):
@@ -110,7 +111,7 @@ class Joined:
 def _feature_axis(layer: nn.Module) -> int:
     """Return the axis of a layer's input features."""
     # Counted from the end, because inputs of layers may come without a batch axis.
-    return -1 - len(layer.kernel_size) if isinstance(layer, nn.modules.conv._ConvNd) else -1
+    return -1 - len(layer.kernel_size) if isinstance(layer, Convolution) else -1
 
 
 def _own_rows(ids: Tensor, first: int, padding: int | None) -> Tensor:

@@ -20,9 +20,8 @@ from pluribus.mechanisms.exits.widening import merge_first, widen_first, widen_l
 from pluribus.mechanisms.network.dry_run import accepting, dry_run, seeded
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network, copy_module
-from pluribus.mechanisms.network.outputs import Output, select_output
-from pluribus.mechanisms.network.rerun import is_run_again
-from pluribus.mechanisms.network.returned import first_tensor, with_first
+from pluribus.mechanisms.network.outputs import Output, first_tensor, select_output, with_first
+from pluribus.mechanisms.network.torch_private import buffer_table, is_run_again, parameter_table
 
 Pair = tuple[int, int]
 """An input and a depth, both counted from 0."""
@@ -200,11 +199,11 @@ class Tapped(nn.Module):
         """
         needed = {id(p) for name, p in self.network.named_parameters() if name in exit.needs}
         for layer in self.network.modules():
-            held = {name: p for name, p in layer._parameters.items() if p is not None}
+            held = {name: p for name, p in parameter_table(layer).items() if p is not None}
             lost = {name: p for name, p in held.items() if id(p) not in needed}
             for name, parameter in lost.items():
                 setattr(layer, name, nn.Parameter(_emptied(parameter), requires_grad=False))
-            for name, buffer in layer._buffers.items() if lost and len(lost) == len(held) else ():
+            for name, buffer in buffer_table(layer).items() if lost and len(lost) == len(held) else ():
                 setattr(layer, name, None if buffer is None else _emptied(buffer))
         self._ends = exit.name
 

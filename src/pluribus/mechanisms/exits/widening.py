@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from pluribus.mechanisms.network.torch_private import parameter_table
+
 # The weights that multiply the input of a recurrent layer; the other direction has the suffix `_reverse`.
 RECURRENT_INPUT = "weight_ih_l0"
 
@@ -55,7 +57,7 @@ def _input_size(layer: nn.Module) -> str:
 
 def _input_weights(layer: nn.Module) -> list[str]:
     """Return the names of the weights that multiply a layer's input."""
-    return [name for name in layer._parameters if name == "weight" or name.startswith(RECURRENT_INPUT)]
+    return [name for name in parameter_table(layer) if name == "weight" or name.startswith(RECURRENT_INPUT)]
 
 
 def _merged_table(weight: Tensor, slots: int, padding: int | None) -> Tensor:

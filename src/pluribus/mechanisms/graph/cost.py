@@ -11,7 +11,6 @@ is counted is what ran. Conventions, as in the papers:
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,33 +19,42 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Generator, Tensor, UntypedStorage, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.graph.operators import multiplies
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.sites import Site, find_sites
+from pluribus.mechanisms.network.layers import Site, find_sites
+from pluribus.mechanisms.network.torch_private import (
+    MKLDNN_LAYOUT,
+    TorchDispatchMode,
+    has_storage,
+    module_tables,
+    operator_packet,
+    tree_leaves,
+)
+from pluribus.notebook import html_table
 
 Formula = Callable[..., int]
 
 
 def _rows(x: Tensor) -> int:
+    """Return the number of vectors along the last axis."""
     return x.shape[:-1].numel()
 
 
 def _product(out: Tensor, a: Tensor, b: Tensor, *_: Any) -> int:
-    """Every number of `a` meets every column of `b`; a vector is one column."""
+    """Count a product: every number of `a` meets every column of `b`; a vector is one column."""
     return a.numel() * (b.shape[-1] if b.ndim > 1 else 1)
 
 
 def _attention(out: object, query: Tensor, key: Tensor, value: Tensor, *_: Any) -> int:
-    """Scores, then their mean of the values; grouped keys are multiplied by every query head."""
+    """Count scores, then their mean of the values; grouped keys are multiplied by every query head."""
     return _rows(query) * key.shape[-2] * (key.shape[-1] + value.shape[-1])
 
 
 def _bilinear(out: Tensor, left: Tensor, weight: Tensor, *_: Any) -> int:
-    """`left @ weight` for weights `[out, left, right]`, then its product with the right input."""
+    """Count `left @ weight` for weights `[out, left, right]`, then its product with the right input."""
     return _rows(left) * (weight.numel() + weight[:, 0].numel())
 
 
@@ -66,37 +74,37 @@ _FORMULAS: dict[str, Formula] = {
     "aten._cudnn_rnn": lambda out, x, weights, *_: _rows(x) * sum(w.numel() for w in weights if w.ndim > 1),
 }
 
-# Names of operators that multiply in ways the convention would count. Fused cells (_thnn) follow a
-# product that is counted; resizing is left out like pooling.
-_MULTIPLIES = re.compile(
-    r"^aten\.(?!_thnn|_?upsample)\w*(mm(_|$)|matmul|conv(?!ert)|linear|attention|transformer|lstm|gru|rnn"
-    r"|fft|[cp]dist_|euclidean_dist|grid_sampler|affine_grid|linalg_(?!check|cross|diagonal|vector_norm|_powsum)"
-    r"|cholesky|(?<!re)solve|svd|geqrf|orgqr|ormqr|_lu_with)"
-)
+# What is in none of these is another library's operator, which may multiply.
 _OWN_NAMESPACES = ("aten.", "prim.", "prims.", "profiler.")
 
 
 def _formula(operator: Any) -> Formula | None:
-    """Multiply-adds from output, positional and keyword arguments: our formula before torch's."""
+    """Return the formula of an operator, our own before torch's; None where there is none.
+
+    A formula takes the output, the positional and the keyword arguments of a call.
+    """
     if own := _FORMULAS.get(str(operator).rstrip("_")):
         return lambda out, args, kwargs: own(out, *args)
+    # torch counts two operations for each multiply-add.
     if theirs := flop_registry.get(operator):
         return lambda out, args, kwargs: theirs(*args, **kwargs, out_val=out) // 2
     return None
 
 
 def _tensors(tree: object) -> list[Tensor]:
+    """Return the tensors in nested lists, tuples and dicts."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _plain(tensor: Tensor) -> bool:
-    dense = tensor.layout in (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
+    """Return whether formulas hold for a tensor: its entries are real, and all of them are there."""
+    dense = tensor.layout in (torch.strided, MKLDNN_LAYOUT)
     return dense and not tensor.is_nested and not tensor.is_complex()
 
 
 def storages(tree: object) -> set[UntypedStorage]:
-    """The memory behind the tensors in a tree; sparse and opaque tensors have none."""
-    return {tensor.untyped_storage() for tensor in _tensors(tree) if torch._C._has_storage(tensor)}
+    """Return the memory behind the tensors in a tree; sparse and opaque tensors have none."""
+    return {tensor.untyped_storage() for tensor in _tensors(tree) if has_storage(tensor)}
 
 
 @dataclass(frozen=True)
@@ -119,23 +127,35 @@ class Cost:
     uncounted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        rows = [
+        lines = [
+            f"{name:<18}{value:>20,}  {_short(value)}{unit}".rstrip() for name, value, unit in self._rows()
+        ]
+        return "\n".join(lines + self._notes())
+
+    def _repr_html_(self) -> str:
+        """Return the same table for notebooks."""
+        rows = [(name, value, _short(value) + unit) for name, value, unit in self._rows()]
+        return html_table("Cost of one forward pass", ("", "exact", ""), rows, self._notes())
+
+    def _rows(self) -> list[tuple[str, int, str]]:
+        return [
             ("parameters", self.parameters, ""),
             ("multiply-adds", self.multiply_adds, ""),
             ("weights", self.weight_bytes, "B"),
             ("peak activations", self.peak_activation_bytes, "B"),
         ]
-        lines = [f"{name:<18}{value:>20,}  {_short(value)}{unit}".rstrip() for name, value, unit in rows]
-        return "\n".join(lines + ["not counted: " + ", ".join(self.uncounted)] * bool(self.uncounted))
+
+    def _notes(self) -> list[str]:
+        return ["not counted: " + ", ".join(self.uncounted)] if self.uncounted else []
 
     def ratio_to(self, other: "Cost") -> dict[str, float]:
-        """Each number relative to another cost, by name; `nan` where the other has none."""
+        """Return each number relative to another cost, by name; `nan` where the other has none."""
         names = ("parameters", "multiply_adds", "weight_bytes", "peak_activation_bytes")
         return {name: getattr(self, name) / (getattr(other, name) or math.nan) for name in names}
 
 
 def _short(value: int) -> str:
-    """`1234567` to `1.23 M`."""
+    """Return `1.23 M` for `1234567`."""
     for power, letter in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
         if value >= 10**power:
             return f"{value / 10**power:.2f} {letter}"
@@ -143,7 +163,7 @@ def _short(value: int) -> str:
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator: counts its products, and weighs the storages alive after it."""
+    """A dispatch mode that counts the products of every operator, and the bytes alive after it."""
 
     supports_higher_order_operators = True
 
@@ -152,72 +172,106 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.multiply_adds = 0
         self.uncounted: set[str] = set()
         self.peak = 0
-        self.alive = WeakKeyDictionary[UntypedStorage, int]()  # a storage leaves as its last tensor dies
+        # A storage leaves as its last tensor dies.
+        self.alive = WeakKeyDictionary[UntypedStorage, int]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        operator = getattr(func, "_overloadpacket", func)
+        operator = operator_packet(func)
         formula = _formula(operator)
         if formula is None and torch.is_inference_mode_enabled() and hasattr(func, "decompose"):
-            with self:  # operators made of others arrive whole in this mode alone
+            # In inference mode alone, operators that are made of others arrive whole.
+            with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
         out = func(*args, **kwargs)
         self._count(str(operator), formula, out, args, kwargs)
-        # A tensor literal is made out of sight and first seen when lifted.
-        self._weigh(out, () if func is torch.ops.aten.lift_fresh.default else (args, kwargs))
+        # A tensor literal is made out of sight and first seen when lifted: it is new, though an argument.
+        lifted = func is torch.ops.aten.lift_fresh.default
+        self._track_memory(out, () if lifted else (args, kwargs))
         return out
 
     def _count(self, name: str, formula: Formula | None, out: Any, args: Any, kwargs: Any) -> None:
+        """Add the multiply-adds of an operator, or its name to those that are not counted."""
         if formula is None:
-            if _MULTIPLIES.match(name) or not name.startswith(_OWN_NAMESPACES):
+            own = name.startswith("aten.") and multiplies(name.removeprefix("aten."))
+            if own or not name.startswith(_OWN_NAMESPACES):
                 self.uncounted.add(name)
         elif all(_plain(tensor) for tensor in _tensors(args)):
             self.multiply_adds += formula(out, args, kwargs)
         else:
             self.uncounted.add(f"{name} (complex, sparse or nested)")
 
-    def _weigh(self, out: object, given: object) -> None:
+    def _track_memory(self, out: object, given: object) -> None:
+        """Add the storages that an operator created to those alive, and raise the peak to their sum."""
         known = storages(given)
         for storage in storages(out):
-            if storage not in known or storage in self.alive:  # one that is alive may have been resized
+            # One that is alive may have been resized; a given one that is not is an input or a weight.
+            if storage not in known or storage in self.alive:
                 self.alive[storage] = storage.nbytes()
         self.peak = max(self.peak, sum(self.alive.values()))
 
 
 @contextmanager
 def _observable(module: nn.Module) -> Iterator[None]:
-    """Opens fused and compiled layers; gives the module and torch's random state back as they were."""
-    parts = [vars(part) for part in module.modules()]
-    tables = [part.get(name) for part in parts for name in ("_parameters", "_buffers", "_modules")]
-    attributes = [*parts, *(table for table in tables if isinstance(table, dict))]
-    before = [dict(named) for named in attributes]
+    """Open fused and compiled layers, so that their operators are seen; restore everything afterwards."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    with _restored_attributes(module), _restored_values(module), _restored_generators(module):
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with torch.compiler.set_stance("force_eager"):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+
+
+@contextmanager
+def _restored_attributes(module: nn.Module) -> Iterator[None]:
+    """Give all parts of a module their attributes, tensors and children back."""
+    tables = []
+    for part in module.modules():
+        tables += [vars(part), *module_tables(part)]
+    before = [dict(table) for table in tables]
+    try:
+        yield
+    finally:
+        for table, old in zip(tables, before, strict=True):
+            table.clear()
+            table.update(old)
+
+
+@contextmanager
+def _restored_values(module: nn.Module) -> Iterator[None]:
+    """Give the tensors of a module their values back, such as running means."""
     state = [*module.parameters(), *module.buffers()]
     tensors = [tensor for tensor in state if tensor.layout is torch.strided and not tensor.is_meta]
     values = [tensor.detach().clone() for tensor in tensors]
-    own = [value for part in parts for value in part.values() if isinstance(value, Generator)]
-    generators = [torch.default_generator, *torch.cuda.default_generators, *own]
-    seeds = [generator.get_state() for generator in generators]
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.compiler.set_stance("force_eager"):
-            yield
+        yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
-        for named, old in zip(attributes, before, strict=True):
-            named.clear()
-            named.update(old)
         for tensor, value in zip(tensors, values, strict=True):
-            if not torch.equal(tensor, value):  # batch norm leaves no trace in `_version`
+            # Values are compared, because batch norm writes without counting it (torch 2.13).
+            if not torch.equal(tensor, value):
                 tensor.data.copy_(value)
-        for generator, seed in zip(generators, seeds, strict=True):
-            generator.set_state(seed)
+
+
+@contextmanager
+def _restored_generators(module: nn.Module) -> Iterator[None]:
+    """Give torch's random generators, and those that a module holds, their states back."""
+    generators = [torch.default_generator, *torch.cuda.default_generators]
+    for part in module.modules():
+        generators += [value for value in vars(part).values() if isinstance(value, Generator)]
+    states = [generator.get_state() for generator in generators]
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
-    """Parameters, multiply-adds and bytes of one forward pass, in train or eval mode as the module is.
+    """Return parameters, multiply-adds and bytes of one forward pass, in the mode that the module is in.
 
     The module and torch's random state are the same afterwards.
 
@@ -232,13 +286,14 @@ def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
     """
     if not isinstance(module, nn.Module):
         raise InputError(
-            f"cost expects a torch.nn.Module, however: {type(module).__name__}. "
+            f"expected a torch.nn.Module, got {type(module).__name__}. "
             "Put a function into the forward of a module."
         )
     match args:
         case [Mapping() as named]:
             args, kwargs = (), {**named, **kwargs}
-        case [tuple() as several] if type(several) is tuple:  # a PackedSequence is one input
+        # `type`, because a PackedSequence is a tuple, and one input.
+        case [tuple() as several] if type(several) is tuple:
             args = several
     parameters = sum(parameter.numel() for parameter in module.parameters())
     weights = storages([*module.parameters(), *module.buffers()])
@@ -249,7 +304,7 @@ def cost(module: nn.Module, /, *args: Any, **kwargs: Any) -> Cost:
 
 
 def work_by_layer(module: nn.Module, inputs: Inputs) -> list[tuple[frozenset[str], int]]:
-    """The multiply-adds of one forward pass, in the order in which layers run.
+    """Return the multiply-adds of one forward pass, in the order in which layers run.
 
     Returns:
         For each stretch of the pass, the names of the tensors that layers held up to its end, and its

@@ -4,7 +4,6 @@ import os
 import re
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +12,17 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
+from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator of the data flow: what it is, which layer runs it, and where the code says so."""
+    """One operator of the data flow, with the layer and the line of the user's code that run it."""
 
     node: Node
     operator: str
@@ -29,8 +30,8 @@ class Operation:
     source: str
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """The operator's argument of that name in its schema."""
-        schema = getattr(self.node.target, "_schema", None)
+        """Return the operator's argument of that name in its schema; `default` where it has none."""
+        schema = schema_of(self.node.target)
         for position, declared in enumerate(schema.arguments if schema else ()):
             if declared.name == name:
                 if position < len(self.node.args):
@@ -46,7 +47,7 @@ class Graph:
     Attributes:
         program: What `torch.export` made of the network.
         training: The mode.
-        first_names: Of every name of a parameter, the first name of the same parameter.
+        first_names: By any name of a parameter, its first name.
     """
 
     program: torch.export.ExportedProgram
@@ -54,14 +55,15 @@ class Graph:
     first_names: dict[str, str]
 
     def operations(self) -> Iterator[Operation]:
-        """All operators, those inside of nested graphs (`torch.no_grad` regions, branches) last."""
-        for part in self.program.graph_module.modules():
-            for node in part.graph.nodes if isinstance(part, GraphModule) else ():
+        """Yield all operators, those inside of nested graphs (`torch.no_grad` regions, branches) last."""
+        graphs = [part.graph for part in self.program.graph_module.modules() if isinstance(part, GraphModule)]
+        for graph in graphs:
+            for node in graph.nodes:
                 if node.op == "call_function":
-                    yield Operation(node, _operator(node), layer_of(node), _source(node))
+                    yield Operation(node, operator_name(node), layer_of(node), _source(node))
 
     def used(self) -> set[str]:
-        """The names of the parameters that the data flow reads."""
+        """Return the names of the parameters that the data flow reads."""
         names = self.program.graph_signature.inputs_to_parameters
         return {
             self.first_names[names[node.name].removeprefix("network.")]
@@ -71,10 +73,10 @@ class Graph:
 
 
 def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
-    """Exports `module` in one mode with a dynamic batch; its state and its mode stay as they were.
+    """Export `module` in one mode with a dynamic batch; its state and its mode stay as they were.
 
     Raises:
-        UnreadableError: the network cannot be exported; the message carries torch's reason.
+        UnreadableError: The network cannot be exported; the message carries torch's reason.
     """
     batch = example.batch
 
@@ -92,7 +94,8 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
                 _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:
-        if not training:  # in training a network may need more than its inputs
+        # Inputs that the network refuses are the user's mistake; in training it may need more than these.
+        if not training:
             with accepting(example), dry_run(module, training), torch.no_grad():
                 module(*example.args, **example.keywords)
         reason = str(error).strip().splitlines()
@@ -106,27 +109,11 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
     return Graph(program, training, names)
 
 
-@contextmanager
-def kept_random_state() -> Iterator[None]:
-    """Keep torch.export from putting the global random state back to what it was at its start.
-
-    It traces with tensors that have no values and draws nothing (torch 2.13), while other threads draw:
-    putting the state back would replay their numbers. Call it with the lock `PROCESS` held.
-    """
-    from torch._functorch import aot_autograd  # takes a second to import
-
-    tracing: Any = aot_autograd
-    before = tracing.preserve_rng_state
-    tracing.preserve_rng_state = nullcontext
-    try:
-        yield
-    finally:
-        tracing.preserve_rng_state = before
-
-
 class _Root(nn.Module):
-    """Holds the network as a child: a network that is one layer has a name then, and torch.export,
-    which mistakes the dynamic shapes of keyword inputs, sees two plain arguments.
+    """Hold the network as a child, for torch.export.
+
+    A network that is one layer has a name then. And torch.export mistakes the dynamic shapes of keyword
+    inputs (2.13), but here it sees two plain arguments.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -138,28 +125,26 @@ class _Root(nn.Module):
 
 
 def _line(error: Exception) -> str:
-    """`file:line` of the innermost frame of the user's code in which an error came up."""
+    """Return `file:line` of the innermost frame of the user's code in which an error came up."""
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     own = [f"{file}:{line}" for file, line in frames if not file.startswith((TORCH, __file__, "<"))]
     return own[-1] if own else ""
 
 
-def _operator(node: Node) -> str:
-    return str(node.target).removeprefix("aten.").split(".")[0]
-
-
 def layer_of(node: Node) -> str:
-    """The qualified name of the innermost layer that runs the node; the network itself is ''."""
-    stack = list(node.meta.get("nn_module_stack", {}).values())
+    """Return the qualified name of the innermost layer that runs the node; the network itself is ''."""
+    stack = module_stack(node)
     name = stack[-1][0] if stack else ""
-    if not name.startswith("network"):  # nodes that torch adds have no layer
+    # Nodes that torch adds have no layer.
+    if not name.startswith("network"):
         return ""
-    name = re.sub(r"@\d+$", "", name)  # torch marks the second call of a layer so
+    # torch numbers the further calls of one layer: `layer@1` (2.13).
+    name = re.sub(r"@\d+$", "", name)
     return name.removeprefix("network").removeprefix(".")
 
 
 def _source(node: Node) -> str:
-    """`file:line` of the innermost frame of the user's code; empty where all frames are torch's."""
+    """Return `file:line` of the innermost frame of the user's code; empty where all frames are torch's."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not frame[0].startswith(TORCH) and frame[0] != __file__]
     return ":".join(own[-1]) if own else ""

@@ -16,13 +16,23 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operators import SYM_SIZE, is_random
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
+from pluribus.mechanisms.network.torch_private import (
+    is_free_size,
+    schema_of,
+    tree_flatten,
+    tree_leaves,
+    tree_unflatten,
+)
+
+# The exported root holds the network under this name.
+ROOT = "network."
 
 Form = tuple[torch.dtype, tuple[int | None, ...]]
 """A tensor's dtype and its shape, None where any size will do."""
@@ -34,9 +44,9 @@ class Signature:
 
     Attributes:
         example: The inputs with which the network was read, in words.
-        structure: How inputs hang together, in words.
-        forms: Of every input, flat, its form, or its value where it is no tensor.
-        returned: How the results hang together; None where the first of them is the prediction.
+        structure: The tree of the inputs, in words.
+        forms: The form of every input, flat, or its value where it is no tensor.
+        returned: The tree of the results; None where the first of them is the prediction.
         output: What of them is the prediction.
     """
 
@@ -47,35 +57,49 @@ class Signature:
     output: Output
 
     def why_not(self, inputs: Inputs) -> str:
-        """Why these inputs are of another kind than those of the example; empty where they are not."""
-        leaves, structure = pytree.tree_flatten((inputs.args, inputs.keywords))
+        """Return why these inputs are of another kind than those of the example; empty where they are not."""
+        leaves, structure = tree_flatten((inputs.args, inputs.keywords))
         if str(structure) == self.structure and all(map(_has_form, leaves, self.forms)):
             return ""
-        return f"it was read with {self.example}, and {inputs} came"
+        return f"it was read with {self.example}, got {inputs}"
 
     def flatten(self, inputs: Inputs) -> list[Any]:
-        """The values of all inputs in one list; refuses inputs of another kind than the example's."""
+        """Return the values of all inputs in one list.
+
+        Raises:
+            InputError: They are of another kind than those of the example.
+        """
         if self.why_not(inputs):
             raise InputError(
-                f"inputs must be of the kind the network was read with, {self.example}, however: {inputs}. "
+                f"expected inputs of the kind the network was read with, {self.example}, got {inputs}. "
                 "Pass an example of that kind to convert."
             )
-        return pytree.tree_leaves((inputs.args, inputs.keywords))
+        return tree_leaves((inputs.args, inputs.keywords))
 
     def cast(self, change: Callable[[Tensor], Tensor]) -> "Signature":
-        """The same with inputs of the precision that `change` gives a tensor of theirs."""
+        """Return the same for inputs of another precision.
+
+        Args:
+            change: What a network that was cast does to its tensors, such as `Tensor.half`.
+        """
         example, forms = self.example, list(self.forms)
         for place, form in enumerate(forms):
             if isinstance(form, tuple):
-                dtype = change(torch.empty(0, dtype=form[0])).dtype
-                example, forms[place] = example.replace(_name(form[0]), _name(dtype)), (dtype, form[1])
+                old, sizes = form
+                new = change(torch.empty(0, dtype=old)).dtype
+                forms[place] = (new, sizes)
+                example = example.replace(_name(old), _name(new))
         return replace(self, example=example, forms=tuple(forms))
 
     def predict(self, values: Sequence[Any]) -> Tensor:
-        """The prediction among the results."""
+        """Return the prediction among the results.
+
+        Args:
+            values: The results of a program, in their order.
+        """
         if self.returned is None:
             return values[0]  # type: ignore[no-any-return]
-        return select_output(pytree.tree_unflatten(list(values), self.returned), self.output)
+        return select_output(tree_unflatten(list(values), self.returned), self.output)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,12 +128,12 @@ class Program:
 
     @property
     def prediction(self) -> Node | None:
-        """The node of the prediction; None where a function computes it from all results."""
+        """Return the node of the prediction; None where a function computes it from all results."""
         return self.results[0] if self.signature.returned is None else None
 
     @cached_property
     def steps(self) -> tuple[Node, ...]:
-        """The operators that the prediction depends on, in order, and what they read of the module."""
+        """Return the operators that the prediction depends on, in order, and what they read of the module."""
         needed = set(self.reads(self.results))
         chosen = []
         for node in reversed(self.graph_module.graph.nodes):
@@ -119,11 +143,15 @@ class Program:
         return tuple(reversed(chosen))
 
     def reads(self, arguments: Any) -> list[Node]:
-        """The nodes among some arguments."""
-        return [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Node)]
+        """Return the nodes among some arguments."""
+        return [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Node)]
 
     def depends_on(self, names: Sequence[str]) -> set[Node]:
-        """The steps that some of the network's tensors reach, and their placeholders."""
+        """Return the steps that some of the network's tensors reach, and their placeholders.
+
+        Args:
+            names: First names of parameters and buffers.
+        """
         chosen = set(names)
         reached = {node for node, name in self.held.items() if name in chosen}
         for node in self.steps:
@@ -133,36 +161,51 @@ class Program:
 
     @cached_property
     def from_inputs(self) -> set[Node]:
-        """The inputs, and the steps whose numbers follow from theirs; sizes are no numbers of that kind."""
+        """Return the inputs, and the steps whose numbers follow from theirs."""
         reached = set(self.entries)
         for node in self.steps:
-            if node.target is not torch.ops.aten.sym_size.int and not reached.isdisjoint(
-                node.all_input_nodes
-            ):
+            # A size of an input is the same for all samples, and no number of that kind.
+            if node.target is SYM_SIZE:
+                continue
+            if not reached.isdisjoint(node.all_input_nodes):
                 reached.add(node)
         return reached
 
     @cached_property
     def calls(self) -> tuple[Node, ...]:
-        """The steps where parameters, or what is computed from them alone, meet numbers of the inputs."""
+        """Return the steps where parameters, or what is computed from them alone, meet the inputs."""
         weights = set(self.parameters)
         found = []
         for node in self.steps:
-            if not weights.isdisjoint(node.all_input_nodes):
-                if node in self.from_inputs:
-                    found.append(node)
-                else:
-                    weights.add(node)
+            if weights.isdisjoint(node.all_input_nodes):
+                continue
+            if node in self.from_inputs:
+                found.append(node)
+            else:
+                # A weight that is computed, such as a normed one, is a weight.
+                weights.add(node)
         return tuple(found)
 
     def is_random(self, node: Node) -> bool:
-        """Whether a step draws random numbers, itself or in a graph of its own."""
-        parts = [self.step(one, {}) for one in node.all_input_nodes if one.op == "get_attr"]
-        inner = [one for part in parts if isinstance(part, GraphModule) for one in part.graph.nodes]
-        return any(_draws(one) for one in (node, *inner))
+        """Return whether a step draws random numbers, itself or in a graph of its own.
+
+        Such a step must run once for each member, even where all of them read the same.
+        """
+        nodes = [node]
+        for one in node.all_input_nodes:
+            # A region under `torch.no_grad` is a graph that the step reads and runs.
+            part = self.step(one, {}) if one.op == "get_attr" else None
+            if isinstance(part, GraphModule):
+                nodes += part.graph.nodes
+        return any(_draws(one) for one in nodes)
 
     def step(self, node: Node, values: Mapping[Node, Any]) -> Any:
-        """What one step computes from the values of others."""
+        """Return what one step computes from the values of others.
+
+        Args:
+            node: The step.
+            values: By node, the values of the steps that it reads.
+        """
         if node.op == "get_attr":
             return _attribute(self.graph_module, str(node.target))
         arguments, named = map_arg((node.args, node.kwargs), values.__getitem__)
@@ -170,37 +213,17 @@ class Program:
 
 
 def read_program(network: Network) -> Program:
-    """The steps of a network in eval mode.
+    """Return the steps of a network in eval mode.
 
     Raises:
-        UnreadableError: the network cannot be exported.
+        UnreadableError: The network cannot be exported.
     """
-    exported = network.graph(training=False).program
-    if any(_writes(node) for node in exported.graph.nodes):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch warns of what torch does
-            exported = exported.run_decompositions({})  # replaces in-place operators, and no others
+    exported = _without_writes(network.graph(training=False).program)
     module, lifted = exported.graph_module, exported.graph_signature
-    every = {
-        **dict(network.module.named_parameters(remove_duplicate=False)),
-        **dict(network.module.named_buffers(remove_duplicate=False)),
-    }
-    firsts = {id(tensor): name for name, tensor in network.tensors().items()}
-    names = {**lifted.inputs_to_parameters, **lifted.inputs_to_buffers}
-    held, constants, entries = {}, {}, []
-    for node in module.graph.nodes:
-        if node.op != "placeholder":
-            continue
-        name = names.get(node.name, "").removeprefix("network.")
-        if name:
-            held[node] = firsts[id(every[name])]
-        elif node.name in lifted.inputs_to_lifted_tensor_constants:
-            constants[node] = exported.constants[lifted.inputs_to_lifted_tensor_constants[node.name]]
-        else:
-            entries.append(node)
+    held, constants, entries = _placeholders(network, exported)
     returned = _returned(exported, module)
     prediction = _prediction(exported, returned, network.output)
-    leaves, structure = pytree.tree_flatten((network.example.args, network.example.keywords))
+    leaves, structure = tree_flatten((network.example.args, network.example.keywords))
     signature = Signature(
         str(network.example),
         str(structure),
@@ -210,35 +233,90 @@ def read_program(network: Network) -> Program:
     )
     results = tuple(returned) if prediction is None else (prediction,)
     parameters = frozenset(node for node in held if node.name in lifted.inputs_to_parameters)
-    writes = tuple(name.removeprefix("network.") for name in lifted.buffers_to_mutate.values())
+    writes = tuple(name.removeprefix(ROOT) for name in lifted.buffers_to_mutate.values())
     return Program(module, held, constants, parameters, tuple(entries), results, writes, signature)
 
 
+def _without_writes(exported: ExportedProgram) -> ExportedProgram:
+    """Return the program with in-place operators replaced by plain ones.
+
+    Steps without side effects may be run in any order, once for several members, or not at all.
+    """
+    if not any(_writes(node) for node in exported.graph.nodes):
+        return exported
+    with warnings.catch_warnings():
+        # torch warns of what torch itself does (2.13).
+        warnings.simplefilter("ignore", FutureWarning)
+        # An empty table of decompositions replaces in-place operators, and no others.
+        plain: ExportedProgram = exported.run_decompositions({})
+    return plain
+
+
+def _placeholders(
+    network: Network, exported: ExportedProgram
+) -> tuple[dict[Node, str], dict[Node, Tensor], list[Node]]:
+    """Return what the placeholders of a graph stand for.
+
+    Returns:
+        By placeholder, the first name of the network's tensor; by placeholder, the value of a tensor that
+        the code made; and the placeholders of the inputs, in their order.
+    """
+    lifted = exported.graph_signature
+    parameters = dict(network.module.named_parameters(remove_duplicate=False))
+    every = {**parameters, **dict(network.module.named_buffers(remove_duplicate=False))}
+    # A tied tensor has several names, of which the first one counts.
+    firsts = {id(tensor): name for name, tensor in network.tensors().items()}
+    names = {**lifted.inputs_to_parameters, **lifted.inputs_to_buffers}
+    held, constants, entries = dict[Node, str](), dict[Node, Tensor](), list[Node]()
+    for node in exported.graph_module.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        name = names.get(node.name, "").removeprefix(ROOT)
+        if name:
+            held[node] = firsts[id(every[name])]
+        elif node.name in lifted.inputs_to_lifted_tensor_constants:
+            constant = lifted.inputs_to_lifted_tensor_constants[node.name]
+            constants[node] = exported.constants[constant]
+        else:
+            entries.append(node)
+    return held, constants, entries
+
+
 def _name(dtype: torch.dtype) -> str:
+    """Return a precision as the description of inputs begins with it: `float32[`."""
     return f"{str(dtype).removeprefix('torch.')}["
 
 
 def _form(value: Any, entry: Node) -> Any:
+    """Return the form of an input, or the input itself where it is no tensor.
+
+    Args:
+        value: The input of the example.
+        entry: Its placeholder, which knows the sizes that are free.
+    """
     if not isinstance(value, Tensor):
         return value
     sizes = entry.meta["val"].shape
-    return value.dtype, tuple(None if _is_free(size) else int(size) for size in sizes)
+    return value.dtype, tuple(None if is_free_size(size) else int(size) for size in sizes)
 
 
 def _has_form(value: Any, form: Any) -> bool:
+    """Return whether an input may take the place of the one with this form.
+
+    The exported graph has the example's plain values, precisions and sizes built in, free sizes excepted.
+    """
     if not isinstance(value, Tensor):
         return type(value) is type(form) and bool(value == form)
-    if not isinstance(form, tuple) or value.dtype != form[0] or value.ndim != len(form[1]):
+    if not isinstance(form, tuple):
         return False
-    return all(size in (None, came) for size, came in zip(form[1], value.shape, strict=True))
-
-
-def _is_free(size: Any) -> bool:
-    """Whether a size may be another; one that the code counted is a symbol for a number."""
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+    dtype, sizes = form
+    if value.dtype != dtype or value.ndim != len(sizes):
+        return False
+    return all(size in (None, came) for size, came in zip(sizes, value.shape, strict=True))
 
 
 def _attribute(module: GraphModule, name: str) -> Any:
+    """Return what a dotted name leads to."""
     value: Any = module
     for part in name.split("."):
         value = getattr(value, part)
@@ -246,31 +324,39 @@ def _attribute(module: GraphModule, name: str) -> Any:
 
 
 def _draws(node: Node) -> bool:
-    """Whether an operator draws random numbers; dropout that is off has the mark and draws none."""
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+    """Return whether an operator draws random numbers; dropout that is off has the tag and draws none."""
+    if not is_random(node.target):
         return False
     operation = Operation(node, "", "", "")
+    # An operator has some of these arguments at most; one that it lacks does not switch it off.
     modes = [operation.argument(name, True) for name in ("train", "training")]
     rates = [operation.argument(name, 1.0) for name in ("p", "dropout_p", "dropout")]
     return all(modes) and all(rates)
 
 
 def _writes(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
+    """Return whether a step writes into one of its arguments."""
+    schema = schema_of(node.target)
     return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
 def _returned(exported: ExportedProgram, module: GraphModule) -> list[Any]:
-    """What the network returns, flat, as nodes or plain values."""
+    """Return the network's results, flat, as nodes or plain values; new values of buffers left out."""
     output = next(node for node in module.graph.nodes if node.op == "output")
     kinds = [spec.kind.name for spec in exported.graph_signature.output_specs]
     return [value for value, kind in zip(output.args[0], kinds, strict=True) if kind == "USER_OUTPUT"]
 
 
 def _prediction(exported: ExportedProgram, returned: Sequence[Any], output: Output) -> Node | None:
+    """Return the node of the prediction; None where a function computes it from the results."""
+    # Marks go through the user's choice of an output in place of the results.
     marks = [torch.empty(0) if isinstance(value, Node) else value for value in returned]
     try:
-        prediction = select_output(pytree.tree_unflatten(marks, exported.call_spec.out_spec), output)
-    except Exception:  # a user's function that wants real values
+        prediction = select_output(tree_unflatten(marks, exported.call_spec.out_spec), output)
+    # A user's function may want real values, and raise anything for others.
+    except Exception:
         return None
-    return next((value for mark, value in zip(marks, returned, strict=True) if mark is prediction), None)
+    for mark, value in zip(marks, returned, strict=True):
+        if mark is prediction:
+            return value  # type: ignore[no-any-return]
+    return None

@@ -3,12 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 
+from pluribus.mechanisms.graph.operators import CONCATENATIONS, ORDER_KEEPING, PADS, PLAIN_REDUCTIONS
 from pluribus.mechanisms.masks.positions import MustBeWhole, Part, Positions
 from pluribus.mechanisms.masks.steps import Step, shape_of
-
-# `max`, `min` and `median` are left out: they return positions too.
-REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "var", "std"})
-RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "flatten", "unsqueeze", "squeeze"})
 
 
 def _reduction(step: Step, position: int, size: Sequence[int], part: Positions) -> Part:
@@ -91,11 +88,11 @@ def _pad(step: Step, position: int, size: Sequence[int], part: Positions) -> Par
 
 
 AXIS_RULES: dict[str, Callable[[Step, int, Sequence[int], Positions], Part]] = {
-    **dict.fromkeys(REDUCTIONS, _reduction),
+    **dict.fromkeys(PLAIN_REDUCTIONS, _reduction),
     **dict.fromkeys(("permute", "transpose"), _permute),
-    **dict.fromkeys(RESHAPES, _reshape),
-    **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
+    **dict.fromkeys(ORDER_KEEPING, _reshape),
+    **dict.fromkeys(CONCATENATIONS, _cat),
     "select": _select,
     "slice": _slice,
-    **dict.fromkeys(("constant_pad_nd", "pad"), _pad),
+    **dict.fromkeys(PADS, _pad),
 }

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from torch.fx import Node
 
-from pluribus.mechanisms.masks.axis_rules import RESHAPES, merged_axis
+from pluribus.mechanisms.graph.operators import ORDER_KEEPING, ZERO_AT_ZERO
+from pluribus.mechanisms.masks.axis_rules import merged_axis
 from pluribus.mechanisms.masks.demand_rules import demand_of
 from pluribus.mechanisms.masks.positions import MustBeWhole, Part, Positions, at_least_one, rounded_up, union
 from pluribus.mechanisms.masks.steps import Step, shape_of
-
-# Operators that make zero of zero, channel by channel.
-ZERO_AT_ZERO = frozenset({"relu", "gelu", "silu", "tanh", "elu", "leaky_relu", "contiguous", "clone", "to"})
 
 
 def find_zeros(node: Node, steps: Mapping[Node, Step], masks: Mapping[Node, Positions]) -> Part:
@@ -30,11 +28,11 @@ def find_zeros(node: Node, steps: Mapping[Node, Step], masks: Mapping[Node, Posi
     step = steps.get(node)
     if step is None or not step.operands:
         return None
-    keeps_zeros = step.operator in ZERO_AT_ZERO | RESHAPES or step.is_idle_dropout
+    keeps_zeros = step.operator in ZERO_AT_ZERO | ORDER_KEEPING or step.is_idle_dropout
     if not keeps_zeros:
         return None
     before = find_zeros(step.source, steps, masks)
-    if before is None or step.operator not in RESHAPES:
+    if before is None or step.operator not in ORDER_KEEPING:
         return before
     return _reshaped(before, shape_of(step.source), shape_of(node))
 
@@ -89,7 +87,7 @@ def _runnable(step: Step, part: Part, align: int) -> Part:
     """Return a part that an operator runs on, and runs fast on."""
     part = at_least_one(part)
     # A reshape has whole channels alone: its operand is rounded.
-    return part if step.operator in RESHAPES else rounded_up(part, align)
+    return part if step.operator in ORDER_KEEPING else rounded_up(part, align)
 
 
 def _needs(

@@ -7,15 +7,19 @@ is slower and never wrong.
 import re
 from collections.abc import Sequence
 
-import torch
-
+from pluribus.mechanisms.graph.operators import (
+    CHANNELWISE,
+    COPIES,
+    MIXES,
+    UNTAGGED_POINTWISE,
+    is_pointwise,
+    is_random,
+    is_spatial,
+)
 from pluribus.mechanisms.masks.axis_rules import AXIS_RULES
 from pluribus.mechanisms.masks.positions import MustBeWhole, Part, Positions
 from pluribus.mechanisms.masks.steps import GETITEM, Operand, Step, shape_of
-from pluribus.mechanisms.widths.flow import COPIES, ELEMENTWISE, MIXES, SPATIAL
 
-# Operators with one number for each channel among their operands.
-CHANNELWISE = frozenset({"batch_norm", "_native_batch_norm_legit_no_training", "instance_norm", "prelu"})
 # Names of the argument that holds the values, besides those that hold numbers for channels.
 VALUES = ("input", "self")
 
@@ -33,7 +37,7 @@ def demand_of(step: Step, operand: Operand, part: Positions) -> Part:
         return _pointwise(step, size, part)
     if step.operator in CHANNELWISE or step.is_depthwise:
         return _channelwise(operand.name, size, part)
-    if step.operator.startswith(SPATIAL):
+    if is_spatial(step.operator):
         return _spatial(step, size, part)
     rule = AXIS_RULES.get(step.operator)
     if rule is None:
@@ -51,14 +55,14 @@ def _one_of_several(step: Step, operand: Operand, part: Positions) -> Part:
 
 def _is_pointwise(step: Step) -> bool:
     """Return whether each number of the result follows from the numbers at its own position."""
-    tags = getattr(step.node.target, "tags", ())
+    target = step.node.target
     # Some operators that torch tags as pointwise read neighbours.
     if step.operator in MIXES:
         return False
     # Noise on some channels would be other noise than on all of them.
-    if torch.Tag.nondeterministic_seeded in tags and not step.is_idle_dropout:
+    if is_random(target) and not step.is_idle_dropout:
         return False
-    return torch.Tag.pointwise in tags or step.operator in COPIES | ELEMENTWISE
+    return is_pointwise(target) or step.operator in COPIES | UNTAGGED_POINTWISE
 
 
 def _pointwise(step: Step, size: Sequence[int], part: Positions) -> Part:

@@ -1,8 +1,8 @@
 """Masked program: the steps of a network, split at its masks."""
 
-from torch import Tag
 from torch.fx import Node
 
+from pluribus.mechanisms.graph.operators import is_random
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.masks.steps import Step, make_step
 
@@ -52,8 +52,7 @@ def _constant_nodes(program: Program) -> list[Node]:
     constant = []
     for node in program.steps:
         # Random numbers are new in each call, and follow from no input.
-        random = Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        if random or not reached.isdisjoint(node.all_input_nodes):
+        if is_random(node.target) or not reached.isdisjoint(node.all_input_nodes):
             reached.add(node)
         elif node.op == "call_function":
             constant.append(node)

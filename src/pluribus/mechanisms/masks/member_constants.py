@@ -6,15 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Node
-from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
+from pluribus.mechanisms.graph.folding import Norm, fold_norm
+from pluribus.mechanisms.graph.operators import BATCH_NORMS
 from pluribus.mechanisms.masks.demand import find_zeros, propagate_demand
 from pluribus.mechanisms.masks.masked_program import MaskedProgram
 from pluribus.mechanisms.masks.positions import Part, Positions
 from pluribus.mechanisms.masks.steps import Step, shape_of
-
-# The export writes a batch norm in eval mode as either of these.
-BATCH_NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
 
 
 class MemberConstants:
@@ -124,10 +122,8 @@ class MemberConstants:
         mean, variance, scale, shift = (
             None if one is None else self.constants[one] for one in _norm_arguments(norm)
         )
-        linear = self.masked.steps[node].operator == "linear"
-        fuse: Any = fuse_linear_bn_weights if linear else fuse_conv_bn_weights
-        weight, bias = fuse(weight, bias, mean, variance, norm.argument("eps"), scale, shift)
-        self.weights[node] = weight.detach(), bias.detach()
+        numbers = Norm(mean, variance, norm.argument("eps"), scale, shift)  # type: ignore[arg-type]
+        self.weights[node] = fold_norm(weight, bias, numbers)
         self.folded.add(norm.node)
 
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.masks.reads import Read, find_reads
 from pluribus.mechanisms.network.insert import insert, prove
+from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.select import there_are
-from pluribus.mechanisms.network.sites import Site
+from pluribus.mechanisms.network.torch_private import Convolution, Dropout
 
-READERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
+READERS = (nn.Linear, nn.Bilinear, Convolution, nn.MultiheadAttention, nn.RNNBase)
 """Layers that sum over the channels they read."""
-DROPOUTS = nn.modules.dropout._DropoutNd
+DROPOUTS = Dropout
 BUFFER = "mask_"
 """What the masks are called in the layers that read through them, followed by the input's position."""
 
@@ -117,7 +117,7 @@ def _since(reads: Sequence[Read], name: str | None, sites: Sequence[Site]) -> Se
 def _channel_axis(read: Read) -> int:
     """Whole channels of convolutions, features of all others, counted from the end."""
     layer, rank = read.site.module, len(read.shape)
-    if isinstance(layer, nn.modules.conv._ConvNd):
+    if isinstance(layer, Convolution):
         return -len(layer.kernel_size) - 1
     of_features = isinstance(layer, nn.Dropout | nn.AlphaDropout) and rank < 4
     return 1 - rank if isinstance(layer, DROPOUTS) and not of_features else -1
@@ -127,7 +127,7 @@ def _has_channels(read: Read) -> bool:
     """Whether a tensor is hidden, is no attention weights, and is read by a layer that mixes its channels."""
     layer = read.site.module
     attends = isinstance(layer, DROPOUTS) and read.operator.startswith("Softmax")
-    depthwise = isinstance(layer, nn.modules.conv._ConvNd) and layer.groups == layer.in_channels > 1
+    depthwise = isinstance(layer, Convolution) and layer.groups == layer.in_channels > 1
     return read.learnt and len(read.shape) > 1 and not attends and not depthwise
 
 

@@ -11,8 +11,8 @@ from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.insert import Inserted
+from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.sites import Site
 
 # A layer, and the position of one of its distinct inputs.
 Place = tuple[Site, int]

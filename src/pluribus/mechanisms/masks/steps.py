@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operators import CONVOLUTIONS, DROPOUTS, operator_name
+from pluribus.mechanisms.network.torch_private import argument_names
 from pluribus.mechanisms.widths.flow import shapes
 
-CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
-DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 # How torch.fx names the operator that picks one of several results.
 GETITEM = "<built-in function getitem>"
 
@@ -93,10 +93,9 @@ class Step:
 
 def make_step(node: Node) -> Step:
     """Return the step of a node."""
-    operator = str(node.target).removeprefix("aten.").split(".")[0]
+    operator = operator_name(node)
     # Functions of Python, such as `getitem`, have no schema: their arguments are named by number.
-    schema = getattr(node.target, "_schema", None)
-    names = [argument.name for argument in schema.arguments] if schema else []
+    names = argument_names(node.target)
     arguments: list[tuple[str, Any]] = []
     for number, value in enumerate(node.args):
         arguments.append((names[number] if number < len(names) else str(number), value))

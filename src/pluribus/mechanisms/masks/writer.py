@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from pluribus.mechanisms.masks.axis_rules import RESHAPES, merged_axis
+from pluribus.mechanisms.graph.operators import ORDER_KEEPING, SHAPE_TAKING
+from pluribus.mechanisms.masks.axis_rules import merged_axis
 from pluribus.mechanisms.masks.demand_rules import demand_of
 from pluribus.mechanisms.masks.member_constants import MemberConstants
 from pluribus.mechanisms.masks.module_builder import ModuleBuilder
 from pluribus.mechanisms.masks.positions import Part, Positions
 from pluribus.mechanisms.masks.steps import GETITEM, Step, shape_of
+from pluribus.mechanisms.network.torch_private import argument_names
 
 aten = torch.ops.aten
-# Reshapes that are given all sizes of the result, and so the number of channels.
-SIZED_RESHAPES = ("view", "reshape", "_unsafe_view")
 
 
 class Writer:
@@ -72,7 +72,7 @@ class Writer:
             return self.written[step.source], self.parts[step.source]
         if step.operator == "sym_size":
             return self.builder.graph.node_copy(node, self.written.__getitem__), None
-        if step.operator in RESHAPES and part is not None:
+        if step.operator in ORDER_KEEPING and part is not None:
             return self._reshape(step, part)
         return self._copy(step, part), part
 
@@ -109,7 +109,7 @@ class Writer:
         there = Positions(part.axis, channels.chosen.repeat_interleave(repeats))
         value = self._value(step.source, channels)
         others = [map_arg(argument, self.written.__getitem__) for argument in step.node.args[1:]]
-        if step.operator not in SIZED_RESHAPES:
+        if step.operator not in SHAPE_TAKING:
             return self.builder.call(step.node.target, value, *others), there
         sizes: list[Any] = [*others[0]]  # type: ignore[misc]
         sizes[part.axis] = there.count
@@ -121,7 +121,7 @@ class Writer:
         weight, bias = self.member.cut_weights(step, part)
         value = self._value(step.argument("input"), self.member.inputs[step.node])
         # Input, weight and bias come first in the schemas of all products.
-        names = _argument_names(step.node)[3:]
+        names = argument_names(step.node.target)[3:]
         others = [step.argument(name) for name in names]
         held = [self.builder.hold(weight), None if bias is None else self.builder.hold(bias)]
         return self.builder.call(step.node.target, value, *held, *others)
@@ -151,14 +151,9 @@ class Writer:
         return self.builder.fit(self.written[source], shape_of(node), self.parts[source], wanted)
 
 
-def _argument_names(node: Node) -> list[str]:
-    """Return the names of an operator's arguments, in the order of its schema."""
-    return [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-
-
 def _set_argument(node: Node, name: str, value: Any) -> None:
     """Replace an argument of a call, given by position or by name."""
-    position = _argument_names(node).index(name)
+    position = argument_names(node.target).index(name)
     if position < len(node.args):
         node.update_arg(position, value)
     else:

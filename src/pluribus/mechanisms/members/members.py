@@ -20,6 +20,7 @@ from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.torch_private import child_table, parameter_table
 from pluribus.settings import check
 
 SEEDS = 1 << 40
@@ -289,7 +290,7 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
     """Registers a tensor under a dotted name, making a module for each part of it."""
     *path, last = name.split(".")
     for part in path:
-        if part not in tree._modules:
+        if part not in child_table(tree):
             tree.add_module(part, nn.Module())
         tree = tree.get_submodule(part)
     if isinstance(tensor, nn.Parameter):
@@ -313,7 +314,7 @@ def take(tree: nn.Module, kept: Mapping[str, Sequence[int]]) -> None:
 def uproot(tree: nn.Module, name: str) -> None:
     """Takes a parameter out again."""
     path, _, last = name.rpartition(".")
-    del tree.get_submodule(path)._parameters[last]
+    del parameter_table(tree.get_submodule(path))[last]
 
 
 def tensors(tree: nn.Module) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from pluribus.mechanisms.members.skeleton import Skeleton, blank
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
+from pluribus.mechanisms.network.torch_private import without_subclass_rules
 
 CONVOLUTION = ("stride", "padding", "dilation", "groups")
 TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
@@ -48,7 +49,7 @@ class PerSample(Tensor):
         if func not in RULES:
             name = getattr(func, "__name__", str(func))
             raise InputError(f"{name} takes one parameter for all samples, and here each has its own.")
-        with torch._C.DisableTorchFunctionSubclass():
+        with without_subclass_rules():
             return RULES[func](*args, **kwargs or {})
 
 

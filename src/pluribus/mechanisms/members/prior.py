@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from pluribus.mechanisms.members.members import Binding, tensors
 from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import BatchNorm
 
 FEWEST = 2
 """Samples that a batch must have for statistics."""
 
-NORMS = nn.modules.batchnorm._BatchNorm
+NORMS = BatchNorm
 
 
 def is_unsettled(module: nn.Module, prior: Binding) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.network import computed
+from pluribus.mechanisms.network.torch_private import buffer_table, flat_weights, parameter_table
 
 Modes = tuple[bool, ...]
 """`training` of every module of a network, in the order of `Module.modules()`."""
@@ -65,16 +66,16 @@ class Skeleton:
             set_modes(self.module, modes)
         names = {id(tensor): name for name, tensor in named_tensors(self.module).items()}
         self._slots: list[tuple[Any, Any, str]] = []
-        self._buffers: list[tuple[dict[str, Tensor | None], str, str]] = []
+        self._buffer_slots: list[tuple[dict[str, Tensor | None], str, str]] = []
         self._saved = set(self.module.state_dict())
         for layer in self.module.modules():
-            flat = getattr(layer, "_flat_weights", [])  # an RNN reads this list, not its parameters
-            self._add_slots(layer._parameters, list(layer._parameters), names)
-            self._add_slots(layer._buffers, list(layer._buffers), names)
+            flat = flat_weights(layer)  # an RNN reads this list, not its parameters
+            self._add_slots(parameter_table(layer), list(parameter_table(layer)), names)
+            self._add_slots(buffer_table(layer), list(buffer_table(layer)), names)
             self._add_slots(flat, list(range(len(flat))), names)
-            for key, buffer in layer._buffers.items():
+            for key, buffer in buffer_table(layer).items():
                 if buffer is not None:
-                    self._buffers.append((layer._buffers, key, names[id(buffer)]))
+                    self._buffer_slots.append((buffer_table(layer), key, names[id(buffer)]))
 
     def _add_slots(self, container: Any, keys: Sequence[Any], names: Mapping[int, str]) -> None:
         for key in keys:
@@ -90,7 +91,7 @@ class Skeleton:
 
     def collect(self, values: Mapping[str, Tensor]) -> None:
         """Write buffers that the code assigned anew back into the tensors it was filled with."""
-        for container, key, name in self._buffers:
+        for container, key, name in self._buffer_slots:
             new, old = container[key], values[name]
             if new is None or new is old:
                 continue
@@ -105,7 +106,7 @@ class Skeleton:
 
     def buffer_names(self) -> set[str]:
         """Return the names of the buffers."""
-        return {name for _, _, name in self._buffers}
+        return {name for _, _, name in self._buffer_slots}
 
 
 class Loan:

@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import TorchDispatchMode, buffer_table, with_generator
 
+# Random numbers that a seed stands for are drawn so, whatever torch's default precision and device are.
 ALIKE: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
-"""Of random numbers that a seed stands for, whatever torch's default precision and device are."""
 
 
 def derived_seed(seed: int, index: int) -> int:
-    """A seed of torch's that follows from a seed of any size and an index."""
+    """Return a seed for torch, below 2^63, that follows from a seed of any size and an index."""
     return (seed * 1_000_003 + index) % (1 << 63)
 
 
@@ -32,7 +32,7 @@ stream, logging, and torch.export, which keeps its own state in globals.
 
 @contextmanager
 def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
-    """Starts torch's random numbers from `seed`, on the CPU and the tensors' devices, and restores them.
+    """Start torch's random numbers from `seed`, on the CPU and the tensors' devices, and restore them.
 
     Only for code that takes no generator, such as initialisers: other threads that draw meanwhile get
     numbers of this seed.
@@ -46,19 +46,19 @@ def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
 
 @contextmanager
 def accepting(inputs: Inputs) -> Iterator[None]:
-    """Whatever the user's code raises on these inputs says that they are no example."""
+    """Raise whatever the user's code raises on these inputs as an error of the example."""
     try:
         yield
     except Exception as error:
         raise InputError(
-            f"example must be an input of the network, however: on {inputs} it raised "
+            f"example must be an input of the network, got {inputs}, on which it raised "
             f"{type(error).__name__}: {error}"
         ) from error
 
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Keeps what torch writes of its own failures, graphs and logs, from the user."""
+    """Hide from the user what torch writes of its own failures: graphs and logs."""
     with PROCESS:
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
@@ -70,7 +70,7 @@ def silence() -> Iterator[None]:
 
 
 class PrivateRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives code random numbers of a seed without touching torch's global generator.
+    """Give code random numbers of a seed without touching torch's global generator.
 
     A fork of the global generator would replay the numbers that another thread drew meanwhile.
     """
@@ -86,8 +86,9 @@ class PrivateRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
-        seedable = _with_generator(func)
-        if seedable is None:  # such as fused attention with dropout
+        seedable = with_generator(func)
+        # Some operators, such as fused attention with dropout, have no form that takes a generator.
+        if seedable is None:
             with seeded(self.seed):
                 return func(*args, **kwargs)
         device = kwargs.get("device") or next((a.device for a in args if isinstance(a, Tensor)), None)
@@ -99,20 +100,12 @@ class PrivateRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._generators[device]
 
 
-def _with_generator(operator: Any) -> Any:
-    """Return the form of a random operator that takes a generator; None where there is none."""
-    packet, name = operator.overloadpacket, operator._overloadname
-    for form in (name, "generator" if name == "default" else f"{name}_generator"):
-        candidate = getattr(packet, form, None)
-        if candidate is not None and any(one.name == "generator" for one in candidate._schema.arguments):
-            return candidate
-    return None
-
-
 @contextmanager
 def dry_run(module: nn.Module, training: bool) -> Iterator[None]:
-    """A context in which `module` may run in one mode; its modes and its buffers are afterwards as they
-    were, and torch's random numbers are not touched. What it warns of, it warns of again in a real run.
+    """Let `module` run in one mode without leaving a trace.
+
+    Its modes and its buffers are afterwards as they were, and torch's random numbers are not touched.
+    Warnings are hidden: they come again in a real run.
     """
     with restored(module, training), PrivateRandom(0):
         yield
@@ -120,9 +113,9 @@ def dry_run(module: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def restored(module: nn.Module, training: bool) -> Iterator[None]:
-    """A context in which `module` is in one mode; its modes and its buffers are afterwards as they were."""
+    """Put `module` into one mode; give it its modes and its buffers back afterwards."""
     modes = {layer: layer.training for layer in module.modules()}
-    buffers = {layer: dict(layer._buffers) for layer in module.modules()}
+    buffers = {layer: dict(buffer_table(layer)) for layer in module.modules()}
     values = {id(buffer): buffer.clone() for buffer in module.buffers()}
     try:
         with warnings.catch_warnings():
@@ -134,8 +127,9 @@ def restored(module: nn.Module, training: bool) -> Iterator[None]:
             layer.training = mode
         with torch.no_grad():
             for layer, held in buffers.items():
-                layer._buffers.clear()  # the run may have registered others, or assigned them anew
-                layer._buffers.update(held)
+                # The run may have registered others, or assigned them anew.
+                buffer_table(layer).clear()
+                buffer_table(layer).update(held)
                 for buffer in held.values():
                     if buffer is not None:
                         buffer.copy_(values[id(buffer)])

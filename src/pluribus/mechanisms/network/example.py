@@ -8,21 +8,29 @@ from torch import nn
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import Convolution, NormBase
 
+# Batch norm in train mode needs two samples.
 BATCH = 2
+# Sizes of images, the likeliest first: CIFAR, MNIST, Tiny ImageNet, digits, STL-10, and larger ones.
 IMAGE_SIZES = (32, 28, 64, 8, 96, 128, 224)
 TOKENS = 8
 
 
 def make_example(module: nn.Module) -> Inputs:
-    """Two samples that the network accepts, guessed from its config or its first layer."""
+    """Return two samples that the network accepts, guessed from its config or its first layer.
+
+    Raises:
+        ConversionError: No guess was accepted.
+    """
     tried = []
     for candidate in _candidates(module):
         try:
             with dry_run(module, training=False), torch.no_grad():
                 module(*candidate.args, **candidate.keywords)
             return candidate
-        except Exception:  # whatever the user's code raises for a wrong guess
+        # The user's code may raise anything for a wrong guess.
+        except Exception:
             tried.append(str(candidate))
     raise ConversionError(
         f"an example input of {type(module).__name__} is needed and could not be made "
@@ -32,6 +40,7 @@ def make_example(module: nn.Module) -> Inputs:
 
 
 def _candidates(module: nn.Module) -> Iterator[Inputs]:
+    """Yield inputs that the network may take, likeliest first."""
     weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     config = getattr(module, "config", None)
     if config is not None:
@@ -48,7 +57,7 @@ def _candidates(module: nn.Module) -> Iterator[Inputs]:
 
 
 def _from_config(module: nn.Module, config: object, weight: torch.Tensor) -> Iterator[Inputs]:
-    """Hugging Face models: `main_input_name` says what they take, the config how large it is."""
+    """Yield inputs of a Hugging Face model: `main_input_name` is what it takes, the config has its size."""
     name = getattr(module, "main_input_name", "input_ids")
     if name == "pixel_values":
         size = getattr(config, "image_size", None)
@@ -65,20 +74,20 @@ def _normal(shape: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
 
 
 def _shapes(layer: nn.Module) -> Iterator[tuple[int, ...]]:
-    """Input shapes that a network beginning with `layer` may take, likeliest first."""
+    """Yield input shapes that a network beginning with `layer` may take, likeliest first."""
     if isinstance(layer, nn.Linear):
         yield (BATCH, layer.in_features)
         yield (BATCH, TOKENS, layer.in_features)
         side = round(layer.in_features**0.5)
         yield (BATCH, 1, side, side)
-    elif isinstance(layer, nn.modules.conv._ConvNd):
+    elif isinstance(layer, Convolution):
         for side in IMAGE_SIZES:
             yield (BATCH, layer.in_channels, *[side] * len(layer.kernel_size))
     elif isinstance(layer, nn.RNNBase):
         yield (BATCH, TOKENS, layer.input_size)
     elif isinstance(layer, nn.MultiheadAttention):
         yield (BATCH, TOKENS, layer.embed_dim)
-    elif isinstance(layer, nn.modules.batchnorm._NormBase):
+    elif isinstance(layer, NormBase):
         yield (BATCH, layer.num_features)
         for side in IMAGE_SIZES:
             yield (BATCH, layer.num_features, side, side)

@@ -7,12 +7,12 @@ from pluribus.mechanisms.network.dry_run import derived_seed, seeded
 from pluribus.mechanisms.network.initialise import reinitialise
 from pluribus.mechanisms.network.network import Network, built, copy_module
 
+# Offset that keeps the seeds of prior networks apart from those of members.
 PRIOR_SEED = 1 << 20
-"""Offset that keeps the seeds of prior networks apart from those of members."""
 
 
 def fresh_modules(network: Network, count: int, seed: int) -> tuple[list[nn.Module], list[str]]:
-    """As many modules as asked for, initialised anew or built by the network's factory.
+    """Return modules of one architecture, initialised anew or built by the network's factory.
 
     Returns:
         The modules, and the names of the parameters that no initialiser touched and that were
@@ -41,8 +41,8 @@ def _check_same(first: nn.Module, other: nn.Module) -> None:
     expected, came = described(first), described(other)
     for name in sorted(expected.keys() | came.keys()):
         if expected.get(name) != came.get(name):
-            says = "is a" if isinstance(expected.get(name), str) else "has shape"
+            what = "class" if isinstance(expected.get(name), str) else "shape"
             raise ConversionError(
-                f"the factory must build one architecture, however: {name or 'the network itself'} {says} "
-                f"{expected.get(name)} and then {came.get(name)}."
+                f"the factory must build one architecture, expected {what} {expected.get(name)} of "
+                f"{name or 'the network itself'}, got {came.get(name)}. Build the same layers in every call."
             )

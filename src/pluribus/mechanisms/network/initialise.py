@@ -1,6 +1,8 @@
 """Fresh weights for a copy of the user's network, by its own initialisers."""
 
 import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,7 +11,9 @@ from torch.nn.utils.parametrize import is_parametrized
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import seeded
 
-POWER_ITERATIONS = 15  # as many as torch runs when spectral_norm is put on a layer
+# As many as torch runs when spectral_norm is put on a layer (2.13).
+POWER_ITERATIONS = 15
+# By convention of torch, its examples, torchvision, timm and Hugging Face.
 INITIALISERS = (
     "reset_parameters",
     "_reset_parameters",
@@ -20,7 +24,7 @@ INITIALISERS = (
 
 
 def reinitialise(module: nn.Module, seed: int) -> list[str]:
-    """Draws all trainable weights of `module` afresh, in place; frozen ones stay.
+    """Draw all trainable weights of `module` afresh, in place; frozen ones stay.
 
     Layers are drawn by `reset_parameters`, then by the network's own initialiser where it has one
     (`init_weights()`, or `_init_weights(layer)` as in Hugging Face models). A bare parameter that
@@ -31,66 +35,92 @@ def reinitialise(module: nn.Module, seed: int) -> list[str]:
     """
     parameters = dict(module.named_parameters())
     before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-    drawn = {
-        name for name, p in parameters.items() if p.requires_grad and p.is_floating_point() and p.numel()
-    }
+    drawn = {name for name, parameter in parameters.items() if _is_drawn(parameter)}
     redrawn = []
     with seeded(seed, parameters.values()), torch.no_grad():
+        # What is still NaN afterwards, no initialiser touched.
         for name in drawn:
-            parameters[name].fill_(torch.nan)  # what is still NaN afterwards, no initialiser touched
-        for layer in reversed(list(module.modules())):  # children before the parent that may overrule them
+            parameters[name].fill_(torch.nan)
+        # Children come before the parent, whose initialiser may overrule theirs.
+        for layer in reversed(list(module.modules())):
             _initialise(layer)
         for name, parameter in parameters.items():
-            if name not in drawn:
-                parameter.copy_(before[name])
-            elif parameter.isnan().any():
-                parameter.copy_(before[name])
-                redrawn += [name] * _redraw(parameter)
+            if name in drawn and not parameter.isnan().any():
+                continue
+            parameter.copy_(before[name])
+            if name in drawn and _redraw(parameter):
+                redrawn.append(name)
         for layer in module.modules():
             if is_parametrized(layer):
                 _settle(layer)
     return redrawn
 
 
+def _is_drawn(parameter: nn.Parameter) -> bool:
+    return parameter.requires_grad and parameter.is_floating_point() and parameter.numel() > 0
+
+
 def _initialise(layer: nn.Module) -> None:
-    own = list(layer.parameters(recurse=False))
+    """Call the initialisers that a layer has.
+
+    Raises:
+        ConversionError: One of them raised.
+    """
+    for name, method, for_layers in _initialisers(layer):
+        try:
+            if for_layers:
+                layer.apply(method)
+            else:
+                method()
+        # The user's code may raise anything.
+        except Exception as error:
+            raise ConversionError(
+                f"{type(layer).__name__}.{name} must draw fresh weights, got {type(error).__name__}: "
+                f"{error}. Pass a factory, which builds every member afresh, or start='copy'."
+            ) from error
+
+
+def _initialisers(layer: nn.Module) -> Iterator[tuple[str, Callable[..., Any], bool]]:
+    """Yield the initialisers of a layer by name, and whether each is to be called for every layer inside."""
+    # The weights of a parametrised layer are computed, and writing into them is lost.
     if is_parametrized(layer):
-        return  # its weights are computed, and writing into them is lost
+        return
+    own = list(layer.parameters(recurse=False))
     if own and not any(parameter.requires_grad for parameter in own):
         return
     for name in INITIALISERS:
         method = getattr(layer, name, None)
         if not callable(method) or isinstance(method, nn.Module):
             continue
-        required = [
-            parameter
-            for parameter in inspect.signature(method).parameters.values()
-            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        ]
-        for_layers = len(required) == 1 and name.endswith("init_weights")
-        try:
-            if not required:
-                method()
-            elif for_layers:
-                layer.apply(method)
-        except Exception as error:  # whatever the user's code raises
-            raise ConversionError(
-                f"{type(layer).__name__}.{name} must draw fresh weights, however: {type(error).__name__}: "
-                f"{error}. Pass a factory, which builds every member afresh, or start='copy'."
-            ) from error
-        if for_layers:
-            return  # the no-argument initialisers of such a model call this one
+        required = _required(method)
+        if not required:
+            yield name, method, False
+        # As Hugging Face does it; the initialisers without arguments of such a model call this one.
+        elif len(required) == 1 and name.endswith("init_weights"):
+            yield name, method, True
+            return
+
+
+def _required(method: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments that a call cannot be without."""
+    required = []
+    for name, parameter in inspect.signature(method).parameters.items():
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty:
+            required.append(name)
+    return required
 
 
 def _redraw(parameter: nn.Parameter) -> bool:
+    """Draw a parameter from a normal distribution of its moments; return whether that changed it."""
     deviation, mean = torch.std_mean(parameter, correction=0)
-    if deviation > 0:  # a constant has no randomness to redraw
+    # A constant has no randomness to redraw.
+    if deviation > 0:
         parameter.normal_(mean.item(), deviation.item())
     return bool(deviation > 0)
 
 
 def _settle(layer: nn.Module) -> None:
-    """Lets a parametrisation that estimates something of its weight (`spectral_norm`) see the new one."""
+    """Let a parametrisation that estimates something of its weight (`spectral_norm`) see the new one."""
     modes = {part: part.training for part in layer.modules()}
     layer.train()
     for _ in range(POWER_ITERATIONS):

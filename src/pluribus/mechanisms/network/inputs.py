@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.network.torch_private import write_count
 
 PLAIN = bool | int | float | str | None
 """Inputs that are shown as they are."""
@@ -23,7 +24,18 @@ class Inputs:
 
     @classmethod
     def of(cls, value: Any) -> "Inputs":
-        """A tensor is one input, a tuple several, a mapping keyword inputs."""
+        """Return the inputs that a user gave.
+
+        Args:
+            value: A tensor is one input, a tuple several, a mapping keyword inputs.
+
+        Raises:
+            InputError: It is something else, such as an array.
+
+        Example:
+            >>> str(Inputs.of((torch.zeros(2, 3), {"scale": 2})))
+            '(float32[2, 3], dict)'
+        """
         if isinstance(value, Inputs):
             return value
         if isinstance(value, Mapping):
@@ -34,39 +46,53 @@ class Inputs:
             return cls((value,), {})
         raise InputError(
             "inputs must be a tensor, a tuple of tensors or a dict of keyword tensors, "
-            f"however: {type(value).__name__}. Convert arrays with torch.as_tensor(...)."
+            f"got {type(value).__name__}. Convert arrays with torch.as_tensor(...)."
         )
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """The keyword inputs as a new dict."""
+        """Return the keyword inputs as a new dict."""
         return dict(self.kwargs or {})
 
     def tensors(self) -> Iterator[Tensor]:
-        """All tensors among the inputs, positional ones first."""
-        yield from (value for value in (*self.args, *self.keywords.values()) if isinstance(value, Tensor))
+        """Yield all tensors among the inputs, positional ones first."""
+        for value in (*self.args, *self.keywords.values()):
+            if isinstance(value, Tensor):
+                yield value
 
     @property
     def batch(self) -> int:
-        """The number of samples: the size of axis 0 of the first tensor; refuses an empty batch."""
+        """Return the number of samples: the size of axis 0 of the first tensor that has one.
+
+        Raises:
+            InputError: There is no such tensor, or it is empty.
+        """
         for tensor in self.tensors():
             if tensor.ndim == 0:
                 continue
             if tensor.shape[0] == 0:
                 raise InputError(
-                    f"a batch must have at least one sample, however: shape {tuple(tensor.shape)}. "
+                    f"a batch must have at least one sample, got shape {tuple(tensor.shape)}. "
                     "Skip empty batches."
                 )
             return tensor.shape[0]
-        raise InputError("inputs must hold a tensor with a batch axis, however: there is none. Pass tensors.")
+        raise InputError("inputs must hold a tensor with a batch axis, got none. Pass tensors.")
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """The same call with every tensor that has the batch axis changed."""
+        """Return the same call with every tensor that has the batch axis changed.
+
+        Args:
+            change: Takes and returns a tensor.
+        """
         batch = self.batch
-        return self.each(lambda t: change(t) if t.ndim > 0 and t.shape[0] == batch else t)
+        return self.each(lambda tensor: change(tensor) if _has_batch(tensor, batch) else tensor)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """The same call with every tensor changed."""
+        """Return the same call with every tensor changed.
+
+        Args:
+            change: Takes and returns a tensor.
+        """
 
         def changed(value: Any) -> Any:
             return change(value) if isinstance(value, Tensor) else value
@@ -77,80 +103,140 @@ class Inputs:
         )
 
     def take(self, samples: Tensor | slice) -> "Inputs":
-        """The same call on some of its samples."""
+        """Return the same call on some of its samples.
+
+        Args:
+            samples: Their positions in the batch.
+        """
         return self.map(lambda tensor: tensor[samples])
 
     @classmethod
     def joined(cls, several: Sequence["Inputs"]) -> "Inputs":
-        """One call on the samples of several: the same call again and again, or parts of one batch."""
+        """Return one call on the samples of several.
+
+        Args:
+            several: The same call again and again, or parts of one batch.
+        """
         batch, repeated = several[0].batch, all(one is several[0] for one in several)
 
-        def join(*values: Any) -> Any:
+        def join(values: Sequence[Any]) -> Any:
             first = values[0]
-            has_batch = isinstance(first, Tensor) and first.ndim > 0 and first.shape[0] == batch
             # What all parts have in common is no batch, even where it is as long as one of them.
             parted = repeated or any(value is not first for value in values)
-            return torch.cat(values) if has_batch and parted else first
+            return torch.cat(list(values)) if parted and _has_batch(first, batch) else first
 
-        return cls(
-            tuple(join(*values) for values in zip(*(one.args for one in several), strict=True)),
-            {name: join(*(one.keywords[name] for one in several)) for name in several[0].keywords},
-        )
+        args = [join(values) for values in zip(*(one.args for one in several), strict=True)]
+        keywords = {}
+        for name in several[0].keywords:
+            keywords[name] = join([one.keywords[name] for one in several])
+        return cls(tuple(args), keywords)
 
     def to(self, device: torch.device) -> "Inputs":
-        """The same call on another device."""
+        """Return the same call on another device; inputs that are no tensors stay."""
         return self.each(lambda tensor: tensor.to(device))
 
     def copy(self) -> "Inputs":
-        """The same call with tensors of its own, for code that writes into its inputs."""
+        """Return the same call with tensors of its own, for code that writes into its inputs."""
         return self.each(torch.clone)
 
     def doubled(self) -> "Inputs":
-        """The same call with every sample twice."""
+        """Return the same call with every sample twice.
+
+        One sample is too few for batch norm in train mode.
+        """
         return self.map(lambda tensor: torch.cat([tensor, tensor]))
 
     def versions(self) -> list[int]:
-        """How often each tensor was written into; those of inference mode do not count."""
-        return [-1 if tensor.is_inference() else tensor._version for tensor in self.tensors()]
+        """Return how often each tensor was written into; -1 for those of inference mode."""
+        return [write_count(tensor) for tensor in self.tensors()]
 
     def chunks(self, size: int | None) -> Iterator["Inputs"]:
-        """The same call in pieces of at most `size` samples; None is one piece."""
+        """Yield the same call in pieces.
+
+        Args:
+            size: The most samples of a piece; None is one piece.
+        """
         batch = self.batch
-        for start in range(0, batch, size or batch):
-            yield self.take(slice(start, start + (size or batch)))
+        step = size or batch
+        for start in range(0, batch, step):
+            yield self.take(slice(start, start + step))
 
     def __str__(self) -> str:
-        def show(value: Any) -> str:
-            if isinstance(value, Tensor):
-                place = "" if value.device.type == "cpu" else f" on {value.device}"
-                return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
-            return repr(value) if isinstance(value, PLAIN) else type(value).__name__
+        shown = [_show(value) for value in self.args]
+        shown += [f"{name}={_show(value)}" for name, value in self.keywords.items()]
+        return f"({', '.join(shown)})"
 
-        named = (f"{name}={show(value)}" for name, value in self.keywords.items())
-        return f"({', '.join([*map(show, self.args), *named])})"
+
+def _has_batch(value: Any, batch: int) -> bool:
+    """Return whether a value is a tensor with the batch axis.
+
+    A mask or a table of another size has none, and is the same for all samples.
+    """
+    return isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
+
+
+def _show(value: Any) -> str:
+    """Return an input in words: `float32[2, 3]`, a plain value, or a type.
+
+    The device is named where it is not the CPU.
+    """
+    if isinstance(value, Tensor):
+        place = "" if value.device.type == "cpu" else f" on {value.device}"
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
+    return repr(value) if isinstance(value, PLAIN) else type(value).__name__
 
 
 def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
-    """The inputs in one batch of a loader, without its targets.
+    """Return the inputs in one batch of a loader, without its targets.
 
     A sequence with one entry more than `forward` needs ends with the targets. Of a mapping, the
     entries that `forward` accepts are kept, `labels` left out.
+
+    Args:
+        batch: What the loader gave.
+        forward: Of the network.
     """
-    parameters = inspect.signature(forward).parameters.values()
+    parameters = list(inspect.signature(forward).parameters.values())
     if isinstance(batch, Mapping):
-        any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        accepted = {parameter.name for parameter in parameters} - {"labels"}
-        return Inputs((), {k: v for k, v in batch.items() if k in accepted or (any_name and k != "labels")})
+        return Inputs((), _accepted(batch, parameters))
     if isinstance(batch, list | tuple):
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        needed = [p for p in parameters if p.kind in positional and p.default is p.empty]
-        with_targets = len(batch) == max(1, len(needed)) + 1
+        # A network whose inputs are all optional, as those of Hugging Face, still takes one.
+        needed = max(1, len(_required(parameters)))
+        with_targets = len(batch) == needed + 1
         return Inputs(tuple(batch[:-1] if with_targets else batch), {})
     return Inputs.of(batch)
 
 
+def _accepted(batch: Mapping[str, Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    """Return the entries of a batch that a function with these parameters accepts.
+
+    Labels are left out even where it accepts them: with these, Hugging Face models compute a loss too.
+    """
+    given = {name: value for name, value in batch.items() if name != "labels"}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return given
+    accepted = {parameter.name for parameter in parameters}
+    return {name: value for name, value in given.items() if name in accepted}
+
+
+def _required(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Return the positional parameters that a call cannot be without."""
+    required = []
+    for parameter in parameters:
+        positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if positional and parameter.default is parameter.empty:
+            required.append(parameter)
+    return required
+
+
 def batches_of(x: Any, forward: Callable[..., Any], device: torch.device) -> Iterator[Inputs]:
-    """The inputs that a user gave at once, or those of every batch of a loader, which go to a device."""
+    """Yield the inputs that a user gave at once, or those of every batch of a loader.
+
+    Args:
+        x: Inputs, or a loader of batches.
+        forward: Of the network, which tells targets from inputs.
+        device: Where batches of a loader go; inputs stay where the user put them.
+    """
     if isinstance(x, Tensor | tuple | Mapping) or not isinstance(x, Iterable):
         yield Inputs.of(x)
         return

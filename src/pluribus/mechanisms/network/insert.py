@@ -15,10 +15,10 @@ from torch.nn.utils.rnn import PackedSequence
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import accepting, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.sites import Site
+from pluribus.mechanisms.network.layers import Site
 
 Function = Callable[[nn.Module, int, Tensor], Tensor]
-"""Of a layer, a position among its distinct inputs and that input, what the layer gets instead."""
+"""Takes a layer, a position among its distinct inputs and that input; returns what the layer gets instead."""
 
 
 class Inserted:
@@ -33,13 +33,16 @@ class Inserted:
 
     def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         done: dict[int, Tensor] = {}
-        reach = 3 if isinstance(layer, nn.MultiheadAttention) else 1  # not an RNN's state, nor a mask
+        # Query, key and value; of all other layers the first input, and not an RNN's state or a mask.
+        reach = 3 if isinstance(layer, nn.MultiheadAttention) else 1
 
         def each(value: Any) -> Any:
             nonlocal reach
-            if reach and isinstance(value, PackedSequence):
+            if not reach:
+                return value
+            if isinstance(value, PackedSequence):
                 return value._replace(data=each(value.data))
-            if not reach or not isinstance(value, Tensor) or not value.is_floating_point():
+            if not isinstance(value, Tensor) or not value.is_floating_point():
                 return value
             reach -= 1
             if id(value) not in done:
@@ -51,7 +54,7 @@ class Inserted:
 
 
 def insert(before: Mapping[Site, Function]) -> dict[Site, Inserted]:
-    """Puts a function before the input of each site; call it on a copy of the user's network."""
+    """Put a function before the input of each site; call it on a copy of the user's network."""
     inserted = {site: Inserted(function) for site, function in before.items()}
     for site, hook in inserted.items():
         site.module.register_forward_pre_hook(hook, with_kwargs=True)
@@ -59,7 +62,7 @@ def insert(before: Mapping[Site, Function]) -> dict[Site, Inserted]:
 
 
 def prove(module: nn.Module, inserted: Mapping[Site, Inserted], example: Inputs) -> None:
-    """Runs the network in train and in eval mode and raises for an insertion that was not called.
+    """Raise for an insertion that is not called when the network runs in train and in eval mode.
 
     Counting happens in the inserted function itself: a hook that only looked would change the path.
     """
@@ -72,6 +75,6 @@ def prove(module: nn.Module, inserted: Mapping[Site, Inserted], example: Inputs)
         for site, hook in inserted.items():
             if not hook.calls:
                 raise ConversionError(
-                    f"every converted layer must run on numbers, however: {site} is not called in "
+                    f"every converted layer must run on numbers: {site} is not called in "
                     f"{'train' if training else 'eval'} mode. Leave it out with exclude={site.name!r}."
                 )

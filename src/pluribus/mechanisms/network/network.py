@@ -57,20 +57,21 @@ class Network:
 
     @property
     def example(self) -> Inputs:
-        """The example that was given, or one made from the module; a new copy for every run."""
+        """Return the example that was given, or one made from the module; a new copy for every run."""
         return self._example.copy()
 
     @cached_property
     def _example(self) -> Inputs:
         example = self.given or make_example(self.module)
-        return example.doubled() if example.batch == 1 else example  # BatchNorm learns from two at least
+        # BatchNorm in train mode needs two samples at least.
+        return example.doubled() if example.batch == 1 else example
 
     def become(self, module: nn.Module, factory: Callable[[], nn.Module] | None = None) -> None:
-        """Takes another module in place of its own, which takes the same inputs."""
+        """Take another module in place of its own, which takes the same inputs."""
         self.module, self.factory, self._graphs = module, factory, {}
 
     def graph(self, training: bool) -> Graph:
-        """The data flow in train or in eval mode, read once, or failed once."""
+        """Return the data flow in train or in eval mode, read once, or failed once."""
         if training not in self._graphs:
             try:
                 self._graphs[training] = read_graph(self.module, self.example, training)
@@ -81,15 +82,17 @@ class Network:
         return found
 
     def tensors(self) -> dict[str, Tensor]:
-        """All parameters and buffers under their first name; tied ones once."""
+        """Return all parameters and buffers under their first name; tied ones once."""
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
     def allow_other_weights(self, names: Iterable[str]) -> list[str]:
-        """Prepares embeddings whose weights will be computed or stacked: their gradients become dense.
+        """Prepare embeddings whose weights will be computed or stacked: their gradients become dense.
 
         Returns:
-            The names of the layers that were changed; a limit on norms, which is written into the
-            weights, is refused.
+            The names of the layers that were changed.
+
+        Raises:
+            ConversionError: A layer limits the norms of its weights, which it does by writing into them.
         """
         chosen, changed = set(names), []
         for name, layer in self.module.named_modules():
@@ -98,7 +101,7 @@ class Network:
                 continue
             if layer.max_norm is not None:
                 raise ConversionError(
-                    f"{name or 'the network itself'} must not write into its weights, however: it is an "
+                    f"{name or 'the network itself'} must not write into its weights, got an "
                     f"{type(layer).__name__} with max_norm={layer.max_norm}. Leave it out: exclude={name!r}."
                 )
             if layer.sparse:
@@ -107,30 +110,18 @@ class Network:
         return changed
 
     def persistent(self) -> set[str]:
-        """The names that the user's own `state_dict` keeps."""
+        """Return the names that the user's own `state_dict` keeps."""
         return set(self.module.state_dict())
 
 
 def copy_module(module: nn.Module) -> nn.Module:
-    """A deep copy; what cannot be copied is refused with a remedy."""
+    """Return a deep copy.
+
+    Raises:
+        ConversionError: The module is scripted, has no weights yet, or cannot be copied.
+    """
     for name, layer in module.named_modules():
-        if isinstance(layer, torch.jit.ScriptModule):
-            raise ConversionError(
-                f"{name or 'the network itself'} must be Python, however: it is a {type(layer).__name__}. "
-                "Pass the module before torch.jit.script."
-            )
-        if any(
-            tensor.is_meta for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
-        ):
-            raise ConversionError(
-                f"{name or 'the network itself'} must have weights, however: it is on the meta device. "
-                "Give it some with to_empty(device=...) and its initialiser."
-            )
-        if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
-            raise ConversionError(
-                f"{name or 'the network itself'} must have weights, however: it is a {type(layer).__name__} "
-                "that has not run yet. Run the network once before."
-            )
+        _check_copyable(name or "the network itself", layer)
     try:
         return copy.deepcopy(module, computed(module))
     except Exception as error:
@@ -140,15 +131,35 @@ def copy_module(module: nn.Module) -> nn.Module:
         ) from error
 
 
+def _check_copyable(name: str, layer: nn.Module) -> None:
+    """Raise for a layer without Python code, or without weights that could be copied."""
+    kind, parameters = type(layer).__name__, list(layer.parameters(recurse=False))
+    if isinstance(layer, torch.jit.ScriptModule):
+        raise ConversionError(
+            f"{name} must be Python, got a {kind}. Pass the module before torch.jit.script."
+        )
+    if any(tensor.is_meta for tensor in (*parameters, *layer.buffers(recurse=False))):
+        raise ConversionError(
+            f"{name} must have weights, got a {kind} on the meta device. "
+            "Give it some with to_empty(device=...) and its initialiser."
+        )
+    if any(is_lazy(parameter) for parameter in parameters):
+        raise ConversionError(
+            f"{name} must have weights, got a {kind} that has not run yet. Run the network once before."
+        )
+
+
 def computed(module: nn.Module) -> dict[int, Any]:
-    """A memo for `deepcopy`: plain copies of computed tensors that layers keep and torch does not copy."""
-    found = {}
+    """Return a memo for `deepcopy`: plain copies of computed tensors that layers keep.
+
+    torch refuses to copy a tensor that was computed with gradients (2.13).
+    """
+    kept: list[Any] = []
     for layer in module.modules():
         for value in vars(layer).values():
-            for tensor in value if isinstance(value, list) else [value]:
-                if isinstance(tensor, Tensor) and not tensor.is_leaf:
-                    found[id(tensor)] = tensor.detach().clone()
-    return found
+            kept += value if isinstance(value, list) else [value]
+    tensors = [one for one in kept if isinstance(one, Tensor) and not one.is_leaf]
+    return {id(tensor): tensor.detach().clone() for tensor in tensors}
 
 
 def _takes_width(factory: Callable[..., nn.Module]) -> bool:
@@ -156,30 +167,36 @@ def _takes_width(factory: Callable[..., nn.Module]) -> bool:
 
 
 def _needed(factory: Callable[..., nn.Module]) -> list[str]:
-    """The positional arguments that a call cannot be without."""
+    """Return the names of the positional arguments that a call cannot be without."""
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # not a function, or one of C
+    # It is no function, or one of C, which has no signature.
+    except (TypeError, ValueError):
         return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind in positional]
 
 
 def built(factory: Callable[[], nn.Module]) -> nn.Module:
-    """What a factory builds; refuses anything but a module."""
+    """Return what a factory builds.
+
+    Raises:
+        ConversionError: It is no factory, needs arguments, or builds something else than a module.
+    """
     if not callable(factory):
         raise ConversionError(
-            f"model must be a torch.nn.Module or a factory of one, however: {type(factory).__name__}."
+            f"model must be a torch.nn.Module or a factory of one, got {type(factory).__name__}. "
+            "Pass the network itself, or a function that builds it."
         )
     needed = _needed(factory)
     if needed:
         raise ConversionError(
-            "model must be a module, or be called without arguments or with a width alone, however: it needs "
+            "model must be a module, or a factory without arguments or of a width alone, got one that needs "
             f"{', '.join(needed)}. Pass what it makes, or `lambda: ...` that makes it."
         )
     module = factory()
     if not isinstance(module, nn.Module):
         raise ConversionError(
-            f"the factory must build a torch.nn.Module, however: it built {type(module).__name__}."
+            f"the factory must build a torch.nn.Module, got {type(module).__name__}. Return the network."
         )
     return module

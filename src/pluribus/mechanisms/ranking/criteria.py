@@ -33,12 +33,12 @@ from pluribus.prediction import (
 )
 from pluribus.settings import nearest
 
+# Keeps the divergence of a single member, which has no spread, finite; the value of the paper's code.
 RIDGE = 1e-3
-"""Keeps the divergence of a single member, which has no spread, finite."""
+# Numbers that are measured together: 128 MiB of float64.
 BLOCK = 1 << 24
-"""Numbers that are looked at together, to bound memory."""
+# The weight of members whose weight is 0, so that they too have an order.
 NEXT_TO_NOTHING = 1e-200
-"""What members count that do not count, so that they too have an order."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Criterion:
 
     Attributes:
         values: What each member contributes, `[members, ...]`.
-        score: Of the means of sets, `[sets, ...]`, the metric, `[sets]`.
+        score: Computes the metric, `[sets]`, from the means of sets, `[sets, ...]`.
         logs: Whether the values are logarithms of what is averaged.
-        weights: How much each member counts, `[members]`; values are multiplied by it.
+        weights: Of the members, `[members]`; values are multiplied by it.
     """
 
     values: Tensor
@@ -58,22 +58,22 @@ class Criterion:
     weights: Tensor = field(default_factory=lambda: torch.ones(()))
 
     def weighted(self, weights: Tensor) -> "Criterion":
-        """The same metric of members that count so much each, `[members]`, the most of them 1."""
+        """Return the same metric for members of these weights, `[members]`; the largest becomes 1."""
         weights = (exact(weights) / weights.max().cpu()).clamp(min=NEXT_TO_NOTHING)
         by_row = weights.view(-1, *[1] * (self.values.ndim - 1))
         values = self.values + by_row.log() if self.logs else self.values * by_row
         return replace(self, values=values, weights=weights)
 
     def empty(self) -> Tensor:
-        """The sum over no member."""
+        """Return the sum over no member."""
         return torch.full_like(self.values[0], -math.inf if self.logs else 0.0)
 
     def add(self, total: Tensor, values: Tensor) -> Tensor:
-        """A sum and the contributions of one member, or of one for each of several sets."""
+        """Return a sum with the contributions of one member, or of one for each of several sets."""
         return torch.logaddexp(total, values) if self.logs else total + values
 
     def with_each(self, total: Tensor, size: float) -> Tensor:
-        """The metric of each member with a set that has this sum and counts `size`, `[members]`."""
+        """Return the metric of each member together with a set of this sum and total weight, `[members]`."""
         at_once = max(1, BLOCK // max(1, self.values[0].numel()))
         sizes = (size + self.weights).view(-1, *[1] * total.ndim)
         found = []
@@ -84,12 +84,12 @@ class Criterion:
 
 
 def is_higher_better(metric: str) -> bool:
-    """Whether greater values of a metric by which members may be ranked are better."""
+    """Return whether greater values of a metric by which members may be ranked are better."""
     return metric in METRICS and METRICS[metric].direction == "higher"
 
 
 def criterion(prediction: Prediction, target: Tensor, metric: str) -> Criterion:
-    """The metric of that name for any set of a prediction's members.
+    """Return the metric of that name for any set of a prediction's members.
 
     Args:
         prediction: Of all members.
@@ -114,7 +114,7 @@ def criterion(prediction: Prediction, target: Tensor, metric: str) -> Criterion:
 
 
 def divergence(reference: Tensor, moments: Tensor) -> Tensor:
-    """Eq. (1) of every sample, `[sets, batch, ...]`.
+    """Return Eq. (1) of every sample, `[sets, batch, ...]`.
 
     Args:
         reference: μ and σ, `[batch, ..., 2]`.
@@ -185,7 +185,10 @@ def _kl(prediction: Any, reference: Tensor) -> Criterion:
 
 
 def _centred(prediction: Any) -> tuple[Tensor, Tensor]:
-    """The members' means around a centre, so that the mean square less the squared mean does not cancel."""
+    """Return the members' means around a centre, and the centre.
+
+    Around it, the mean square less the squared mean does not cancel.
+    """
     means = exact(prediction.means)
     centre = means.mean(0)
     return means - centre, centre

@@ -44,12 +44,12 @@ class Ranking(Sequence[int]):
 
     @property
     def best(self) -> int:
-        """How many of the first rows have the best score together; of equal scores the fewest."""
+        """Return how many of the first rows have the best score together; of equal scores the fewest."""
         extreme = max if is_higher_better(self.metric) else min
         return 1 + self.scores.index(extreme(self.scores))
 
     def among(self, rows: Sequence[int]) -> "Ranking | None":
-        """The ranking of these rows alone, renumbered; None unless they are the first ones of this one."""
+        """Return the ranking of these rows alone, renumbered; None unless they are the first of this one."""
         if set(rows) != set(self.order[: len(rows)]):
             return None
         places = {row: place for place, row in enumerate(rows)}
@@ -68,19 +68,26 @@ class Ranking(Sequence[int]):
 
 
 def best_rows(ranking: Ranking | None, best: int | None) -> list[int] | None:
-    """The best rows of a ranking, `best` of them; None is all rows."""
+    """Return the best rows of a ranking, `best` of them; None is all rows.
+
+    Raises:
+        InputError: Members are not ranked yet, or there are fewer.
+    """
     if best is None:
         return None
     check("best", best, int, at_least=1)
     if ranking is None:
         raise InputError("best= needs ranked members, got none. Call rank((x, y)) first.")
     if best > len(ranking):
-        raise InputError(f"best must be at most {len(ranking)}, the number of members, got {best}.")
+        raise InputError(
+            f"best must be at most {len(ranking)}, the number of members, got {best}. "
+            "Leave best= out to use all of them."
+        )
     return list(ranking[:best])
 
 
 class Work:
-    """What the rows chosen so far have computed, and what others would add to it.
+    """The multiply-adds of the rows chosen so far, and those that others would add.
 
     A stretch of the pass is computed once for each combination of the choices made up to its end.
 
@@ -93,27 +100,33 @@ class Work:
         self, stretches: Sequence[tuple[frozenset[str], int]], choices: Sequence[Mapping[str, Hashable]]
     ) -> None:
         self._counts = [count for _, count in stretches]
-        self._values = [
-            [frozenset((name, chosen[name]) for name in names & chosen.keys()) for names, _ in stretches]
-            for chosen in choices
-        ]
+        # By row and stretch, everything that decides which numbers the stretch computes.
+        self._values = []
+        for chosen in choices:
+            values = []
+            for names, _ in stretches:
+                values.append(frozenset((name, chosen[name]) for name in names & chosen.keys()))
+            self._values.append(values)
         self._done = [set[frozenset[tuple[str, Hashable]]]() for _ in stretches]
 
     def added(self) -> Tensor:
-        """The multiply-adds that each row would add, `[members]`."""
-        steps = [list(zip(values, self._done, self._counts, strict=True)) for values in self._values]
-        return torch.tensor(
-            [sum(count for value, done, count in step if value not in done) for step in steps]
-        ).double()
+        """Return the multiply-adds that each row would add, `[members]`."""
+        totals = []
+        for values in self._values:
+            total = 0
+            for value, done, count in zip(values, self._done, self._counts, strict=True):
+                total += 0 if value in done else count
+            totals.append(total)
+        return torch.tensor(totals).double()
 
     def add(self, row: int) -> None:
-        """Computes a row."""
+        """Count a row as computed."""
         for value, done in zip(self._values[row], self._done, strict=True):
             done.add(value)
 
 
 def rank_members(prediction: Prediction, target: Tensor, metric: str, work: Work | None = None) -> Ranking:
-    """Eqs. (3) and (4) for all members of a prediction.
+    """Rank all members of a prediction by Eqs. (3) and (4).
 
     Args:
         prediction: Of all members.
@@ -121,21 +134,29 @@ def rank_members(prediction: Prediction, target: Tensor, metric: str, work: Work
         metric: What `criteria.criterion` knows.
         work: If given, the gain of a candidate counts for each multiply-add that it adds.
     """
-    order, scores = _greedy(
-        criterion(prediction, target, metric), 1 if is_higher_better(metric) else -1, work
-    )
+    sign = 1 if is_higher_better(metric) else -1
+    order, scores = _greedy(criterion(prediction, target, metric), sign, work)
     return Ranking(tuple(order), tuple(scores), metric)
 
 
 def _greedy(by: Criterion, sign: int, work: Work | None) -> tuple[list[int], list[float]]:
+    """Return all rows, best first, and the metric of the first P of them, for every P.
+
+    Args:
+        by: The metric of any set of members.
+        sign: 1 where greater values are better, else -1.
+        work: Multiply-adds, where gains count for each of them.
+    """
     total, left = by.empty(), list(range(len(by.values)))
     order, scores = list[int](), list[float]()
     while left:
         found = by.with_each(total, float(by.weights[order].sum()))[left]
         merit = sign * found
-        if work is not None and order:  # alone, every member costs the same
+        # Alone, every member costs the same.
+        if work is not None and order:
             merit = per_work(merit - sign * scores[-1], work.added()[left])
-        place = int(merit.nan_to_num(nan=-torch.inf).argmax())  # the first of equal ones
+        # `argmax` returns the first of equal ones; a candidate without a score comes last.
+        place = int(merit.nan_to_num(nan=-torch.inf).argmax())
         row = left.pop(place)
         order.append(row)
         scores.append(found[place].item())
@@ -146,47 +167,77 @@ def _greedy(by: Criterion, sign: int, work: Work | None) -> tuple[list[int], lis
 
 
 def per_work(gain: Tensor, added: Tensor) -> Tensor:
-    """Gains for each multiply-add; a loss weighs more, the more multiply-adds it costs."""
+    """Return gains for each multiply-add; a loss counts the more, the more multiply-adds it costs."""
     added = added.clamp(min=1)
     return torch.where(gain > 0, gain / added, gain * added)
 
 
 def read_work(runner: Runner, binding: Binding, inputs: Inputs) -> Work:
-    """The work of all rows of eval mode, by one pass of the first."""
+    """Return the work of all rows of eval mode, by one pass of the first.
+
+    Raises:
+        InputError: One run gives all rows, so that none of them adds any work.
+    """
     if binding.at_once:
-        raise InputError("per_multiply_add is for rows that run apart, but one run gives all of these.")
+        raise InputError(
+            "per_multiply_add expects members that run apart, got members that one run gives all. "
+            "Rank them without it."
+        )
     rows = binding.pick(range(binding.members))
     with torch.no_grad():
         member = materialise(runner.module, next(iter(binding.bind(rows[:1])))).eval()
     choices = [binding.choices(row) for row in rows]
     stretches = work_by_layer(member, inputs)
-    if binding.surrounding(rows[0]) is not None:  # random layers are anywhere, and never shared
+    # Random layers may be anywhere, and are never shared: every stretch depends on the row itself.
+    if binding.surrounding(rows[0]) is not None:
         stretches = [(names | {""}, count) for names, count in stretches]
         choices = [{**chosen, "": row} for chosen, row in zip(choices, rows, strict=True)]
     return Work(stretches, choices)
 
 
 def with_targets(data: Any, forward: Callable[..., Any]) -> Iterator[tuple[Inputs, Tensor]]:
-    """The inputs and targets of `(x, y)`, or of every batch of a loader.
+    """Yield the inputs and targets of `(x, y)`, or of every batch of a loader.
 
     A batch is such a pair, inputs one by one with the targets last, or keyword inputs with `labels`.
+
+    Args:
+        data: What the user gave.
+        forward: Of the network, which tells what it accepts.
+
+    Raises:
+        InputError: There are no batches, or no targets that fit the inputs.
     """
-    single = isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor)
-    if not single and (isinstance(data, Tensor | tuple | Mapping) or not isinstance(data, Iterable)):
-        raise InputError(f"data must be (x, y) or a loader of such batches, got {type(data).__name__}.")
     empty = True
-    for batch in [data] if single else data:
+    for batch in _batches(data):
         empty = False
-        if isinstance(batch, Mapping):
-            inputs, y = inputs_of_batch(batch, forward), batch.get("labels")
-        elif isinstance(batch, Tensor):
-            raise InputError("a batch must be inputs and targets, got a tensor. Pass the tuple (x, y).")
-        else:
-            *given, y = batch
-            inputs = Inputs.of(given[0] if len(given) == 1 else tuple(given))
-        if not isinstance(y, Tensor) or len(y) != inputs.batch:
-            came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
-        yield inputs, y
+        inputs, targets = _split(batch, forward)
+        if not isinstance(targets, Tensor) or len(targets) != inputs.batch:
+            came = tuple(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__
+            raise InputError(
+                f"targets must be a tensor for {inputs.batch} samples, got {came}. Pass one for each sample."
+            )
+        yield inputs, targets
     if empty:
-        raise InputError("a loader must give at least one batch, got none.")
+        raise InputError("a loader must give at least one batch, got none. Pass one with data.")
+
+
+def _batches(data: Any) -> Iterable[Any]:
+    """Return a loader's batches, or the one pair that a user gave."""
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor):
+        return [data]
+    if isinstance(data, Tensor | tuple | Mapping) or not isinstance(data, Iterable):
+        raise InputError(
+            f"data must be (x, y) or a loader of such batches, got {type(data).__name__}. "
+            "Pass inputs and targets as a tuple."
+        )
+    return data
+
+
+def _split(batch: Any, forward: Callable[..., Any]) -> tuple[Inputs, Any]:
+    """Return the inputs and the targets of one batch."""
+    if isinstance(batch, Mapping):
+        return inputs_of_batch(batch, forward), batch.get("labels")
+    if isinstance(batch, Tensor):
+        raise InputError("a batch must be inputs and targets, got a tensor. Pass the tuple (x, y).")
+    *given, targets = batch
+    return Inputs.of(given[0] if len(given) == 1 else tuple(given)), targets

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pluribus.mechanisms.members.axis import fork
 from pluribus.mechanisms.members.members import tensors
+from pluribus.mechanisms.network.torch_private import has_hooks
 
 ELEMENTWISE = (
     *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish),
@@ -92,5 +93,4 @@ def _flattens(layer: nn.Module) -> bool:
 
 def _is_plain(layer: nn.Module) -> bool:
     """Whether calling the layer is what its class says: no hooks, no forward of its own."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
+    return "forward" not in vars(layer) and not has_hooks(layer)

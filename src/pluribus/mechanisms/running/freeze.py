@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.export import Graph, Operation
+from pluribus.mechanisms.graph.folding import Norm, fold_norm
+from pluribus.mechanisms.graph.operators import MEMORY_ORDER
 from pluribus.mechanisms.graph.prove import prove
 from pluribus.mechanisms.members.members import Binding, plant, reorder, tensors, uproot
 from pluribus.mechanisms.members.skeleton import materialise
@@ -30,8 +31,6 @@ from pluribus.mechanisms.running.runner import Runner
 
 OPERATORS = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d", nn.Conv3d: "conv3d"}
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-FIXED_ORDER = {"view", "_unsafe_view", "view_as_real", "view_as_complex", "as_strided"}
-"""Operators that refuse, or read differently, a tensor whose channels are last in memory."""
 NARROW = 2e5
 """Weights of a convolution, on average, up to which channels come last on a CPU: ResNet-18 gains
 with 1.4e5 and no more with 3.1e5 (benchmarks/packed_speed.py)."""
@@ -74,7 +73,7 @@ def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Ru
         _fold_code(module, fold)
         for one in (binding, binding.prior) if binding.prior else (binding,):
             _fold_tensors(one, member, fold)
-    if narrow and not any(op.operator in FIXED_ORDER for graph in graphs for op in graph.operations()):
+    if narrow and not any(op.operator in MEMORY_ORDER for graph in graphs for op in graph.operations()):
         _put_channels_last(binding, member)
         notes.append("channels last in memory")
     plain, changed = (Runner(code, runner.output, planned=True) for code in (runner.module, module))
@@ -209,7 +208,7 @@ def _fold_tensors(binding: Binding, member: nn.Module, fold: Fold) -> None:
     def product(row: int) -> tuple[Tensor, Tensor]:
         values: list[Any] = [own[name][row] if name in own else shared.get(name) for name in held]
         weight, bias, mean, variance, scale, shift = values
-        return fuse_conv_bn_weights(weight, bias, mean, variance, norm.eps, scale, shift)  # type: ignore[arg-type]
+        return fold_norm(weight, bias, Norm(mean, variance, float(norm.eps), scale, shift))  # type: ignore[arg-type]
 
     products = [product(row) for row in range(binding.members if is_own else 1)]
     for name, rows in zip((held[0], f"{fold[0]}.bias".lstrip(".")), zip(*products, strict=True), strict=True):

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from pluribus.mechanisms.graph.operators import SYM_SIZE
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.stacking import Piece, compute, together
@@ -221,7 +222,7 @@ def number_versions(program: Program, choices: Sequence[Mapping[str, Hashable]])
     for node in program.steps:
         if program.is_random(node):
             versions[node] = list(range(rows))
-        elif node.target is torch.ops.aten.sym_size.int:  # sizes are the same whatever is chosen
+        elif node.target is SYM_SIZE:  # sizes are the same whatever is chosen
             versions[node] = [0] * rows
         else:
             read = [versions[argument] for argument in node.all_input_nodes if max(versions[argument])]

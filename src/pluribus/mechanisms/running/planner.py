@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.utils._python_dispatch import _disable_current_modes
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import storages
@@ -19,6 +18,7 @@ from pluribus.mechanisms.network.dry_run import PROCESS
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
+from pluribus.mechanisms.network.torch_private import without_dispatch_modes
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.simulate import Weight, estimate, weigh_plan, weigh_steps
 
@@ -136,7 +136,7 @@ class Planner:
         if found is not None:
             return found
         # Reading holds the lock of torch.export; whoever counts what runs does not want to count this.
-        with PROCESS, _disable_current_modes():
+        with PROCESS, without_dispatch_modes():
             return self._plan(binding, rows, inputs, memory)
 
     def _plan(

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from pluribus.errors import InputError, PluribusError
 from pluribus.mechanisms.exits.tapped import Tapped
@@ -16,7 +15,7 @@ from pluribus.mechanisms.members.skeleton import Modes, Skeleton, Skeletons, bla
 from pluribus.mechanisms.network.dry_run import PROCESS, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.outputs import Output, select_output
-from pluribus.mechanisms.network.rerun import is_run_again
+from pluribus.mechanisms.network.torch_private import is_run_again, without_dispatch_modes, write_count
 from pluribus.mechanisms.running.batched import read_chain, run_chain
 from pluribus.mechanisms.running.error_context import explain_failure
 from pluribus.mechanisms.running.member import Member, Select
@@ -187,7 +186,7 @@ class Runner:
             if self.planner.will_read(binding, inputs):
                 module = materialise(self.module, next(iter(binding.bind(rows[:1]))))
                 # As in reading, nothing of this is to be counted or to leave a trace.
-                with _disable_current_modes(), dry_run(module, training=False), torch.no_grad():
+                with without_dispatch_modes(), dry_run(module, training=False), torch.no_grad():
                     self._call(module, inputs)
             return self.planner(binding, rows, inputs, memory)
 
@@ -381,7 +380,7 @@ def _written_buffers(copies: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
             continue
         # Tensors made in inference mode do not count what is written into them.
         counts = not copied.is_inference()
-        if copied._version > 0 if counts else not torch.equal(copied, tensors[name]):
+        if write_count(copied) > 0 if counts else not torch.equal(copied, tensors[name]):
             found.add(name)
     return frozenset(found)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.cost import Meter, storages
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.network.dry_run import silence
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.torch_private import FakeTensorMode
 from pluribus.mechanisms.running.plan import ExecutionPlan
 
 

@@ -17,21 +17,11 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operators import BATCH_RANKS, RESHAPES, is_pointwise, operator_name
 from pluribus.mechanisms.graph.program import Program
 
 LARGE = 1 << 20
 """Bytes of one version from which on versions run one by one: there stacking copies more than it saves."""
-
-FOLDED = dict.fromkeys(("linear", "batch_norm", "group_norm", "layer_norm"), 2) | {
-    f"{kind}{sides}d": sides + 2
-    for sides in (1, 2, 3)
-    for kind in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample_nearest")
-}
-"""Operators that treat every entry of axis 0 of their first argument alike, if it has that many axes."""
-RESHAPED = {
-    *("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.flatten.using_ints"),
-}
-"""Operators that give the numbers of their argument another shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +80,20 @@ def compute(
 
 def _rule(node: Node, pieces: Pieces, varying: Sequence[Node]) -> Rule | None:
     """How the versions of a step are computed together; None where they are not."""
-    operator = str(node.target).removeprefix("aten.").split(".")[0]
+    operator = operator_name(node)
     data = node.args[0] if node.args and isinstance(node.args[0], Node) else varying[0]
     first = pieces[data][0].value
     if not isinstance(first, Tensor) or (data in varying and first.nbytes > LARGE):
         return None
-    if operator in FOLDED:
+    if operator in BATCH_RANKS:
         return _folded if data not in node.args[1:] and _fits(node, operator, first) else None
     if not all(_has_axes(pieces[one][0].value) for one in varying):
         return None
-    if torch.Tag.pointwise in getattr(node.target, "tags", ()):
+    if is_pointwise(node.target):
         return _pointwise
     if operator == "dropout" and not Operation(node, operator, "", "").argument("train"):
         return _pointwise
-    return _reshaped if str(node.target) in RESHAPED and data in varying else None
+    return _reshaped if node.target in RESHAPES and data in varying else None
 
 
 def _has_axes(value: Any) -> bool:
@@ -117,8 +107,8 @@ def _fits(node: Node, operator: str, data: Tensor) -> bool:
     if operator == "layer_norm":
         return data.ndim > len(operation.argument("normalized_shape"))
     if operator in ("batch_norm", "linear", "group_norm"):
-        return data.ndim >= FOLDED[operator] and not operation.argument("training", False)
-    return data.ndim == FOLDED[operator]
+        return data.ndim >= BATCH_RANKS[operator] and not operation.argument("training", False)
+    return data.ndim == BATCH_RANKS[operator]
 
 
 def _pointwise(node: Node, pieces: Pieces, varying: Sequence[Node]) -> list[Piece]:

@@ -1,10 +1,10 @@
 """Flow: what every operator of the data flow does to channels.
 
 Operators that move entries (`view`, `cat`, `transpose`, …) are run on the labels themselves. Sums of
-products couple what they multiply and forget what they sum over. What no rule knows is refused.
+products couple what they multiply and forget what they sum over. An operator without a rule is refused.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,57 +14,48 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.export import Operation
-from pluribus.mechanisms.widths.channels import Channels, Labelled, narrowed, varying
-
-
-def _names(*lines: str) -> frozenset[str]:
-    return frozenset(name for line in lines for name in line.split())
-
-
-MOVES = _names(
-    "view reshape _unsafe_view unflatten flatten permute transpose t numpy_T mT matrix_H adjoint squeeze",
-    "unsqueeze slice select narrow split split_with_sizes chunk tensor_split unbind expand expand_as view_as",
-    "repeat repeat_interleave roll flip movedim swapaxes pixel_shuffle pixel_unshuffle channel_shuffle",
-    "unfold",
+from pluribus.mechanisms.graph.operators import (
+    COPIES,
+    CREATIONS,
+    MOVES,
+    REDUCTIONS,
+    SPLITTING,
+    UNTAGGED_POINTWISE,
+    is_pointwise,
+    is_spatial,
 )
-RESHAPES = _names("view reshape _unsafe_view unflatten view_as")
-MIXES = _names("softmax log_softmax cumsum")
-COPIES = MIXES | _names(
-    "to contiguous clone alias detach detach_ dropout dropout_ feature_dropout alpha_dropout _to_copy",
-    "feature_alpha_dropout type_as float double half lift_fresh_copy zeros_like ones_like full_like",
-    "rand_like randn_like empty_like bernoulli bernoulli_",
+from pluribus.mechanisms.network.torch_private import size_in_example, tree_leaves
+from pluribus.mechanisms.widths.channels import FIXED, Channels, Labelled, narrowed, varying
+
+Rule = Callable[["Flow", Operation], Any]
+"""Computes the labels of an operator's result; several results are a list."""
+RULES: dict[str, Rule] = {}
+"""Rules by operator. Those of families are at the end of this file, those of single ones in `rules.py`."""
+
+REMEDY = (
+    "Pass a factory that takes a width instead of the network: "
+    "convert(build, ...), where build(1.0) is the network and build(0.5) one of half the width."
 )
-CREATES = _names("zeros ones full arange rand randn empty new_zeros new_ones new_full new_empty eye")
-REDUCES = _names(
-    "mean sum amax amin max min var std norm linalg_vector_norm logsumexp prod any all argmax argmin"
-)
-ELEMENTWISE = _names("__and__ __or__ __xor__ masked_fill masked_fill_")
-"""Those that torch does not tag as pointwise."""
-SPATIAL = ("avg_pool", "max_pool", "adaptive_", "upsample_", "lp_pool", "reflection_pad", "replication_pad")
-"""Beginnings of operators that see all positions of a channel, `[batch, channel, ...]`, alike."""
-RULES: dict[str, Callable[["Flow", Operation], Any]] = {}
-"""By operator, what it does to channels, where it needs a rule of its own."""
+
+GETITEM = "<built-in function getitem>"
+# torch.export wraps a region under `torch.no_grad` in a graph of its own (torch 2.6 to 2.13).
+NO_GRAD_REGION = "wrap_with_set_grad_enabled"
 
 
-def rule(*operators: str) -> Callable[[Callable[["Flow", Operation], Any]], Any]:
-    """Registers a function as the rule of some operators."""
+def rule(*operators: str) -> Callable[[Rule], Rule]:
+    """Register a function as the rule of some operators."""
 
-    def register(function: Callable[["Flow", Operation], Any]) -> Callable[["Flow", Operation], Any]:
+    def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(operators, function))
         return function
 
     return register
 
 
-def hint(value: Any) -> Any:
-    """The size that a symbolic size has in the example."""
-    return value.node.hint if isinstance(value, torch.SymInt) else value
-
-
 def shapes(value: Any) -> Any:
-    """The shape of what a node computes; of several tensors, a tuple of them."""
+    """Return the shape that a node's value has in the example; a list of them for several tensors."""
     if isinstance(value, Tensor):
-        return tuple(int(hint(size)) for size in value.shape)
+        return tuple(int(size_in_example(size)) for size in value.shape)
     if isinstance(value, tuple | list):
         return [shapes(one) for one in value]
     return None
@@ -75,12 +66,13 @@ class Flow:
     """The channels of all values of a graph.
 
     Attributes:
-        held: How many channels there were when only parameters and buffers had some; all others
-            belong to tensors that the code creates.
+        operations: The operators of the graph, by node.
         channels: The classes of channels.
         values: By node, the labels of what it computes.
         splits: Labels after a reshape; of those with several axes, all but the last must stay, as heads.
         blocks: Channels in so many blocks as there must be, `[blocks, size]`, such as groups.
+        held: How many channels there were when only parameters and buffers had some; all others
+            belong to tensors that the code creates.
     """
 
     operations: Mapping[Node, Operation]
@@ -91,7 +83,15 @@ class Flow:
     held: int = 1
 
     def run(self, graph_module: GraphModule, inputs: Sequence[Any]) -> Any:
-        """Follows a graph from the labels of its inputs to those of its outputs."""
+        """Follow a graph from the labels of its inputs to those of its outputs.
+
+        Args:
+            graph_module: The network's graph, or that of a region inside of it.
+            inputs: The labels of its placeholders, in their order; None for what is no tensor.
+
+        Returns:
+            The labels of the outputs, in the structure of the graph's output node.
+        """
         given = iter(inputs)
         for node in graph_module.graph.nodes:
             if node.op == "placeholder":
@@ -106,149 +106,247 @@ class Flow:
         return None
 
     def resolve(self, argument: Any) -> Any:
-        """An argument with nodes replaced by what they compute."""
+        """Return an argument with nodes replaced by what they compute."""
         if isinstance(argument, Node):
             value = self.values[argument]
-            return hint(argument.meta["val"]) if value is None and "val" in argument.meta else value
+            # A size has no labels; the one of the example stands for it.
+            if value is None and "val" in argument.meta:
+                return size_in_example(argument.meta["val"])
+            return value
         if isinstance(argument, list | tuple):
             return [self.resolve(one) for one in argument]
         return argument
 
     def argument(self, operation: Operation, name: str, default: Any = None) -> Any:
-        """The operator's argument of that name, resolved."""
+        """Return the operator's argument of that name, with nodes replaced by what they compute.
+
+        Args:
+            operation: The operator.
+            name: Of the argument in its schema.
+            default: Where the operator has no such argument.
+        """
         return self.resolve(operation.argument(name, default))
 
     def shape(self, operation: Operation) -> Any:
-        """The shape of the operator's result."""
+        """Return the shape of the operator's result.
+
+        Returns:
+            Sizes in the example; a list of shapes for several results; None for what is no tensor.
+        """
         return shapes(operation.node.meta.get("val"))
 
     def elementwise(self, values: Sequence[Any], shape: Sequence[int]) -> Labelled:
-        """An operator that broadcasts its operands."""
+        """Return the labels of a result to which all operands are broadcast.
+
+        Args:
+            values: The operands; those that are no tensors carry no channels.
+            shape: Of the result.
+        """
         rank = len(shape)
-        operands = [
-            (value, range(rank - len(value.shape), rank)) for value in values if isinstance(value, Labelled)
-        ]
+        tensors = [value for value in values if isinstance(value, Labelled)]
+        operands = [(value, range(rank - len(value.shape), rank)) for value in tensors]
         return self.channels.join(operands, shape, range(rank))
 
+    def pool(self, value: Labelled, shape: Any) -> Any:
+        """Return the labels after an operator that sees all positions of a channel alike.
+
+        Args:
+            value: The operator's input, `[batch, channel, ...]`.
+            shape: Of the result, or a list of the shapes of several results.
+        """
+        tied = self.channels.tie(value, range(2, len(value.shape)))
+        # Pooling that returns indices too has two results of one shape.
+        return _per_result(shape, lambda one: Labelled(tuple(one), tied.labels))
+
+    def refuse(self, operation: Operation, why: str = "for which there is no rule") -> ConversionError:
+        """Return the error of an operator after which widths cannot be told.
+
+        Args:
+            operation: The operator, with its place in the user's code.
+            why: What is wrong with it, as the end of a sentence.
+        """
+        return ConversionError(
+            "expected a network whose widths can be read from its operators, got "
+            f"{operation.operator} in {place(operation)}, {why}. {REMEDY}"
+        )
+
     def _step(self, operation: Operation) -> Any:
-        node, operator = operation.node, operation.operator
-        arguments = [self.resolve(argument) for argument in (*node.args, *node.kwargs.values())]
-        tensors = [one for one in _flat(arguments) if isinstance(one, Labelled)]
-        shape = self.shape(operation)
-        if operator == "<built-in function getitem>":
-            return arguments[0][arguments[1]]
-        if operator.startswith("wrap_with_set_grad_enabled"):
-            return self.run(arguments[1], arguments[2:])
-        if shape is None:
+        """Return the labels of what one operator computes; None for sizes and other numbers."""
+        if operation.operator == GETITEM:
+            values, position = (self.resolve(argument) for argument in operation.node.args)
+            return values[position]
+        if operation.operator.startswith(NO_GRAD_REGION):
+            # Its arguments are the switch, the graph, and the inputs of the graph.
+            _, graph, *inputs = (self.resolve(argument) for argument in operation.node.args)
+            return self.run(graph, inputs)
+        if self.shape(operation) is None:
             return None
-        if operator in RULES:
-            return RULES[operator](self, operation)
-        if operator in CREATES:
-            return self.channels.fresh(shape)
-        if operator in COPIES:
-            return Labelled(shape, tensors[0].labels)
-        if operator in MOVES:
-            return self._move(operation, tensors[0], shape)
-        if operator in REDUCES:
-            return self._reduce(operation, tensors[0], shape)
-        if operator.startswith(SPATIAL):
-            return self.pool(tensors[0], shape)
-        if torch.Tag.pointwise in getattr(node.target, "tags", ()) or operator in ELEMENTWISE:
-            return self.elementwise(tensors, shape)
-        if any(self._released(one).labels for one in tensors):
+        return self._rule_of(operation)(self, operation)
+
+    def _rule_of(self, operation: Operation) -> Rule:
+        """Return the rule of an operator.
+
+        Families that grow with torch are told by their prefix or their tag, and not by name.
+        """
+        if operation.operator in RULES:
+            return RULES[operation.operator]
+        if is_spatial(operation.operator):
+            return Flow._pool
+        if is_pointwise(operation.node.target):
+            return Flow._pointwise
+        return Flow._unknown
+
+    def _tensors(self, operation: Operation) -> list[Labelled]:
+        """Return the tensors among an operator's arguments, those in lists included."""
+        node = operation.node
+        arguments = [self.resolve(argument) for argument in (*node.args, *node.kwargs.values())]
+        return [one for one in tree_leaves(arguments) if isinstance(one, Labelled)]
+
+    def _create(self, operation: Operation) -> Labelled:
+        """Return the labels of a tensor that the code creates."""
+        # Its sizes may have been read from a tensor whose width changes: they are free until something
+        # couples them to channels.
+        return self.channels.fresh(self.shape(operation))
+
+    def _copy(self, operation: Operation) -> Labelled:
+        """Return the labels of the operator's first tensor, whose shape the result has."""
+        return Labelled(self.shape(operation), self._tensors(operation)[0].labels)
+
+    def _pool(self, operation: Operation) -> Any:
+        """Return the labels of an operator that pools, resizes or mirrors positions."""
+        return self.pool(self._tensors(operation)[0], self.shape(operation))
+
+    def _pointwise(self, operation: Operation) -> Labelled:
+        """Return the labels of an operator that treats every entry by itself."""
+        return self.elementwise(self._tensors(operation), self.shape(operation))
+
+    def _unknown(self, operation: Operation) -> Any:
+        """Return results of fixed sizes for an operator without a rule.
+
+        Raises:
+            ConversionError: Channels of a parameter reach it, so that their number could not change.
+        """
+        # An unknown operator does no harm where all sizes are fixed.
+        if any(self._released(one).labels for one in self._tensors(operation)):
             raise self.refuse(operation)
-        return _plain(shape)
+        return _per_result(self.shape(operation), lambda one: Labelled(tuple(one)))
 
     def _released(self, value: Labelled) -> Labelled:
-        """The value with fixed sizes where no parameter's channels are concerned."""
+        """Return the value with fixed sizes where no parameter's channels are concerned.
+
+        A tensor that the code creates has channels of its own, in case they meet those of a parameter.
+        Where they did not, its size is a number in the code.
+        """
         for label in value.labels:
-            if not (self.channels.find(label).clamp(max=self.held) % self.held).any():
+            classes = self.channels.find(label)
+            # Parameters got their channels first. Padding counts as theirs: it may stand for any channel.
+            of_parameters = (classes != FIXED) & (classes < self.held)
+            if not of_parameters.any():
                 self.channels.fix(label)
         return self.channels.labelled(value.shape, value.labels)
 
-    def refuse(self, operation: Operation, why: str = "of which no rule is known") -> ConversionError:
-        """What an operator raises after which widths cannot be told."""
-        return ConversionError(
-            "the widths of a network must be readable from its operators, however: "
-            f"{place(operation)} runs {operation.operator}, {why}. {REMEDY}"
-        )
-
-    def _move(self, operation: Operation, value: Labelled, shape: Any) -> Any:
-        node = operation.node
-        arguments = [self.resolve(argument) for argument in node.args]
-        named = {name: self.resolve(argument) for name, argument in node.kwargs.items()}
+    def _move(self, operation: Operation) -> Any:
+        """Run an operator that moves entries on the labels of its tensor."""
+        value, shape = self._tensors(operation)[0], self.shape(operation)
         several = isinstance(shape, list)
-        parts: list[list[Tensor]] = [[] for _ in (shape if several else [shape])]
+        part_shapes = shape if several else [shape]
+        part_labels: list[list[Tensor]] = [[] for _ in part_shapes]
         for label in value.labels:
-            full = label.expand(value.shape)
-            full = full.contiguous() if operation.operator in RESHAPES else full
-            moving = [full if one is value else _blank(one) for one in arguments]
-            result = node.target(*moving, **named)  # type: ignore[operator]
-            for part, moved in zip(parts, result if several else [result], strict=True):
-                part.append(moved)
-                if narrowed(moved).numel() == 1:  # picked by its number, which must stay
+            moved = self._moved(operation, value, label)
+            for labels, part in zip(part_labels, moved if several else [moved], strict=True):
+                labels.append(part)
+                # A single channel was picked by its number, which must stay what it is.
+                if narrowed(part).numel() == 1:
                     self.channels.fix(label)
-        results = [
-            self.channels.labelled(one, labels)
-            for one, labels in zip(shape if several else [shape], parts, strict=True)
-        ]
-        for position, result in enumerate(results):
-            last = [varying(label)[-1] for label in result.labels]
-            if len(set(last)) < len(last):
-                results[position] = self._released(result)
-                if len(results[position].labels) > 1:
-                    raise self.refuse(operation, "which mixes two kinds of channels")
-        if operation.operator in RESHAPES:
-            self.splits += [label for result in results for label in result.labels]
+        results = []
+        for one, labels in zip(part_shapes, part_labels, strict=True):
+            results.append(self._unmixed(operation, self.channels.labelled(one, labels)))
+        if operation.operator in SPLITTING:
+            for result in results:
+                self.splits += result.labels
         return results if several else results[0]
 
-    def _reduce(self, operation: Operation, value: Labelled, shape: Any) -> Any:
-        if isinstance(shape, list):  # values and indices
-            return [self._reduce(operation, value, one) for one in shape]
-        axes = self.argument(operation, "dim")
-        axes = range(len(value.shape)) if axes in (None, []) else axes
-        summed = {axis % len(value.shape) for axis in (axes if not isinstance(axes, int) else [axes])}
-        letters = range(len(value.shape))
+    def _moved(self, operation: Operation, value: Labelled, label: Tensor) -> Any:
+        """Return the label of a value after the operator was run on it.
+
+        The operator moves entries and changes none, so that running it on the label tells which channel
+        each entry of the result carries.
+        """
+        full = label.expand(value.shape)
+        # `view` refuses a tensor that was expanded.
+        if operation.operator in SPLITTING:
+            full = full.contiguous()
+        arguments = [self.resolve(argument) for argument in operation.node.args]
+        named = {name: self.resolve(argument) for name, argument in operation.node.kwargs.items()}
+        moving = [full if one is value else _blank(one) for one in arguments]
+        return operation.node.target(*moving, **named)  # type: ignore[operator]
+
+    def _unmixed(self, operation: Operation, result: Labelled) -> Labelled:
+        """Return the result of a move; refuse one axis that carries channels of two kinds."""
+        last = [varying(label)[-1] for label in result.labels]
+        if len(set(last)) == len(last):
+            return result
+        # Where one kind comes from a tensor of the code, its size may stay.
+        result = self._released(result)
+        if len(result.labels) > 1:
+            raise self.refuse(operation, "which mixes two kinds of channels")
+        return result
+
+    def _reduce(self, operation: Operation) -> Any:
+        """Return the labels after a sum, a mean, an extremum or the like over some axes."""
+        value, shape = self._tensors(operation)[0], self.shape(operation)
+        # Some return values and indices, which have one shape.
+        return _per_result(shape, lambda one: self._reduced(operation, value, one))
+
+    def _reduced(self, operation: Operation, value: Labelled, shape: tuple[int, ...]) -> Labelled:
+        """Return the labels of one result of a reduction."""
+        rank = len(value.shape)
+        summed = _reduced_axes(self.argument(operation, "dim"), rank)
+        letters = range(rank)
         kept = [letter for letter in letters if letter not in summed]
-        result = self.channels.join([(value, letters)], [value.shape[letter] for letter in kept], kept)
+        kept_shape = [value.shape[letter] for letter in kept]
+        result = self.channels.join([(value, letters)], kept_shape, kept)
         if len(shape) == len(kept):
             return result
-        return Labelled(shape, tuple(label.reshape(_unsqueezed(label, summed)) for label in result.labels))
-
-    def pool(self, value: Labelled, shape: Any) -> Any:
-        tied = self.channels.tie(value, range(2, len(value.shape)))
-        if isinstance(shape, list):
-            return [Labelled(tuple(one), tied.labels) for one in shape]
-        return Labelled(shape, tied.labels)
-
-
-REMEDY = (
-    "Pass a factory that takes a width instead of the network: "
-    "convert(build, ...), where build(1.0) is the network and build(0.5) one of half the width."
-)
+        # With `keepdim=True`, an axis of size 1 takes the place of each that was summed over.
+        labels = []
+        for label in result.labels:
+            for axis in sorted(summed):
+                label = label.unsqueeze(axis)
+            labels.append(label)
+        return Labelled(shape, tuple(labels))
 
 
 def place(operation: Operation) -> str:
-    """The layer and the line of the user's code that run an operator."""
+    """Return the layer and the line of the user's code that run an operator."""
     source = f" ({operation.source})" if operation.source else ""
     return f"{operation.layer or 'the network itself'}{source}"
 
 
-def _flat(values: Iterable[Any]) -> list[Any]:
-    return [leaf for one in values for leaf in (_flat(one) if isinstance(one, list | tuple) else [one])]
-
-
-def _plain(shape: Any) -> Any:
+def _per_result(shape: Any, label: Callable[[tuple[int, ...]], Labelled]) -> Any:
+    """Return the labels of an operator's result from its shape; a list of them for several results."""
     if isinstance(shape, list):
-        return [_plain(one) for one in shape]
-    return Labelled(tuple(shape))
+        return [_per_result(one, label) for one in shape]
+    return label(shape)
 
 
 def _blank(argument: Any) -> Any:
-    """A tensor argument that gives its shape only, as in `expand_as`."""
+    """Return a tensor for an argument that gives its shape only, as in `expand_as`."""
     return torch.zeros(argument.shape) if isinstance(argument, Labelled) else argument
 
 
-def _unsqueezed(label: Tensor, axes: set[int]) -> list[int]:
-    sizes = iter(label.shape)
-    return [1 if axis in axes else next(sizes) for axis in range(label.ndim + len(axes))]
+def _reduced_axes(axes: Any, rank: int) -> set[int]:
+    """Return the axes that a reduction sums over; without any given, it is all of them."""
+    if axes in (None, []):
+        return set(range(rank))
+    if isinstance(axes, int):
+        return {axes % rank}
+    return {axis % rank for axis in axes}
+
+
+# Families whose members torch names one by one; rules of single operators are registered over these.
+RULES.update(dict.fromkeys(CREATIONS, Flow._create))
+RULES.update(dict.fromkeys(COPIES, Flow._copy))
+RULES.update(dict.fromkeys(MOVES, Flow._move))
+RULES.update(dict.fromkeys(REDUCTIONS, Flow._reduce))
+RULES.update(dict.fromkeys(UNTAGGED_POINTWISE, Flow._pointwise))

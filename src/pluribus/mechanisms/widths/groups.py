@@ -14,17 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from pluribus.errors import PluribusError
 from pluribus.mechanisms.graph.export import Graph, Operation
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
+from pluribus.mechanisms.network.torch_private import Convolution, tree_unflatten
 from pluribus.mechanisms.widths.channels import FIXED, Labelled, counted, narrowed, varying
 from pluribus.mechanisms.widths.flow import Flow, shapes
 from pluribus.mechanisms.widths.rules import (
     RULES as RULES,  # the rules register themselves when they are read
 )
+
+# `0.3 * 10` is 2.999…, which must count as 3.
+ROUNDING = 1e-9
 
 Axis = tuple[str, int]
 """The first name of a parameter or buffer, and the position of one of its axes."""
@@ -50,18 +53,20 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many channels there are."""
+        """Return how many channels there are."""
         return len(self.channels)
 
     def resized(self, factor: float, multiple: int = 1) -> int:
-        """Their number in a network of `factor` times the width, `int(factor * size)` as in the
-        Packed-Ensembles paper, rounded up to multiples; never below one.
+        """Return their number in a network of `factor` times the width.
+
+        It is `int(factor * size)` as in the Packed-Ensembles paper, rounded up to multiples; at least one.
         """
         step = math.lcm(self.multiple, multiple)
 
         def rounded(count: int) -> int:
-            return math.ceil(int(count * factor + 1e-9) / step) * step
+            return math.ceil(int(count * factor + ROUNDING) / step) * step
 
+        # Rounding end and start, and not the size, keeps groups that lie side by side gapless.
         width = rounded(self.offset + self.size) - rounded(self.offset)
         return width if self.offset else max(step, width)
 
@@ -87,28 +92,57 @@ class Widths:
     owner: Tensor
 
     def groups_in(self, channels: Tensor) -> list[Group]:
-        """The groups that occur among some channels, in the order of the network."""
+        """Return the groups that occur among some channels, in the order of the network.
+
+        Args:
+            channels: Numbers of channels, of any shape.
+        """
         return [self.groups[position] for position in counted(self._owners(channels)) if position >= 0]
 
     def sizes(self, factor: float, multiples: Mapping[Group, int] | None = None) -> dict[Group, int]:
-        """The number of channels of every group in a network of `factor` times the width."""
-        return {group: group.resized(factor, (multiples or {}).get(group, 1)) for group in self.groups}
+        """Return the number of channels of every group in a network of `factor` times the width.
+
+        Args:
+            factor: Of every width, above 0.
+            multiples: Further divisors of single groups.
+        """
+        divisors = multiples or {}
+        return {group: group.resized(factor, divisors.get(group, 1)) for group in self.groups}
 
     def size(self, channels: Tensor, sizes: Mapping[Group, int]) -> int:
-        """The number of entries that take the place of those of `channels`."""
+        """Return the number of entries that take the place of those of `channels`.
+
+        Args:
+            channels: Along one axis, `[size]`.
+            sizes: The new number of channels of every group.
+        """
         total = 0
         for position, count in counted(self._owners(channels)).items():
-            group = self.groups[position] if position >= 0 else None
-            total += count if group is None else count * sizes[group] // group.size
+            if position < 0:
+                total += count
+                continue
+            # A channel that occurs several times along the axis, as after a repeat, does so again.
+            group = self.groups[position]
+            total += count * sizes[group] // group.size
         return total
 
     def _owners(self, channels: Tensor) -> Tensor:
+        """Return the position of every channel's group; that of padding is that of fixed channels."""
         return self.owner[channels.clamp(min=0)]
 
     def shape(self, value: Labelled, sizes: Mapping[Group, int]) -> tuple[int | None, ...]:
-        """The shape of a value with other sizes; None where padding leaves it open."""
+        """Return the shape of a value with other sizes.
+
+        Args:
+            value: With its labels.
+            sizes: The new number of channels of every group.
+
+        Returns:
+            The size of every axis; None where padding leaves it open.
+        """
         shape: list[int | None] = list(value.shape)
         for label in value.labels:
+            # All axes but the last keep their size, as heads do.
             axis = varying(label)[-1]
             row = label.movedim(axis, -1).reshape(-1, label.shape[axis])[0]
             shape[axis] = None if bool((label < 0).any()) else self.size(row, sizes)
@@ -118,23 +152,20 @@ class Widths:
         lines = [f"{self.network.kind}: {len(self.groups)} groups of channels"]
         for group in self.groups:
             tensors = ", ".join(f"{name}[{axis}]" for name, axis in group.axes)
-            lines.append(
-                f"  {group.size}"
-                + f" (a multiple of {group.multiple})" * (group.multiple > 1)
-                + f": {tensors}"
-            )
+            multiple = f" (a multiple of {group.multiple})" if group.multiple > 1 else ""
+            lines.append(f"  {group.size}{multiple}: {tensors}")
         return "\n".join(lines)
 
 
 def read_widths(network: Network, keep: Iterable[str] = ()) -> Widths:
-    """Finds the groups of channels of a network.
+    """Find the groups of channels of a network.
 
     Args:
         network: The module with its example.
         keep: Names of parameters and buffers whose sizes must stay.
 
     Raises:
-        ConversionError: the network has no graph, or an operator of which the rules say nothing.
+        ConversionError: The network has no graph, or an operator without a rule.
     """
     graph = network.graph(training=False)
     operations = {operation.node: operation for operation in graph.operations()}
@@ -148,12 +179,12 @@ def read_widths(network: Network, keep: Iterable[str] = ()) -> Widths:
     for value in _predictions(graph, outputs, network):
         flow.channels.fixed_along(value, range(len(value.shape)))
     _match_attention(network.module, held, flow)
-    axes = {
-        (name, varying(label)[0]): flow.channels.find(label.reshape(-1))
-        for name, value in held.items()
-        for label in value.labels
-    }
-    groups = _groups(axes, flow)
+    # Channels are known now: nothing below couples any more.
+    axes: dict[Axis, Tensor] = {}
+    for name, value in held.items():
+        for label in value.labels:
+            axes[name, varying(label)[0]] = flow.channels.find(label.reshape(-1))
+    groups = _groups(axes)
     owner = torch.full((len(flow.channels),), -1)
     for position, group in enumerate(groups):
         owner[group.channels] = position
@@ -162,19 +193,24 @@ def read_widths(network: Network, keep: Iterable[str] = ()) -> Widths:
 
 
 def _inputs(network: Network, graph: Graph, flow: Flow) -> tuple[dict[str, Labelled], list[Any]]:
-    """The labels of parameters and buffers by first name, and those of all inputs of the graph."""
+    """Return the labels of parameters and buffers, and those of all inputs of the graph.
+
+    Returns:
+        By first name, the labels of the network's tensors, which have channels of their own along every
+        axis; and the labels of all placeholders in their order, None for what is no tensor.
+    """
     signature = graph.program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     module, held, inputs = network.module, dict[str, Labelled](), []
-    every = {
-        **dict(module.named_parameters(remove_duplicate=False)),
-        **dict(module.named_buffers(remove_duplicate=False)),
-    }
+    # Tied tensors have several names and one set of channels.
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    every = {**parameters, **dict(module.named_buffers(remove_duplicate=False))}
     firsts = {id(tensor): name for name, tensor in network.tensors().items()}
     for node in graph.program.graph.nodes:
         if node.op != "placeholder":
             continue
         shape = shapes(node.meta.get("val"))
+        # The exported root holds the network under this name.
         name = names.get(node.name, "").removeprefix("network.")
         if not name:
             inputs.append(None if shape is None else Labelled(shape))
@@ -187,39 +223,55 @@ def _inputs(network: Network, graph: Graph, flow: Flow) -> tuple[dict[str, Label
 
 
 def _match_attention(module: nn.Module, held: Mapping[str, Labelled], flow: Flow) -> None:
-    """Attention of torch has one size for its input and for all of its heads together."""
+    """Couple the widths of torch's attention, which has one size for its input and for all of its heads.
+
+    Its code reads `embed_dim` for both, which the data flow alone does not tell.
+    """
     for name, layer in module.named_modules():
         weight = held.get(f"{name}.out_proj.weight".lstrip("."))
         if not isinstance(layer, nn.MultiheadAttention) or weight is None:
             continue
         embedded = flow.channels.along(flow.channels.labelled(weight.shape, weight.labels), 0)
         flow.blocks.append(embedded.view(layer.num_heads, -1))
+        # Where the input's size is fixed, so is that of the heads.
         if not embedded.any():
-            for part in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
-                inner = held.get(f"{name}.{part}".lstrip("."))
-                if inner is not None:
-                    flow.channels.fixed_along(Labelled(inner.shape, inner.labels[:1]), [0])
+            _fix_projections(name, held, flow)
+
+
+def _fix_projections(name: str, held: Mapping[str, Labelled], flow: Flow) -> None:
+    """Fix the number of rows of an attention's projections.
+
+    Args:
+        name: Of the attention layer.
+        held: The labels of the network's tensors.
+        flow: After it has run.
+    """
+    for part in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+        inner = held.get(f"{name}.{part}".lstrip("."))
+        if inner is not None:
+            flow.channels.fixed_along(Labelled(inner.shape, inner.labels[:1]), [0])
 
 
 def _is_kernel(module: nn.Module, name: str) -> bool:
-    """Whether a tensor belongs to a convolution: of its axes, only two are channels."""
-    for part in name.split(".")[:-1]:
-        module = module.get_submodule(part)
-        if isinstance(module, nn.modules.conv._ConvNd):
-            return True
-    return isinstance(module, nn.modules.conv._ConvNd)
+    """Return whether a tensor belongs to a convolution: of its axes, only two are channels."""
+    # A parametrised weight lies below the convolution, in `parametrizations.weight`.
+    path = name.split(".")[:-1]
+    holders = [module.get_submodule(".".join(path[:depth])) for depth in range(len(path) + 1)]
+    return any(isinstance(holder, Convolution) for holder in holders)
 
 
 def _predictions(graph: Graph, outputs: list[Any], network: Network) -> list[Labelled]:
-    """The outputs whose sizes must stay: the prediction, or all of them where it cannot be told."""
+    """Return the outputs whose sizes must stay.
+
+    It is the prediction, or all outputs where it cannot be told which of them that is.
+    """
     signature = graph.program.graph_signature
     kinds = [spec.kind.name for spec in signature.output_specs]
     returned = [value for value, kind in zip(outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
+    # Marks go through the user's choice of an output in place of what is returned.
     marks = [torch.empty(0) for _ in returned]
     try:
-        prediction = select_output(
-            pytree.tree_unflatten(marks, graph.program.call_spec.out_spec), network.output
-        )
+        prediction = select_output(tree_unflatten(marks, graph.program.call_spec.out_spec), network.output)
         chosen = [value for mark, value in zip(marks, returned, strict=True) if mark is prediction]
     except PluribusError:
         chosen = []
@@ -227,6 +279,12 @@ def _predictions(graph: Graph, outputs: list[Any], network: Network) -> list[Lab
 
 
 def _final(value: Any, flow: Flow) -> Any:
+    """Return the labels of a value with the classes that its channels have in the end.
+
+    Args:
+        value: A value of the flow, or a list of them; what is no tensor stays.
+        flow: After it has run.
+    """
     if isinstance(value, list | tuple):
         return [_final(one, flow) for one in value]
     if not isinstance(value, Labelled):
@@ -235,8 +293,12 @@ def _final(value: Any, flow: Flow) -> Any:
     return Labelled(value.shape, tuple(label for label in labels if label.numel() > 1))
 
 
-def _groups(axes: Mapping[Axis, Tensor], flow: Flow) -> list[Group]:
-    """The channels with the same occurrences, first come first."""
+def _groups(axes: Mapping[Axis, Tensor]) -> list[Group]:
+    """Return the channels with the same occurrences, first come first.
+
+    Channels that occur equally often in the same axes are narrowed together: none of them is in a tensor
+    that another one is not in.
+    """
     occurrences: dict[int, list[tuple[int, int]]] = {}
     for position, channels in enumerate(axes.values()):
         for channel, count in counted(channels).items():
@@ -248,41 +310,62 @@ def _groups(axes: Mapping[Axis, Tensor], flow: Flow) -> list[Group]:
     names = list(axes)
     groups = []
     for where, members in sorted(together.items(), key=lambda item: item[1][0]):
+        # Nothing but the code reads the one, and the other has nothing to narrow.
         if len(where) < 2 or len(members) < 2:
-            continue  # nothing but the code reads it, or there is nothing to narrow
+            continue
         carried = tuple(names[position] for position, _ in where)
-        first = axes[carried[0]]
-        chosen = set(members)
-        order = torch.tensor([c for c in dict.fromkeys(first.tolist()) if c in chosen])
-        offset = min(_offset(axes[axis], order) for axis in carried)
-        groups.append(Group(carried[0][0], order, carried, offset))
+        groups.append(_group(carried, set(members), axes))
     return groups
 
 
+def _group(carried: tuple[Axis, ...], members: set[int], axes: Mapping[Axis, Tensor]) -> Group:
+    """Return a group with its channels in the order of the first axis that carries them.
+
+    Args:
+        carried: The axes that carry the channels.
+        members: The channels.
+        axes: The channels along every axis.
+    """
+    in_order = dict.fromkeys(axes[carried[0]].tolist())
+    order = torch.tensor([channel for channel in in_order if channel in members])
+    offset = min(_offset(axes[axis], order) for axis in carried)
+    return Group(carried[0][0], order, carried, offset)
+
+
 def _offset(axis: Tensor, channels: Tensor) -> int:
+    """Return how many entries of an axis lie before some channels; 0 where they are scattered."""
     start = int((axis == channels[0]).nonzero()[0])
     whole = axis[start : start + len(channels)]
     return start if torch.equal(whole, channels) else 0
 
 
 def _with_multiples(groups: Sequence[Group], owner: Tensor, flow: Flow) -> Iterator[Group]:
-    """The groups with what their sizes must be divisible by: the number of their rows in some label."""
+    """Yield the groups with what their sizes must be divisible by.
+
+    That is the number of rows in which a label holds a whole group, such as heads, or the number of
+    blocks that several groups share.
+    """
     found = [1] * len(groups)
     for rows, blocks in _rows(flow):
         owners = owner[rows.clamp(min=0)]
-        alone = (owners == owners[:, :1]).all(1)
-        several = blocks and len(counted(owners)) > 1
-        for position, count in counted(owners if several else owners[:, 0][alone]).items():
-            if position >= 0 and several:  # the number of all is divisible if that of each group is
+        if blocks and len(counted(owners)) > 1:
+            # The number of all is divisible if that of each group is.
+            for position in counted(owners[owners >= 0]):
                 found[position] = math.lcm(found[position], blocks)
-            elif position >= 0 and count * rows.shape[1] == groups[position].size:
+            continue
+        alone = (owners == owners[:, :1]).all(1) & (owners[:, 0] >= 0)
+        for position, count in counted(owners[:, 0][alone]).items():
+            if count * rows.shape[1] == groups[position].size:
                 found[position] = math.lcm(found[position], count)
     for group, multiple in zip(groups, found, strict=True):
         yield replace(group, multiple=multiple)
 
 
 def _rows(flow: Flow) -> Iterator[tuple[Tensor, int]]:
-    """Labels as the distinct rows along their last axis, `[rows, size]`; how many blocks there must be."""
+    """Yield labels as the distinct rows along their last axis, `[rows, size]`, and the number of blocks.
+
+    The number is 0 where there need be none.
+    """
     for label in flow.splits:
         label = narrowed(flow.channels.find(label))
         axes = varying(label)

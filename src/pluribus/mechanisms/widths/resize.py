@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.graph.export import TORCH, read_graph
+from pluribus.mechanisms.graph.export import TORCH, Graph, read_graph
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network, computed
 from pluribus.mechanisms.network.outputs import select_output
@@ -20,8 +20,8 @@ from pluribus.mechanisms.widths.channels import Labelled
 from pluribus.mechanisms.widths.flow import REMEDY, place, shapes
 from pluribus.mechanisms.widths.groups import Axis, Group, Widths, read_widths
 
+# How many ways of setting doubtful attributes are tried: each costs an export of the network.
 ATTEMPTS = 16
-"""How many ways of setting doubtful attributes are tried."""
 
 
 def resize(
@@ -30,7 +30,7 @@ def resize(
     multiples: Mapping[Group, int] | None = None,
     widths: Widths | None = None,
 ) -> nn.Module:
-    """The network with `factor` times as many inner channels; inputs and outputs keep their sizes.
+    """Return the network with `factor` times as many inner channels; inputs and outputs keep their sizes.
 
     Narrower networks keep the first channels' weights and wider ones repeat them: draw them afresh.
 
@@ -40,6 +40,9 @@ def resize(
             heads and groups divide, at least 1.
         multiples: Further divisors of single groups.
         widths: What `read_widths` found; read anew if not given.
+
+    Raises:
+        ConversionError: Numbers in the user's code do not follow the widths.
     """
     widths = widths or read_widths(network)
     sizes = widths.sizes(factor, multiples)
@@ -48,7 +51,13 @@ def resize(
 
 
 def rebuilt(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Group, Tensor]) -> nn.Module:
-    """A copy of the user's module with tensors and attributes of other sizes, proved to run."""
+    """Return a copy of the user's module with tensors and attributes of other sizes, proved to run.
+
+    Args:
+        widths: The groups of the network's channels.
+        sizes: The new number of channels of every group.
+        kept: The channels of every group that stay, where it becomes narrower.
+    """
     seen = sizes_seen(widths, sizes)
     errors: list[ConversionError] = []
     for chosen in islice(_choices(widths, seen), ATTEMPTS):
@@ -63,26 +72,31 @@ def rebuilt(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Group, Ten
             return module
         except ConversionError as error:
             errors.append(error)
+    # The first attempt changes what is certain, the second all: its error tells what is still wrong.
     raise errors[:2][-1]
 
 
 def _choices(widths: Widths, seen: Mapping[str, Mapping[int, set[int]]]) -> Iterator[set[Key]]:
-    """Sets of attributes to change, likeliest first."""
+    """Yield sets of attributes to change, likeliest first."""
     found, doubtful = candidates(widths.network.module, seen)
-    certain, config = set(found) - doubtful, set(configured(widths.network.module, seen))
+    every = set(found)
+    certain, config = every - doubtful, set(configured(widths.network.module, seen))
     yield certain
     if doubtful:
-        yield set(found)
+        yield every
     if config:
-        yield set(found) | config
-    for key in sorted(doubtful, key=str) if len(doubtful) > 1 else ():
-        yield certain | {key}
-        yield set(found) - {key}
+        yield every | config
+    if len(doubtful) > 1:
+        for key in sorted(doubtful, key=str):
+            yield certain | {key}
+            yield every - {key}
+    # A number may equal a width by chance, as a kernel size does.
     for key in sorted(certain, key=str):
         yield certain - {key}
 
 
 def _with_tensors(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Group, Tensor]) -> nn.Module:
+    """Return a copy of the module whose tensors have their new sizes, and whose attributes have the old."""
     module = widths.network.module
     everything = torch.cat([torch.zeros(1, dtype=torch.long), *kept.values()])
     memo: dict[int, Any] = computed(module)
@@ -91,20 +105,29 @@ def _with_tensors(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Grou
         for axis in range(tensor.ndim):
             value = value.index_select(axis, _index(widths, (name, axis), sizes, everything, tensor))
         value = _laid_out(value.clone(), tensor)
-        memo[id(tensor)] = (
-            nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
-        )
+        if isinstance(tensor, nn.Parameter):
+            value = nn.Parameter(value, tensor.requires_grad)
+        # `deepcopy` takes what the memo holds in place of a copy.
+        memo[id(tensor)] = value
     return copy.deepcopy(module, memo)
 
 
 def _laid_out(value: Tensor, like: Tensor) -> Tensor:
-    """The value with its axes in memory as those of another tensor, such as channels last."""
+    """Return the value with its axes in memory as those of another tensor, such as channels last."""
     axes = sorted(range(value.ndim), key=like.stride, reverse=True)
     return value.permute(axes).contiguous().permute(sorted(range(value.ndim), key=axes.__getitem__))
 
 
 def _index(widths: Widths, axis: Axis, sizes: Mapping[Group, int], kept: Tensor, tensor: Tensor) -> Tensor:
-    """The indices of an axis that stay; those of a wider network begin again at the end."""
+    """Return the indices of an axis that stay; those of a wider network begin again at the end.
+
+    Args:
+        widths: The groups of the network's channels.
+        axis: Of a tensor.
+        sizes: The new number of channels of every group.
+        kept: All channels that stay.
+        tensor: That has the axis.
+    """
     size = tensor.shape[axis[1]]
     channels = widths.axes.get(axis, torch.zeros(size, dtype=torch.long))
     free = widths.owner[channels] < 0
@@ -116,67 +139,86 @@ def _index(widths: Widths, axis: Axis, sizes: Mapping[Group, int], kept: Tensor,
 
 
 def prove(widths: Widths, module: nn.Module, sizes: Mapping[Group, int]) -> None:
-    """Runs and exports the new network: same operators, expected shapes, same output shape."""
+    """Raise unless the new network runs the same operators, with the expected shapes, to the same output.
+
+    Args:
+        widths: The groups of the old network's channels.
+        module: The new network.
+        sizes: The new number of channels of every group.
+    """
     network = widths.network
     expected = _output_shape(network.module, network)
     for training in (False, True):
         try:
             came = _output_shape(module, network, training)
-        except Exception as error:  # whatever the user's code raises for sizes that do not fit
+        # The user's code may raise anything for sizes that do not fit.
+        except Exception as error:
             raise _refused(module, error) from error
         if came != expected:
-            raise ConversionError(f"the resized network must return {expected}, however: {came}. {REMEDY}")
-    new = [
-        n for n in read_graph(module, network.example, False).program.graph.nodes if n.op == "call_function"
-    ]
-    old = [n for n in network.graph(False).program.graph.nodes if n.op == "call_function"]
+            raise ConversionError(f"expected output {expected} of the resized network, got {came}. {REMEDY}")
+    old = _calls(network.graph(training=False))
+    new = _calls(read_graph(module, network.example, training=False))
     for before, after in zip(old, new, strict=False):
-        value = widths.values.get(before)
-        if before.target != after.target:
-            raise _strayed(widths, before, f"{before.target} became {after.target}")
-        if isinstance(value, Labelled):
-            shape, came = widths.shape(value, sizes), shapes(after.meta["val"])
-            if any(one not in (None, other) for one, other in zip(shape, came, strict=True)):
-                raise _strayed(widths, before, f"{shape} was expected and {came} came")
+        _check_step(widths, before, after, sizes)
     if len(old) != len(new):
         raise ConversionError(
-            "the resized network must run the same operators, however: "
-            f"{len(new)} instead of {len(old)}. {REMEDY}"
+            f"expected {len(old)} operators in the resized network, got {len(new)}: its code branches on a "
+            f"width. {REMEDY}"
         )
 
 
+def _calls(graph: Graph) -> list[Node]:
+    return [node for node in graph.program.graph.nodes if node.op == "call_function"]
+
+
+def _check_step(widths: Widths, before: Node, after: Node, sizes: Mapping[Group, int]) -> None:
+    """Raise unless a step runs the same operator, and its result has the size that its channels tell."""
+    if before.target != after.target:
+        raise _strayed(widths, before, f"{before.target}, got {after.target}")
+    value = widths.values.get(before)
+    if not isinstance(value, Labelled):
+        return
+    expected, came = widths.shape(value, sizes), shapes(after.meta["val"])
+    if any(one not in (None, other) for one, other in zip(expected, came, strict=True)):
+        raise _strayed(widths, before, f"{expected}, got {came}")
+
+
 def _output_shape(module: nn.Module, network: Network, training: bool = False) -> tuple[int, ...]:
+    """Return the shape of the prediction on the example."""
     example = network.example.copy()
     with dry_run(module, training), torch.no_grad():
         returned = module(*example.args, **example.keywords)
     return tuple(select_output(returned, network.output).shape)
 
 
-def _strayed(widths: Widths, node: Node, what: str) -> ConversionError:
+def _strayed(widths: Widths, node: Node, difference: str) -> ConversionError:
+    """Return the error of a step that is not what its channels tell; `difference` is `expected, got`."""
     return ConversionError(
-        "numbers in the code of a network must follow its widths, however: in "
-        f"{place(widths.operations[node])} {what}. {REMEDY}"
+        "numbers in the code of a network must follow its widths: in "
+        f"{place(widths.operations[node])} expected {difference}. {REMEDY}"
     )
 
 
 def _refused(module: nn.Module, error: Exception) -> ConversionError:
-    """An error of the resized network, with the layer and the line of the user's code."""
+    """Return the error of a resized network, with the layer and the line of the user's code."""
     names = {id(layer): name for name, layer in module.named_modules()}
     where, line = "", ""
     for frame, number in _frames(error.__traceback__):
         layer = frame.f_locals.get("self")
         if isinstance(layer, nn.Module) and id(layer) in names:
             where = names[id(layer)]
-        if not frame.f_code.co_filename.startswith(TORCH) and frame.f_code.co_filename != __file__:
-            line = f"{frame.f_code.co_filename}:{number}"
+        file = frame.f_code.co_filename
+        if not file.startswith(TORCH) and file != __file__:
+            line = f"{file}:{number}"
     reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
     return ConversionError(
-        "numbers in the code of a network must follow its widths, however: "
+        "numbers in the code of a network must follow its widths: "
         f"{where or 'the network itself'} ({line}) fails when resized: {reason}. {REMEDY}"
     )
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[Any, int]]:
+    """Yield the frames of a traceback with their lines, outermost first."""
     while traceback is not None:
         yield traceback.tb_frame, traceback.tb_lineno
         traceback = traceback.tb_next

@@ -1,0 +1,17 @@
+"""Print lines on the terminal: results on stdout, all else on stderr."""
+
+from rich.console import Console
+
+console = Console()
+stderr = Console(stderr=True)
+
+
+def say(line: str, style: str = "yellow") -> None:
+    """Print a line on stderr, so that stdout holds results alone."""
+    stderr.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def counted(count: int, word: str) -> str:
+    """Return a count with its word: `1 epoch`, `2 epochs`."""
+    plural = "" if count == 1 else "s"
+    return f"{count} {word}{plural}"

@@ -1,0 +1,54 @@
+"""Budget: how many steps a training takes, and how they fall into epochs."""
+
+from dataclasses import dataclass
+
+LEAST_EPOCHS = 30
+LEAST_STEPS = 1000
+"""The default budget: so many epochs, and more where these are fewer steps. After 150 steps, 30 epochs of 300
+images, methods that divide a batch or narrow the members had not learnt yet."""
+
+LATE = 0.95
+"""A best epoch after this share of training means that longer training would help."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Steps of a training on some number of samples.
+
+    Attributes:
+        steps: Of the whole training.
+        steps_per_epoch: In one pass over the samples; the last epoch may have fewer.
+    """
+
+    steps: int
+    steps_per_epoch: int
+
+    @property
+    def epochs(self) -> int:
+        """How many passes over the samples, the last of which may be a part."""
+        return -(-self.steps // self.steps_per_epoch)
+
+    def done(self, epochs: int) -> int:
+        """Return how many steps that many epochs have."""
+        return min(epochs * self.steps_per_epoch, self.steps)
+
+    def is_late(self, epoch: int) -> bool:
+        """Return whether an epoch lies in the last twentieth of training."""
+        return self.done(epoch) > LATE * self.steps
+
+
+def make_budget(samples: int, step_samples: int, epochs: int | None, steps: int | None) -> Budget:
+    """Return the budget of one of `epochs` and `steps`, or the default of neither.
+
+    Args:
+        samples: Size of the training set.
+        step_samples: Samples of a step.
+        epochs: Passes over the training set.
+        steps: Steps of the optimizer.
+    """
+    per_epoch = -(-samples // step_samples)
+    if steps is not None:
+        return Budget(steps, per_epoch)
+    if epochs is None:
+        epochs = max(LEAST_EPOCHS, -(-LEAST_STEPS // per_epoch))
+    return Budget(epochs * per_epoch, per_epoch)
