@@ -166,7 +166,8 @@ def _read_gallery(arrays: Mapping[str, Array]) -> Gallery:
             f"got {pixels.dtype} {pixels.shape}"
         )
     names = tuple(str(name) for name in arrays["class_names"])
-    return Gallery(**{**arrays, "class_names": names})
+    fields: dict[str, Any] = {**arrays, "class_names": names}
+    return Gallery(**fields)
 
 
 def _check_gallery_array(name: str, values: Array, shape: tuple[int, ...], kinds: str) -> None:

@@ -92,7 +92,8 @@ class Record:
         sections = {"metrics": self.metrics, "after corrections": self.posthoc, "cost": self.cost}
         rows = [(part, name, value) for part, found in sections.items() for name, value in found.items()]
         title = f"{self.method.get('kind')} · {self.task} · {self.network} · seed {self.seed}"
-        return html_table(title, ("", "", "value"), rows, [f"failed: {self.error}"] if self.error else [])
+        notes = [f"failed: {self.error}"] if self.error else []
+        return html_table(title, ("", "", "value"), rows, notes)
 
     def to_json(self) -> str:
         """Return the record as one line; numbers that are not finite are null, outcomes are left out."""

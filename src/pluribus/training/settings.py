@@ -1,6 +1,5 @@
 """Training: the settings of a training, as a value."""
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -91,7 +90,8 @@ class Training(Settings):
             object.__setattr__(self, "milestones", tuple(self.milestones))
         if not _are_shares(self.milestones):
             raise invalid("milestones", "ascending shares of training above 0 and below 1", self.milestones)
-        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+        has_momentum = self.optimizer == "sgd" and self.momentum > 0
+        if self.nesterov and not has_momentum:
             raise invalid("nesterov", "False without optimizer='sgd' and a momentum above 0", True)
 
     @classmethod
@@ -134,8 +134,12 @@ class Training(Settings):
 
 
 def _are_shares(values: object) -> bool:
-    """Return whether these are numbers in (0, 1) that ascend."""
-    if not isinstance(values, tuple) or not all(type(value) is float for value in values):
+    """Return whether these are floats in (0, 1) that ascend."""
+    if not isinstance(values, tuple):
         return False
-    rising = all(first < second for first, second in itertools.pairwise(values))
-    return rising and all(0 < value < 1 for value in values)
+    before = 0.0
+    for value in values:
+        if type(value) is not float or not before < value < 1:
+            return False
+        before = value
+    return True
