@@ -239,7 +239,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
 def test_a_place_that_cannot_be_written_to_is_refused_before_training(tmp_path):
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(pl.SettingError, match=r"--out must lie in a folder .* Choose another"):
+        with pytest.raises(pl.SettingError, match=r"--out must be a folder .* Choose another"):
             invoke("compare", *QUICK, "--out", place)
 
 
@@ -255,7 +255,7 @@ def help_of(command, name):
 def test_help_names_tasks_and_networks_and_says_what_is_read_and_written():
     assert help_of("train", "task").startswith(", ".join(TASKS))
     assert help_of("train", "model").startswith(", ".join(BACKBONES))
-    assert "or all of them, then with 16 draws at most" in help_of("compare", "methods")
+    assert "or all, with at most 16 draws each" in help_of("compare", "methods")
     assert "by default that of the first records" in help_of("report", "out")
     assert "before scaling" in help_of("predict", "inputs")
     assert "CSV file" in help_of("predict", "out")
