@@ -20,7 +20,7 @@ ORDER = [
     {"mechanisms.widths", "mechanisms.members"},
     {"conversion_record", "prediction", "likelihood", "checkpoint", "weights"},
     {"metrics", "calibration", "data", "backbones"},
-    {"method", "method_text"},
+    {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},
     {"mechanisms.running", "mechanisms.ranking"},

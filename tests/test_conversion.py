@@ -105,7 +105,7 @@ def test_the_last_override_wins():
         "[4]": Single(),
     }
     one = convert(mlp(), BatchEnsemble(members=2), overrides=overrides)
-    deviations = {name: factor.std() for name, factor in one.binding.first.named_parameters()}
+    deviations = {name: factor.std() for name, factor in one.members.tensors.first.named_parameters()}
     assert deviations.keys() == {"0.weight", "2.weight"}
     assert_close(deviations["0.weight"], torch.zeros((), dtype=torch.float64))
     assert deviations["2.weight"] > 0.1

@@ -6,10 +6,12 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus import methods
 from pluribus.errors import ConversionError, SettingError
 from pluribus.mechanisms.network.layers import find_sites
 from pluribus.method import Method
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.recipe import Recipe
 from tests import zoo
 
 METHODS = [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2), MCDropout(draws=2)]
@@ -79,16 +81,16 @@ def test_what_has_nothing_to_convert_says_why(method):
 def test_the_last_override_that_matches_wins():
     std = {"*": {"std": 0.0}, "head": {"std": 0.3}}
     ensemble = pl.convert(zoo.SharedModule(), BatchEnsemble(members=2), overrides=std)
-    first = dict(ensemble.binding.first.named_parameters())
+    first = dict(ensemble.members.tensors.first.named_parameters())
     assert_close(first["middle.weight"], torch.ones(2, 8).requires_grad_())
     assert (first["head.weight"] != 1).all()
     ensemble = pl.convert(zoo.SharedModule(), BatchEnsemble(members=2), overrides=dict(reversed(std.items())))
-    assert all((factor == 1).all() for factor in ensemble.binding.first.parameters())
+    assert all((factor == 1).all() for factor in ensemble.members.tensors.first.parameters())
 
 
 def test_an_overridden_layer_may_be_left():
     ensemble = pl.convert(zoo.SharedModule(), BatchEnsemble(members=2), overrides={"head": Single()})
-    assert "head.weight" not in dict(ensemble.binding.first.named_parameters())
+    assert "head.weight" not in dict(ensemble.members.tensors.first.named_parameters())
 
 
 @pytest.mark.parametrize("method", METHODS[1:], ids=str)
@@ -128,3 +130,20 @@ def test_every_row_sees_every_sample_unless_a_method_says_otherwise():
     assert BatchEnsemble(repeat=True).assign(12, range(4), 0.0) is None
     parts = BatchEnsemble().assign(12, range(4), 0.0)
     assert sorted(torch.cat(parts).tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("method", "longer", "decay"),
+    [
+        (methods.Single(), 1, None),
+        (methods.PackedEnsembles(), 3, None),
+        (methods.Masksembles(), 2, None),
+        (methods.Masksembles(repeat=True), 1, None),
+        (methods.BatchEnsemble(), 2, None),
+        (methods.EMP(), 1, 0),
+        (methods.EMP(divide=True), 2, 0),
+    ],
+    ids=str,
+)
+def test_recipes_follow_from_settings(method, longer, decay):
+    assert method.recipe() == Recipe(longer=longer, weight_decay=decay)

@@ -50,7 +50,7 @@ def fingerprint(ensemble: Ensemble, x: Tensor) -> dict[str, Any]:
         x: Inputs that the network takes, `[samples, ...]`; their shape counts, and not their values.
     """
     # The last member of a network with exits is the deepest, which runs all of the user's code.
-    member = ensemble.member(ensemble.binding.members - 1).cpu()
+    member = ensemble.member(ensemble.members.count - 1).cpu()
     layers = {name: _described(layer) for name, layer in member.named_modules()}
     tensors = {name: list(tensor.shape) for name, tensor in member.state_dict().items()}
     inputs = _probe_input(x)

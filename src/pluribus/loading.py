@@ -14,6 +14,7 @@ from pluribus.document import check_counts, check_document, methods_of, read_met
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.members.names import renamed
 from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
@@ -45,7 +46,7 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     check_document(settings, path)
     method, likelihood = methods_of(settings, path)
     check_counts(method, read_header(Path(path) / WEIGHTS, REMEDY), settings, path)
-    _, saved = read_folder(path)
+    _, stored = read_folder(path)
     if settings["output_is_function"] and output is None:
         raise CheckpointError(
             f"{path} must be loaded with output=, a function, as it was converted, got none. "
@@ -53,8 +54,10 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
         )
     if output is None:
         output = settings.get("output")
-    document = Document(method, likelihood, settings, saved, path)
+    document = Document(method, likelihood, settings, stored, path)
     ensemble = _rebuild_from(model, example, output, document)
+    # Tensors of files of version 0.1 have other names.
+    saved = renamed(stored, ensemble.state_dict())
     check_saved_types(ensemble.state_dict(), saved, path)
     check_values(saved, dict(ensemble.named_parameters()), path)
     _assign(ensemble, saved)
@@ -123,9 +126,9 @@ def _rebuild(network: Network, document: Document) -> Ensemble:
         ensemble = assemble(network, document.method, document.likelihood, choices, settings["seed"])
         rows = settings.get("shrunk_to")
         if rows is not None:
-            ensemble.binding.recall(rows, document.tensors)
+            ensemble.members.index.restore(rows, _of_index(document.tensors))
             ensemble = ensemble.shrink(rows)
-    check_shapes(ensemble.state_dict(), document.tensors, path)
+    check_shapes(ensemble.state_dict(), renamed(document.tensors, ensemble.state_dict()), path)
     return ensemble
 
 
@@ -302,11 +305,21 @@ def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path
     return found
 
 
+def _of_index(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file that define the rows, by their names in the index."""
+    found = {}
+    for name, tensor in stored.items():
+        # Tensors of the network have longer names, with the tree that holds them.
+        if name.count(".") == 1:
+            found[name.removeprefix("binding.")] = tensor
+    return found
+
+
 def _fill_members(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> Ensemble:
     """Copy one state dict into each member, and return the ensemble."""
     with torch.no_grad():
         for name, target in ensemble.state_dict().items():
-            _, tree, own = name.split(".", 2)
+            tree, own = name.removeprefix("members.tensors.").split(".", 1)
             values = [state[own].to(target) for state in states]
             if tree == "own":
                 target.copy_(torch.stack(values))

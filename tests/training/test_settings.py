@@ -33,7 +33,8 @@ def test_recipes_make_training_longer():
 
 
 def test_a_neutral_recipe_changes_nothing():
-    assert Training(weight_decay=0.1).following(Recipe(), 300) == Training(weight_decay=0.1)
+    assert Training(steps=9, weight_decay=0.1).following(Recipe(), 300) == Training(steps=9, weight_decay=0.1)
+    assert Training().following(Recipe(), 300) == Training(epochs=200)
 
 
 @pytest.mark.parametrize(

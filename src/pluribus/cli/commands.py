@@ -33,8 +33,9 @@ from pluribus.method import Method
 from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
 from pluribus.report.budget import Limit, parse_budget
+from pluribus.report.figure_files import check_figures, write_figures
 from pluribus.report.groups import Group, group_records
-from pluribus.report.page import check_figures, write_figures, write_page
+from pluribus.report.page import write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_table

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -19,12 +20,14 @@ from pluribus.comparison.record import Record, key_of
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
+from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
 from pluribus.settings import check
 from pluribus.training import Training, train
+from pluribus.training.work import train_multiply_adds
 
 Build = Callable[[], nn.Module]
 
@@ -43,6 +46,8 @@ class Job:
     network: str
     out: Path
     shifted: bool = True
+    usual_steps: int = 1
+    """Steps of a method without a recipe, by which the cost of training is divided."""
 
     @property
     def key(self) -> str:
@@ -77,6 +82,7 @@ def compare(
     workers: int = 1,
     shifted: bool = True,
     show: bool = True,
+    recipes: bool = True,
 ) -> list[Record]:
     """Train and measure every method with every seed. Finished runs are not repeated.
 
@@ -91,6 +97,8 @@ def compare(
         workers: Number of processes, each with one thread; 1 runs in this process.
         shifted: Measure on shifted data too, which takes longest.
         show: Show progress.
+        recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
+            the cost of training either way.
 
     Returns:
         One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
@@ -103,12 +111,15 @@ def compare(
     check_task(task)
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
-    training = training or Training()
-    jobs = [
-        Job(build, task, method, seed, replace(training, seed=seed), name, Path(out), shifted)
-        for method in methods
-        for seed in range(seeds)
-    ]
+    check("recipes", recipes, bool)
+    usual = (training or Training()).resolved(len(task.train))
+    steps = usual.budget(len(task.train)).steps
+    jobs = []
+    for method in methods:
+        own = usual.following(method.recipe(), len(task.train)) if recipes else usual
+        for seed in range(seeds):
+            seeded_training = replace(own, seed=seed)
+            jobs.append(Job(build, task, method, seed, seeded_training, name, Path(out), shifted, steps))
     finished = _finished(Path(out))
     waiting = [job for job in jobs if job.key not in finished]
     with (
@@ -200,7 +211,22 @@ def _measure(job: Job, report: Report) -> Record:
         training=job.training,
     )
     history = {name: [row[name] for row in rows] for name in rows[0]}
-    return replace(measured, seconds=seconds | measured.seconds, history=history)
+    training_cost = _training_cost(job, ensemble, single, int(rows[-1]["step"]))
+    return replace(
+        measured,
+        cost=measured.cost | training_cost,
+        seconds=seconds | measured.seconds,
+        history=history,
+    )
+
+
+def _training_cost(job: Job, ensemble: Ensemble, single: Ensemble, steps: int) -> dict[str, float]:
+    """Return the multiply-adds of training, and their ratio to those of the single network."""
+    found = train_multiply_adds(ensemble, job.task, job.training, steps)
+    # The single network is trained without a recipe.
+    base = train_multiply_adds(single, job.task, job.training, job.usual_steps)
+    ratio = found / base if base else math.nan
+    return {"train_multiply_adds": found, "train_multiply_adds_ratio": ratio}
 
 
 def _finished(out: Path) -> dict[str, Record]:

@@ -9,6 +9,7 @@ half minute.
 """
 
 import importlib.util
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from datetime import timedelta
 from typing import Any, Self
 
 # Measuring follows training and sends no notes. With corruptions it takes about this share of a run.
+logger = logging.getLogger("pluribus")
+
 SHARE_OF_TRAINING = 0.6
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -97,6 +100,7 @@ class Display:
     def say(self, line: str) -> None:
         """Print a line, above the bar if there is one."""
         self.last_line = self.clock()
+        logger.info(line)
         if not self.on:
             return
         if self.live is not None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pluribus.errors import CheckpointError
 from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference
+from pluribus.mechanisms.members.names import renamed
 from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Number, Schema, Whole, mismatch
 from pluribus.training.averaging import start_mean
 from pluribus.training.fitting import check_optimizer, check_random, check_tensors
@@ -158,17 +159,21 @@ def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimiz
         CheckpointError: the state does not fit the ensemble or the optimizer.
     """
     progress = Progress(**state["progress"])
+    held = ensemble.state_dict()
     try:
-        check_tensors("weights", state["weights"], ensemble.state_dict())
+        # Tensors of checkpoints of version 0.1 have other names.
+        weights = renamed(state["weights"], held)
+        check_tensors("weights", weights, held)
         if progress.best_weights:
-            check_tensors("progress.best_weights", progress.best_weights, ensemble.state_dict())
+            progress.best_weights = renamed(progress.best_weights, held)
+            check_tensors("progress.best_weights", progress.best_weights, held)
         if progress.mean_weights:
             place = start_mean(ensemble)
             check_tensors("progress.mean_weights", progress.mean_weights, place)
             progress.mean_weights = {n: v.to(place[n].device) for n, v in progress.mean_weights.items()}
         check_optimizer(state["optimizer"], optimizer)
         check_random(state["random"])
-        ensemble.load_state_dict(state["weights"])
+        ensemble.load_state_dict(weights)
         optimizer.load_state_dict(state["optimizer"])
         restore_random(state)
     except Mismatch as error:

@@ -28,7 +28,7 @@ def clip_gradients(
         optimizer: The optimizer as `fabric.setup` returned it.
         fabric: Undoes the scaling of gradients in half precision.
     """
-    separate = ensemble.method.is_separate(ensemble.binding)
+    separate = ensemble.method.is_separate(ensemble.members)
     # An infinite norm clips nothing, and still undoes the scaling of half precision.
     fabric.clip_gradients(model, optimizer, max_norm=torch.inf if separate else max_norm)
     if separate:
@@ -37,7 +37,7 @@ def clip_gradients(
 
 def clip_members(ensemble: Ensemble, max_norm: float) -> None:
     """Clip the gradient of each member by its own norm, as M separate trainings would."""
-    parameters = [one for one in ensemble.binding.own.parameters() if one.grad is not None]
+    parameters = [one for one in ensemble.members.tensors.own.parameters() if one.grad is not None]
     if not parameters:
         return
     factors = (max_norm / (member_norms(parameters) + SMALL)).clamp(max=1)

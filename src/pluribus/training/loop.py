@@ -29,6 +29,8 @@ from pluribus.training.smoothing import check_smoothing
 from pluribus.training.stepping import Stepper
 from pluribus.writing import replacing
 
+logger = logging.getLogger("pluribus")
+
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
@@ -91,6 +93,7 @@ def train(
             with averaged(ensemble, now.mean_weights):
                 _validate(ensemble, task, training, now, loss)
             bar.tell(f"epoch {now.epoch} of {budget.epochs}, loss {loss:.4g}")
+            logger.info("epoch %d of %d: %s", now.epoch, budget.epochs, now.history[-1])
             if on_epoch is not None:
                 on_epoch(now.history[-1])
             if folder is not None and fabric.is_global_zero:
@@ -172,7 +175,9 @@ def _resume(
     state = checkpoint.read(folder, settings)
     if state is None:
         return Progress(settings)
-    return checkpoint.restore(folder, state, ensemble, optimizer)
+    restored = checkpoint.restore(folder, state, ensemble, optimizer)
+    logger.info("continuing the training in %s after epoch %d", folder, restored.epoch)
+    return restored
 
 
 def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
@@ -194,7 +199,7 @@ def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress,
         scores = _scores(ensemble, task, training.keep)
         row |= {f"validation_{name}": value for name, value in scores.items()}
         _keep_best(ensemble, training, now, _decisive(scores, training.keep))
-    now.history.append(row | ensemble.binding.readings())
+    now.history.append(row | ensemble.members.index.readings())
 
 
 def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: float) -> None:

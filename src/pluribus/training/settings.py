@@ -107,16 +107,22 @@ class Training(Settings):
         """Return the steps and epochs of a training set of `samples`."""
         return make_budget(samples, self.batch * self.accumulate, self.epochs, self.steps)
 
+    def resolved(self, samples: int) -> Self:
+        """Return the settings with a number of epochs, the default one for `samples` if none was given."""
+        if self.epochs is not None or self.steps is not None:
+            return self
+        return replace(self, epochs=self.budget(samples).epochs)
+
     def following(self, recipe: Recipe, samples: int) -> Self:
         """Return the settings with the changes of a recipe, for a training set of `samples`."""
-        changed = self
+        changed = self.resolved(samples)
         if recipe.weight_decay is not None:
             changed = replace(changed, weight_decay=recipe.weight_decay)
         if recipe.longer == 1:
             return changed
-        if self.steps is not None:
-            return replace(changed, steps=math.ceil(self.steps * recipe.longer))
-        return replace(changed, epochs=math.ceil(self.budget(samples).epochs * recipe.longer))
+        if changed.steps is not None:
+            return replace(changed, steps=math.ceil(changed.steps * recipe.longer))
+        return replace(changed, epochs=math.ceil(changed.budget(samples).epochs * recipe.longer))
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         """Return the optimizer of these parameter groups."""
