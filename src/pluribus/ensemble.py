@@ -11,7 +11,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import write_folder
 from pluribus.conversion_record import Conversion
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
@@ -38,6 +37,7 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
+from pluribus.saving import write_folder
 from pluribus.settings import check
 
 
