@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # One torch thread per worker: the tests run in several processes.
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: setup demo test test-slow test-reference check docs format benchmarks clean
+.PHONY: setup demo wheel test test-slow test-reference check docs format benchmarks clean
 
 setup: $(VENV)/.installed
 
@@ -25,6 +25,18 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cli]'
 	touch $@
+
+# A wheel, installed into a fresh environment and used from there. Other packages are borrowed, after the installation: pip
+# must not see the editable one. (A .pth file is not followed by the .pth files of the folder that it names.)
+wheel: setup
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	$(BIN)/python -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --no-deps build/wheel/*.whl
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > build/wheel/packages
+	cp build/wheel/packages "$$(build/wheel/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/borrowed.pth"
+	cd build/wheel && venv/bin/python -c "import pluribus; assert '/build/wheel/' in pluribus.__file__, pluribus.__file__"
+	cd build/wheel && venv/bin/pluribus --version
 
 test: setup
 	$(RUN) -m pytest --numprocesses 2 -m "not slow"

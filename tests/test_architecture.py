@@ -14,13 +14,13 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 ORDER = [
-    {"errors", "version"},
+    {"notebook", "errors", "version"},
     {"deprecation", "settings", "schema", "untrusted", "writing"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
     {"conversion_record", "prediction", "likelihood", "checkpoint", "weights"},
     {"metrics", "calibration", "data", "backbones"},
-    {"method", "method_text"},
+    {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},
     {"mechanisms.running", "mechanisms.ranking"},

@@ -6,10 +6,12 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus import methods
 from pluribus.errors import ConversionError, SettingError
 from pluribus.mechanisms.network.layers import find_sites
 from pluribus.method import Method
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.recipe import Recipe
 from tests import zoo
 
 METHODS = [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2), MCDropout(draws=2)]
@@ -128,3 +130,20 @@ def test_every_row_sees_every_sample_unless_a_method_says_otherwise():
     assert BatchEnsemble(repeat=True).assign(12, range(4), 0.0) is None
     parts = BatchEnsemble().assign(12, range(4), 0.0)
     assert sorted(torch.cat(parts).tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("method", "longer", "decay"),
+    [
+        (methods.Single(), 1, None),
+        (methods.PackedEnsembles(), 3, None),
+        (methods.Masksembles(), 2, None),
+        (methods.Masksembles(repeat=True), 1, None),
+        (methods.BatchEnsemble(), 2, None),
+        (methods.EMP(), 1, 0),
+        (methods.EMP(divide=True), 2, 0),
+    ],
+    ids=str,
+)
+def test_recipes_follow_from_settings(method, longer, decay):
+    assert method.recipe() == Recipe(longer=longer, weight_decay=decay)

@@ -11,7 +11,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import write_folder
 from pluribus.conversion_record import Conversion
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
@@ -25,6 +24,7 @@ from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.network.error_context import blaming_inputs
 from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
 from pluribus.mechanisms.running.anytime import predict_anytime
 from pluribus.mechanisms.running.engines import run_rows
@@ -37,6 +37,7 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
+from pluribus.saving import write_folder
 from pluribus.settings import check
 
 
@@ -79,6 +80,7 @@ class Ensemble(nn.Module):
         self._output = network.output
         self._training_lock = Lock()
         self.training = self.members.training = self._caller.module.training
+        self.forward = with_signature_of(self.members.code.forward, self.forward)  # type: ignore[method-assign]
 
     @property
     def _caller(self) -> Caller:

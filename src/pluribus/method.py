@@ -14,6 +14,7 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
+from pluribus.recipe import Recipe
 from pluribus.settings import Settings
 
 RENAMED = {
@@ -152,6 +153,10 @@ class Method(Settings, ABC):
     def is_ready(self, members: AnyMembers) -> bool:
         """Return whether the members can predict; some methods need a part of training first."""
         return True
+
+    def recipe(self) -> Recipe:
+        """Return how its training should differ from that of a single network; `compare` applies it."""
+        return Recipe()
 
     @property
     def data_orders(self) -> int:

@@ -1,3 +1,3 @@
 """The version, read by the package, its build and its records."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

@@ -45,10 +45,23 @@ def test_every_method_and_seed_has_a_complete_record(task, tmp_path):
         assert {"parameters_ratio", "multiply_adds_ratio", "latency_ratio"} <= one.cost.keys()
         assert {"temperature", "conformal_coverage"} <= one.posthoc.keys()
         assert all("auroc_entropy" in section for section in one.ood.values())
-        assert one.history["epoch"] == [1, 2]
+        assert one.history["epoch"] == list(range(1, one.training["epochs"] + 1))
         assert one.history["loss"][0] > 0
     deep = next(r for r in records if r.method["kind"] == "deep_ensembles")
     assert deep.cost["multiply_adds_ratio"] == deep.cost["parameters_ratio"] == 2
+
+
+def test_recipes_make_training_longer_and_its_cost_is_kept(task, tmp_path):
+    methods = [Single(), BatchEnsemble(members=2)]
+    how = {"seeds": 1, "training": QUICK, "shifted": False, "show": False}
+    single, divided = compare(build, task, methods, out=tmp_path, **how)
+    assert (single.training["epochs"], divided.training["epochs"]) == (2, 4)
+    assert divided.cost["train_multiply_adds"] == pytest.approx(
+        2 * single.cost["train_multiply_adds"], rel=0.05
+    )
+    assert single.cost["train_multiply_adds_ratio"] == 1
+    _, alike = compare(build, task, methods, out=tmp_path, recipes=False, **how)
+    assert alike.training["epochs"] == 2
 
 
 def test_finished_runs_are_not_repeated_and_new_ones_are_added(task, tmp_path, monkeypatch):
@@ -91,8 +104,8 @@ def test_a_run_can_be_loaded_again(task, tmp_path):
 
 
 def test_names_of_methods_and_modules_for_factories_are_refused(task, tmp_path):
-    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\)"), ([], "there is none")):
-        with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*however: {came}"):
+    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\) alone"), ([], "none")):
+        with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*got {came}"):
             compare(build, task, methods, out=tmp_path)
     with pytest.raises(pl.SettingError, match=r"build must be a function .* Linear"):
         compare(nn.Linear(2, 2), task, [Single()], out=tmp_path)

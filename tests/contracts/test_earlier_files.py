@@ -1,7 +1,7 @@
 """Files that earlier versions wrote load, and predict what they did.
 
 A folder of `tests/fixtures/` has one saved ensemble for each kind of method, of the tiny network below after
-two steps of training, and beside it inputs, outputs and weights of its members. Files of a release stay for ever.
+two steps of training, and beside it inputs, outputs and weights of its members. Files of a release stay.
 """
 
 from pathlib import Path

@@ -30,7 +30,7 @@ def test_ways_of_training_are_different_configurations():
     assert [entry.label for entry in group.entries] == [
         "single, epochs=3",
         "single, epochs=9",
-        "mc_dropout, epochs=3",
+        "mc_dropout",
     ]
 
 

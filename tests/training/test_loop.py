@@ -3,6 +3,7 @@
 import csv
 import sys
 from dataclasses import replace
+from math import isnan
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ METHODS = [
     SAE(inputs=2, exits=1, where="2"),
 ]
 TWO = DeepEnsembles(members=2)
+PARTS = ("train", "validation", "test")
 QUICK = Training(epochs=3, batch=32, lr=1e-2)
 
 
@@ -67,6 +69,93 @@ def test_an_interrupted_training_ends_at_the_same_weights(task, method, tmp_path
     torch.rand(5)  # what happened to torch's random numbers meanwhile does not matter
     train(resumed, task, replace(QUICK, keep="last"), out=tmp_path, show=False)
     assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+NEW_SETTINGS = [
+    {"steps": 10, "epochs": None},
+    {"schedule": "steps", "milestones": (0.3, 0.6)},
+    {"optimizer": "sgd", "nesterov": True},
+    {"label_smoothing": 0.1},
+    {"accumulate": 3},
+    {"ema": 0.9},
+    {"keep": "accuracy"},
+    {"check_every": 2},
+]
+
+
+@pytest.mark.parametrize("settings", NEW_SETTINGS, ids=str)
+def test_training_resumes_after_an_epoch_to_the_same_weights(task, tmp_path, settings):
+    training = replace(QUICK, **{"keep": "last"} | settings)
+    whole, stopped, resumed = ensemble(), ensemble(), ensemble()
+    train(whole, task, training, show=False)
+
+    def stop(row):
+        if row["epoch"] == (training.check_every or 1) + 1:  # after the first checkpoint
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped, task, training, out=tmp_path, show=False, on_epoch=stop)
+    torch.rand(5)
+    history = train(resumed, task, training, out=tmp_path, show=False)
+    assert history[-1]["epoch"] == 3
+    assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_validation_follows_every_so_many_epochs_and_the_last(task):
+    history = train(ensemble(), task, replace(QUICK, epochs=5, check_every=2), show=False)
+    assert [row["epoch"] for row in history if not isnan(row["validation_nll"])] == [2, 4, 5]
+
+
+def test_steps_end_training_within_an_epoch(task):
+    history = train(ensemble(), task, replace(QUICK, epochs=None, steps=5), show=False)
+    assert [row["step"] for row in history] == [4, 5]
+    assert history[-1]["lr"] == pytest.approx(0)
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(task):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+    one, several = (pl.convert(network, TWO, example=torch.zeros(2, 2)).double() for _ in range(2))
+    data = replace(task, **{p: Split(getattr(task, p).x.double(), getattr(task, p).y) for p in PARTS})
+    how = replace(QUICK, keep="last", optimizer="sgd", lr=0.1)
+    train(one, data, replace(how, batch=45), show=False)
+    train(several, data, replace(how, batch=15, accumulate=3), show=False)
+    assert_close(several.state_dict(), one.state_dict())
+
+
+def test_the_mean_of_the_weights_is_kept(task):
+    plain, mean = ensemble(), ensemble()
+    how = replace(QUICK, epochs=None, steps=1, keep="last")
+    start = {name: value.clone() for name, value in plain.named_parameters()}
+    train(plain, task, how, show=False)
+    train(mean, task, replace(how, ema=0.9), show=False)
+    expected = {name: 0.1 * start[name] + 0.9 * value for name, value in plain.named_parameters()}
+    assert_close(dict(mean.named_parameters()), expected)
+
+
+def test_weights_are_kept_by_a_named_metric(task):
+    trained = ensemble()
+    history = train(trained, task, replace(QUICK, epochs=8, lr=0.3, keep="accuracy"), show=False)
+    best = max(row["validation_accuracy"] for row in history)
+    prediction = trained.predict(task.validation.x)
+    assert pl.metrics.accuracy(prediction, task.validation.y) == pytest.approx(best)
+
+
+def test_a_metric_that_does_not_suit_is_refused_before_training(task):
+    with pytest.raises(pl.InputError, match="rmse needs"):
+        train(ensemble(), task, replace(QUICK, keep="rmse"), show=False)
+
+
+def test_late_best_epochs_are_logged_as_still_improving(task, caplog):
+    with caplog.at_level("WARNING", logger="pluribus"):
+        train(ensemble(), task, replace(QUICK, lr=1e-4, schedule="constant"), show=False)
+    assert "deep_ensembles is still improving: epoch 3 of 3 was the best" in caplog.text
+
+
+def test_early_best_epochs_are_not_logged(task, caplog):
+    with caplog.at_level("WARNING", logger="pluribus"):
+        train(ensemble(), task, replace(QUICK, epochs=60, lr=0.5, patience=5), show=False)
+    assert "still improving" not in caplog.text
 
 
 def test_a_finished_training_is_not_repeated(task, tmp_path, monkeypatch):
@@ -195,17 +284,6 @@ if __name__ == "__main__":
     for devices in ("1", "2"):
         subprocess.run([sys.executable, script, devices, tmp_path / f"{devices}.pt"], check=True, timeout=300)
     assert_close(torch.load(tmp_path / "2.pt"), torch.load(tmp_path / "1.pt"), rtol=1e-4, atol=1e-5)
-
-
-def test_members_may_go_through_the_samples_in_orders_of_their_own(task):
-    fabric = loop.make_fabric("cpu")
-    together = list(loop._batches(task, QUICK, 0, fabric, streams=1))
-    apart = list(loop._batches(task, QUICK, 0, fabric, streams=2))
-    assert len(together) == len(apart)
-    first, second = (torch.cat([x.chunk(2)[stream] for x, _ in apart]) for stream in range(2))
-    assert_close(first, torch.cat([x for x, _ in together]), rtol=0, atol=0)
-    assert not torch.equal(first, second)
-    assert_close(second.sort(0).values, first.sort(0).values, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

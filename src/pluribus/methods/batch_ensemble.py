@@ -40,6 +40,7 @@ from pluribus.mechanisms.network.layers import there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import Convolution
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.recipe import Recipe
 from pluribus.settings import LARGEST, MOST_MEMBERS, setting
 
 MATRIX_LAYERS = (
@@ -155,6 +156,10 @@ class BatchEnsemble(Method):
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"std"})
 
+    def recipe(self) -> Recipe:
+        # A divided batch shows every member a part of the samples: shared weights see all, own ones few.
+        return Recipe() if self.repeat else Recipe(longer=2.0)
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         held = network.tensors()
         matrices = {choice.site: _matrices(choice, held) for choice in choices}
@@ -195,13 +200,16 @@ def _matrices(choice: LayerChoice, held: dict[str, Tensor]) -> list[str]:
 
     def is_matrix(name: str) -> bool:
         shape = held[name].shape
-        return len(shape) >= 2 and not _is_bias(name) and (known or min(shape[:2]) > 1)
+        return len(shape) >= 2 and not _is_added(name) and (known or min(shape[:2]) > 1)
 
     return [name for name in choice.site.trained if choice.method and is_matrix(name)]
 
 
-def _is_bias(name: str) -> bool:
-    """Attention has biases `bias_k` and `bias_v` of shape `[1, 1, n]`."""
+def _is_added(name: str) -> bool:
+    """Return whether a layer adds a tensor as it is: a bias, `bias_k` and `bias_v` of attention among them.
+
+    A table of biases that a layer indexes, such as Swin's `relative_position_bias_table`, is a matrix here.
+    """
     return name.rsplit(".", 1)[-1].startswith("bias")
 
 
@@ -209,7 +217,7 @@ def _own_names(choice: LayerChoice, matrices: list[str], held: dict[str, Tensor]
     """Biases of layers with factors (Eq. 2), and running statistics."""
     site = choice.site
     biases = [
-        n for n in site.trained if matrices and (held[n].ndim == 1 or _is_bias(n)) and n not in matrices
+        n for n in site.trained if matrices and (held[n].ndim == 1 or _is_added(n)) and n not in matrices
     ]
     return biases + (list(site.statistics) if choice.method else [])
 

@@ -65,6 +65,7 @@ from pluribus.mechanisms.network.layers import (
 )
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.recipe import Recipe
 from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, nearest, setting
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
@@ -240,6 +241,10 @@ class Patching(Method, ABC):
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return split_batch(batch, len(rows)) if self.divide else None
+
+    def recipe(self) -> Recipe:
+        # The objective has a prior of its own, so the paper has no decay besides.
+        return Recipe(longer=2.0 if self.divide else 1.0, weight_decay=0.0)
 
     def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         tensors = members.tensors

@@ -50,6 +50,7 @@ from pluribus.mechanisms.network.network import Network, built
 from pluribus.mechanisms.widths.groups import read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.recipe import Recipe
 from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, check, setting
 
 ALIGNED = 32
@@ -231,6 +232,10 @@ class Masksembles(Method):
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
+
+    def recipe(self) -> Recipe:
+        # A divided batch shows every member a part of the samples: shared weights see all, own ones few.
+        return Recipe() if self.repeat else Recipe(longer=2.0)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         widths: dict[tuple[str, int], int] = {}

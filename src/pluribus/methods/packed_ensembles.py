@@ -51,6 +51,7 @@ from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.recipe import Recipe
 from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, setting
 
 WIDEST = 1000
@@ -142,6 +143,11 @@ class PackedEnsembles(Method):
 
     def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, members)
+
+    def recipe(self) -> Recipe:
+        # Narrow members learn more slowly: three times the steps, about the training of four networks, took
+        # the NLL from 1.33 to 1.23 on CIFAR-10 at 16 x 16, from .016 to -.017 on kin8nm.
+        return Recipe(longer=3.0)
 
     def is_separate(self, members: AnyMembers) -> bool:
         return is_sum(self.reduction, members) and shares_nothing(members)

@@ -1,13 +1,15 @@
-"""The training loop, on Lightning Fabric for any device, precision and number of processes, or a plain CPU.
+"""The training loop. Lightning Fabric runs it on any device, precision and number of processes.
 
     for each epoch: for each batch: loss, backward, step; then validate, log, write a checkpoint
 
-Run again with the same arguments, it goes on from its last epoch and ends at the same weights.
+Run again with the same arguments, it continues from its last epoch and ends with the same weights.
 """
 
 import copy
 import csv
-from collections.abc import Callable, Iterator
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,21 +20,27 @@ from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
-from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
+from pluribus.training.averaging import averaged, set_weights, start_mean
 from pluribus.training.checkpoint import Progress
-from pluribus.training.clipping import clip_gradients
 from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
+from pluribus.training.smoothing import check_smoothing
+from pluribus.training.stepping import Stepper
 from pluribus.writing import replacing
+
+logger = logging.getLogger("pluribus")
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SCORES = ("nll", "gaussian_nll", "rmse")
-"""What the validation set is scored by: the first that suits."""
+"""Metrics of the validation set; the first that suits the prediction is used."""
+
+LOGGER = logging.getLogger("pluribus")
+STILL_IMPROVING = "%s is still improving: epoch %d of %d was the best. Train for more steps."
 
 
 def train(
@@ -46,52 +54,55 @@ def train(
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> list[dict[str, float]]:
-    """Trains an ensemble in place, by its own objective.
+    """Train an ensemble in place, by the objective of its method.
 
     Args:
-        ensemble: What to train; it ends in eval mode, on the device it was trained on.
+        ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
         task: The data.
-        training: How; `Training()`.
-        out: A folder for the checkpoint and `log.csv`; with it an interrupted training goes on.
+        training: Settings; by default `Training()`.
+        out: A folder for the checkpoint and `log.csv`; with it an interrupted training can continue.
         fabric: A `lightning_fabric.Fabric` with devices, precision and strategy; by default one CPU or GPU.
-        tensorboard: Whether to write TensorBoard logs into `out` too.
-        show: Whether to show progress with the time left.
+        tensorboard: Write TensorBoard logs into `out` too.
+        show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
 
     Returns:
-        One row for each epoch: `epoch`, `lr`, `loss`, and `validation_nll` where there is such a set.
+        One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
+        and the score that `keep` names.
+
+    Raises:
+        SettingError: a setting does not suit the task, or TensorBoard is missing.
+        CheckpointError: `out` holds the checkpoint of another run.
+        PluribusError: the loss is not finite.
     """
     check_task(task)
-    training, fabric, folder = training or Training(), fabric or make_fabric(), _log_folder(out, tensorboard)
+    training = training or Training()
+    fabric = fabric or make_fabric()
+    folder = _log_folder(out, tensorboard)
+    check_smoothing(task, training.label_smoothing)
+    check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)
     now = _resume(folder, ensemble, optimizer, task, training)
-    steps, streams = -(-len(task.train) // training.batch), ensemble.method.data_orders
-    with Show(ensemble.method.kind(), training.epochs * steps, show, now.epoch * steps) as bar:
-        while now.epoch < training.epochs and not _out_of_patience(now, training):
-            model.train()
-            losses = []
-            for step, (x, y) in enumerate(_batches(task, training, now.epoch, fabric, streams)):
-                progress = (now.epoch + step / steps) / training.epochs
-                _set_rate(optimizer, training.rate(progress))
-                loss = model.loss(x, y, progress=progress, dataset_size=len(task.train))
-                optimizer.zero_grad()
-                fabric.backward(loss)
-                if training.clip is not None:
-                    clip_gradients(ensemble, training.clip, model, optimizer, fabric)
-                optimizer.step()
-                ensemble.after_step((now.epoch + (step + 1) / steps) / training.epochs)
-                losses.append(loss.detach())
-                bar.advance()
+    if training.ema and not now.mean_weights:
+        now.mean_weights = start_mean(ensemble)
+    stepper = Stepper(ensemble, model, optimizer, fabric, task, training)
+    budget = training.budget(len(task.train))
+    with Show(ensemble.method.kind(), budget.steps, show, budget.done(now.epoch)) as bar:
+        while now.epoch < budget.epochs and not _out_of_patience(now, training):
+            loss = stepper.run_epoch(now, bar)
             now.epoch += 1
-            _validate(ensemble, task, training, now, _finite_mean(losses, now.epoch))
-            bar.tell(f"epoch {now.epoch} of {training.epochs}, loss {now.history[-1]['loss']:.4g}")
+            with averaged(ensemble, now.mean_weights):
+                _validate(ensemble, task, training, now, loss)
+            bar.tell(f"epoch {now.epoch} of {budget.epochs}, loss {loss:.4g}")
+            logger.info("epoch %d of %d: %s", now.epoch, budget.epochs, now.history[-1])
             if on_epoch is not None:
                 on_epoch(now.history[-1])
-            if folder is not None and fabric.is_global_zero:
+            checked = budget.is_checked(now.epoch, training.checked_every(len(task.train)))
+            if folder is not None and fabric.is_global_zero and checked:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
-    ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
+    _finish(ensemble, training, now, len(task.train))
     ensemble.finish(_Inputs(task, training.batch))
     return now.history
 
@@ -108,7 +119,12 @@ class _Inputs:
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
-    """Return a Fabric for one or several devices, or its stand-in where a plain CPU is all there is."""
+    """Return a Fabric for one or several devices, or `OneCPU` if a plain CPU is enough.
+
+    Raises:
+        PluribusError: Lightning Fabric is not installed.
+        SettingError: Fabric does not offer this on the machine.
+    """
     if is_enough(accelerator, devices, precision):
         return OneCPU()
     try:
@@ -119,7 +135,8 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
         ) from error
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
-    except Exception as error:  # each thing that this machine lacks raises something else
+    # Fabric and its plugins raise errors without a common parent for what this machine lacks.
+    except Exception as error:
         raise SettingError(
             "accelerator, devices and precision must be what Lightning Fabric offers on this machine, "
             f"got {str(error).rstrip('.!')}."
@@ -139,7 +156,7 @@ def _set_up(fabric: "Fabric | OneCPU", ensemble: Ensemble, optimizer: Any) -> tu
 
 
 def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
-    """Where logs go, if anywhere; that they cannot be written is told before training."""
+    """Return the folder of logs, or None; raise `SettingError` if TensorBoard logs cannot be written."""
     if tensorboard and out is None:
         raise SettingError("tensorboard=True needs a folder for its logs, got out=None. Give out=.")
     if tensorboard:
@@ -153,26 +170,10 @@ def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
     return None if out is None else Path(out)
 
 
-def _batches(
-    task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", streams: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of one epoch, in an order that follows from the seed and the epoch alone.
-
-    Each of several processes takes its share of every batch; each of several streams has its own order.
-    """
-    seed = training.seed * 1_000_003 + epoch
-    seeds = [seed, *(derived_seed(seed, stream) for stream in range(1, streams))]
-    orders = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
-    mine = slice(fabric.global_rank, None, fabric.world_size)
-    for batches in zip(*orders, strict=True):
-        x, y = (torch.cat([part[mine] for part in parts]) for parts in zip(*batches, strict=True))
-        yield x.to(fabric.device), y.to(fabric.device)
-
-
 def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
-    """The state to begin with: fresh, or that of an interrupted training, with all weights put back."""
+    """Return the state to begin with: a fresh one, or that of an interrupted training, restored."""
     settings: dict[str, Any] = {
         "method": ensemble.method.to_dict(),
         "likelihood": ensemble.likelihood.to_dict(),
@@ -189,48 +190,87 @@ def _resume(
     state = checkpoint.read(folder, settings)
     if state is None:
         return Progress(settings)
-    return checkpoint.restore(folder, state, ensemble, optimizer)
+    restored = checkpoint.restore(folder, state, ensemble, optimizer)
+    logger.info("continuing the training in %s after epoch %d", folder, restored.epoch)
+    return restored
+
+
+def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
+    """Raise if weights are kept by a metric that does not suit the predictions of the ensemble."""
+    if keep not in METRICS or not len(task.validation):
+        return
+    # Two samples are enough to try a metric, before any training.
+    two = task.validation.take(torch.arange(min(2, len(task.validation))))
+    prediction = ensemble.predict(two.x.to(ensemble.device))
+    METRICS[keep](prediction, two.y.to(ensemble.device))
 
 
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
-    """Scores the validation set, keeps the best weights, and adds the epoch to the history."""
-    row = {"epoch": now.epoch, "lr": training.rate(now.epoch / training.epochs), "loss": loss}
-    if len(task.validation) and not ensemble.method.is_ready(ensemble.members):
-        # Nothing can be scored yet, so that patience does not begin yet.
-        row["validation_nll"], now.best_epoch = float("nan"), now.epoch
-    elif len(task.validation):
-        row["validation_nll"] = negative_log_likelihood(ensemble, task)
-        if row["validation_nll"] < now.best:
-            now.best, now.best_epoch = row["validation_nll"], now.epoch
-            if training.keep == "best":
-                now.best_weights = copy.deepcopy(ensemble.state_dict())
+    """Score the validation set, keep the best weights, and add the epoch to the history."""
+    budget = training.budget(len(task.train))
+    step = budget.done(now.epoch)
+    row = {"epoch": now.epoch, "step": step, "lr": training.rate(step / budget.steps), "loss": loss}
+    if len(task.validation):
+        checked = budget.is_checked(now.epoch, training.checked_every(len(task.train)))
+        ready = ensemble.method.is_ready(ensemble.members)
+        # All rows of the log have the same columns.
+        unknown = dict.fromkeys(_score_names(training.keep), math.nan)
+        scores = _scores(ensemble, task, training.keep) if checked and ready else unknown
+        row |= {f"validation_{name}": value for name, value in scores.items()}
+        _keep_best(ensemble, training, now, _decisive(scores, training.keep))
+        if not ready:
+            now.best_epoch = now.epoch  # nothing can be scored yet, so that patience does not begin yet
     now.history.append(row | ensemble.members.index.readings())
 
 
-def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
-    """Of the validation set under the members' mixture, in nats; the error itself for point predictions."""
+def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: float) -> None:
+    # NaN is not less than anything, and is never kept.
+    if not score < now.best:
+        return
+    now.best = score
+    now.best_epoch = now.epoch
+    if training.keep != "last":
+        now.best_weights = copy.deepcopy(ensemble.state_dict())
+
+
+def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
+    """Return the scores of the validation set: `nll`, or the RMSE under that name, and that of `keep`."""
     prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
-    metric = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
-    return metric(prediction, task.validation.y.to(ensemble.device))
+    target = task.validation.y.to(ensemble.device)
+    usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
+    metrics = {name: METRICS[name] for name in _score_names(keep)} | {"nll": usual}
+    return {name: metric(prediction, target) for name, metric in metrics.items()}
 
 
-def _set_rate(optimizer: Any, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+def _score_names(keep: str) -> list[str]:
+    """Return the names of the scores of a validation."""
+    return ["nll", keep] if keep in METRICS and keep != "nll" else ["nll"]
+
+
+def _decisive(scores: Mapping[str, float], keep: str) -> float:
+    """Return the score by which weights are kept, negated if more is better."""
+    if keep not in METRICS:
+        return scores["nll"]
+    if METRICS[keep].direction == "higher":
+        return -scores[keep]
+    return scores[keep]
+
+
+def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
+    """Return the negative log-likelihood of the validation set in nats; the RMSE of point predictions."""
+    return _scores(ensemble, task, "best")["nll"]
+
+
+def _finish(ensemble: Ensemble, training: Training, now: Progress, samples: int) -> None:
+    """Load the weights that are kept, and log if longer training would have given better ones."""
+    set_weights(ensemble, now.mean_weights)
+    ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
+    if training.budget(samples).is_late(now.best_epoch):
+        LOGGER.warning(STILL_IMPROVING, ensemble.method.kind(), now.best_epoch, now.epoch)
 
 
 def _out_of_patience(now: Progress, training: Training) -> bool:
     return training.patience is not None and now.epoch - now.best_epoch >= training.patience
-
-
-def _finite_mean(losses: list[Tensor], epoch: int) -> float:
-    value = torch.stack(losses).mean().item()
-    if value != value or abs(value) == float("inf"):
-        raise PluribusError(
-            f"the loss must stay finite, but it is {value} in epoch {epoch}. "
-            "Lower lr, set clip, or normalise the inputs."
-        )
-    return value
 
 
 def _write_log(folder: Path, history: list[dict[str, float]], tensorboard: bool) -> None:

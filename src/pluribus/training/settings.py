@@ -1,14 +1,18 @@
-"""Training: how an ensemble is trained, as a value."""
+"""Training: the settings of a training, as a value."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch.optim import Optimizer
 
-from pluribus.settings import LARGEST, Settings, setting
+from pluribus.errors import SettingError
+from pluribus.metrics import METRICS
+from pluribus.recipe import Recipe
+from pluribus.settings import LARGEST, Settings, invalid, setting
+from pluribus.training.budget import LEAST_EPOCHS, MOST_CHECKS, Budget, make_budget
 from pluribus.training.schedules import SCHEDULES
 
 MOST_STEPS = 1_000_000_000
@@ -19,29 +23,43 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": torch.optim.SGD,
 }
 
+SCORES = tuple(name for name, metric in METRICS.items() if metric.against == "target")
+"""Metrics that weights may be kept by."""
+
 
 @dataclass(frozen=True)
 class Training(Settings):
-    """How long, by which steps, and what is kept.
+    """Settings of a training: its length, its optimizer, and the weights that it keeps.
 
     Args:
-        epochs: Passes over the training set, at least 1.
-        batch: Samples in a step, at least 1.
+        epochs: Passes over the training set, at least 1. At most one of `epochs` and `steps` is given;
+            without both there are 30 epochs, or more if these have fewer than 1000 steps.
+        batch: Samples in a forward pass, at least 1.
         optimizer: `adam`, `adamw` or `sgd` (with `momentum`).
         lr: Learning rate at the height of the schedule, above 0.
-        weight_decay: At least 0; a method's exceptions are seen to.
-        momentum: Of `sgd`, in [0, 1).
-        schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth after 1/2 and 3/4).
+        weight_decay: At least 0. Methods may exclude parameters from it.
+        momentum: Momentum of `sgd`, in [0, 1).
+        schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth at every milestone).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
-        clip: Greatest norm of the gradient, of each member's where members train separately; None does not
-            clip.
-        keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, or
-            `last`. Without a validation set it is the last.
-        patience: Stops after that many epochs without a better validation score; None never does.
-        seed: Of the order of samples and all that is random in training.
+        clip: Greatest norm of the gradient, or of each member's gradient if members share nothing; None does
+            not clip.
+        keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, the best
+            by any other metric (`accuracy`, `brier`, `rmse`), or `last`. Without a validation set the last
+            are kept.
+        patience: Epochs without a better validation score after which training stops; None never stops.
+        seed: Seed of the order of samples and of everything random in training.
+        steps: Steps of the optimizer, at least 1.
+        milestones: Shares of training, ascending in (0, 1), at which the schedule `steps` falls.
+        nesterov: Use Nesterov's momentum in `sgd`.
+        label_smoothing: Share of a class label that is spread evenly over all classes, in [0, 1).
+        accumulate: Batches whose gradients make one step, at least 1.
+        ema: Decay of the running mean of the weights, in [0, 1). The mean is validated and kept instead of
+            the weights; 0 has no mean. In the first steps the decay is at most (1 + step) / (10 + step).
+        check_every: Epochs between two validations, each of which writes a checkpoint; None is about 100
+            validations in all, and one after every epoch if there is `patience`.
     """
 
-    epochs: int = setting(30, at_least=1, at_most=MOST_STEPS)
+    epochs: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
     batch: int = setting(64, at_least=1, at_most=MOST_STEPS)
     optimizer: str = setting("adam", choices=OPTIMIZERS)
     lr: float = setting(1e-3, above=0, at_most=LARGEST)
@@ -50,17 +68,93 @@ class Training(Settings):
     schedule: str = setting("cosine", choices=SCHEDULES)
     warmup: float = setting(0.0, at_least=0, below=1)
     clip: float | None = setting(None, kind=float, above=0)
-    keep: str = setting("best", choices=("best", "last"))
+    keep: str = setting("best", choices=("best", "last", *SCORES))
     patience: int | None = setting(None, kind=int, at_least=1)
     # Any seed is folded into what torch takes.
     seed: int = setting(0, at_least=0, at_most=math.inf)
+    steps: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    nesterov: bool = setting(False)
+    label_smoothing: float = setting(0.0, at_least=0, below=1)
+    accumulate: int = setting(1, at_least=1, at_most=MOST_STEPS)
+    ema: float = setting(0.0, at_least=0, below=1)
+    check_every: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
+
+    version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs is not None and self.steps is not None:
+            raise SettingError(
+                f"epochs and steps exclude each other, got {self.epochs} and {self.steps}. Give one of them."
+            )
+        # A file holds a list, because JSON has no tuples.
+        if isinstance(self.milestones, list):
+            object.__setattr__(self, "milestones", tuple(self.milestones))
+        if not _are_shares(self.milestones):
+            raise invalid("milestones", "ascending shares of training above 0 and below 1", self.milestones)
+        has_momentum = self.optimizer == "sgd" and self.momentum > 0
+        if self.nesterov and not has_momentum:
+            raise invalid("nesterov", "False without optimizer='sgd' and a momentum above 0", True)
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        # Without a number of epochs, version 1 meant the default of its time.
+        return values if version > 1 else {"epochs": LEAST_EPOCHS, "check_every": 1} | values
+
+    def to_dict(self) -> dict[str, Any]:
+        # JSON has no tuples, and what is read back must equal what was written.
+        return super().to_dict() | {"milestones": list(self.milestones)}
+
+    def budget(self, samples: int) -> Budget:
+        """Return the steps and epochs of a training set of `samples`."""
+        return make_budget(samples, self.batch * self.accumulate, self.epochs, self.steps)
+
+    def checked_every(self, samples: int) -> int:
+        """Return how many epochs lie between two validations."""
+        if self.check_every is not None:
+            return self.check_every
+        return 1 if self.patience else max(1, self.budget(samples).epochs // MOST_CHECKS)
+
+    def resolved(self, samples: int) -> Self:
+        """Return the settings with a number of epochs, the default one for `samples` if none was given."""
+        if self.epochs is not None or self.steps is not None:
+            return self
+        return replace(self, epochs=self.budget(samples).epochs)
+
+    def following(self, recipe: Recipe, samples: int) -> Self:
+        """Return the settings with the changes of a recipe, for a training set of `samples`."""
+        changed = self.resolved(samples)
+        if recipe.weight_decay is not None:
+            changed = replace(changed, weight_decay=recipe.weight_decay)
+        if recipe.longer == 1:
+            return changed
+        if changed.steps is not None:
+            return replace(changed, steps=math.ceil(changed.steps * recipe.longer))
+        return replace(changed, epochs=math.ceil(changed.budget(samples).epochs * recipe.longer))
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
-        """The optimizer of these parameter groups."""
-        options = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        """Return the optimizer of these parameter groups."""
+        options: dict[str, Any] = {}
+        if self.optimizer == "sgd":
+            options = {"momentum": self.momentum, "nesterov": self.nesterov}
         return OPTIMIZERS[self.optimizer](groups, lr=self.lr, **options)
 
     def rate(self, progress: float) -> float:
-        """The learning rate when `progress`, in [0, 1], of training is done."""
-        rising = min(1.0, progress / self.warmup) if self.warmup else 1.0
-        return self.lr * rising * SCHEDULES[self.schedule](progress)
+        """Return the learning rate when `progress`, in [0, 1], of training is done."""
+        rising = 1.0
+        if self.warmup:
+            rising = min(1.0, progress / self.warmup)
+        return self.lr * rising * SCHEDULES[self.schedule](progress, self.milestones)
+
+
+def _are_shares(values: object) -> bool:
+    """Return whether these are floats in (0, 1) that ascend."""
+    if not isinstance(values, tuple):
+        return False
+    before = 0.0
+    for value in values:
+        if type(value) is not float or not before < value < 1:
+            return False
+        before = value
+    return True

@@ -276,5 +276,5 @@ def test_a_file_with_a_broken_ranking_is_refused(broken, tmp_path):
     pl.convert(zoo.mlp(), DeepEnsembles(2)).save(tmp_path / "run")
     file = tmp_path / "run" / "ensemble.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | broken))
-    with pytest.raises(pl.CheckpointError, match="the rows it was shrunk to and a ranking, or none"):
+    with pytest.raises(pl.CheckpointError, match=r"is damaged or foreign: field (ranking|shrunk_to)"):
         pl.load(tmp_path / "run", zoo.mlp())

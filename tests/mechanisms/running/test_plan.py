@@ -15,7 +15,7 @@ from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.planner import Planner
-from pluribus.mechanisms.running.simulate import weigh_steps
+from pluribus.mechanisms.running.simulate import simulate_steps
 from tests import zoo
 from tests.cases import case_named, normal
 from tests.mechanisms.running.options import alone, chain, mixed, options, some
@@ -108,7 +108,7 @@ def upstream(program, node):
 def test_rows_run_together_are_rows_alone(name):
     network, members, plan, rows = planned(name)
     expected = torch.stack([run_alone(network, held) for held in members.tensors.of(rows)])
-    weights = weigh_steps(plan.program, next(members.tensors.of(rows)), network.example)
+    weights = simulate_steps(plan.program, next(members.tensors.of(rows)), network.example)
     for node in plan.program.calls:
         taken = [[members.tensors.keys(row).get(one) for one in upstream(plan.program, node)] for row in rows]
         assert plan.count(node) == len({tuple(one) for one in taken})

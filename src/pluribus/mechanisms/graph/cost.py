@@ -33,6 +33,7 @@ from pluribus.mechanisms.network.torch_private import (
     operator_packet,
     tree_leaves,
 )
+from pluribus.notebook import html_table
 
 Formula = Callable[..., int]
 
@@ -126,14 +127,26 @@ class Cost:
     uncounted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        rows = [
+        lines = [
+            f"{name:<18}{value:>20,}  {_short(value)}{unit}".rstrip() for name, value, unit in self._rows()
+        ]
+        return "\n".join(lines + self._notes())
+
+    def _repr_html_(self) -> str:
+        """Return the same table for notebooks."""
+        rows = [(name, value, _short(value) + unit) for name, value, unit in self._rows()]
+        return html_table("Cost of one forward pass", ("", "exact", ""), rows, self._notes())
+
+    def _rows(self) -> list[tuple[str, int, str]]:
+        return [
             ("parameters", self.parameters, ""),
             ("multiply-adds", self.multiply_adds, ""),
             ("weights", self.weight_bytes, "B"),
             ("peak activations", self.peak_activation_bytes, "B"),
         ]
-        lines = [f"{name:<18}{value:>20,}  {_short(value)}{unit}".rstrip() for name, value, unit in rows]
-        return "\n".join(lines + ["not counted: " + ", ".join(self.uncounted)] * bool(self.uncounted))
+
+    def _notes(self) -> list[str]:
+        return ["not counted: " + ", ".join(self.uncounted)] if self.uncounted else []
 
     def ratio_to(self, other: "Cost") -> dict[str, float]:
         """Return each number relative to another cost, by name; `nan` where the other has none."""

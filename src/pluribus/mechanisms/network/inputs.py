@@ -24,7 +24,18 @@ class Inputs:
 
     @classmethod
     def of(cls, value: Any) -> "Inputs":
-        """Return the inputs that a user gave: a tensor is one, a tuple several, a mapping keyword inputs."""
+        """Return the inputs that a user gave.
+
+        Args:
+            value: A tensor is one input, a tuple several, a mapping keyword inputs.
+
+        Raises:
+            InputError: It is something else, such as an array.
+
+        Example:
+            >>> str(Inputs.of((torch.zeros(2, 3), {"scale": 2})))
+            '(float32[2, 3], dict)'
+        """
         if isinstance(value, Inputs):
             return value
         if isinstance(value, Mapping):
@@ -121,7 +132,7 @@ class Inputs:
         return cls(tuple(args), keywords)
 
     def to(self, device: torch.device) -> "Inputs":
-        """Return the same call on another device."""
+        """Return the same call on another device; inputs that are no tensors stay."""
         return self.each(lambda tensor: tensor.to(device))
 
     def copy(self) -> "Inputs":
@@ -129,7 +140,10 @@ class Inputs:
         return self.each(torch.clone)
 
     def doubled(self) -> "Inputs":
-        """Return the same call with every sample twice."""
+        """Return the same call with every sample twice.
+
+        One sample is too few for batch norm in train mode.
+        """
         return self.map(lambda tensor: torch.cat([tensor, tensor]))
 
     def versions(self) -> list[int]:
@@ -137,7 +151,11 @@ class Inputs:
         return [write_count(tensor) for tensor in self.tensors()]
 
     def chunks(self, size: int | None) -> Iterator["Inputs"]:
-        """Yield the same call in pieces of at most `size` samples; None is one piece."""
+        """Yield the same call in pieces.
+
+        Args:
+            size: The most samples of a piece; None is one piece.
+        """
         batch = self.batch
         step = size or batch
         for start in range(0, batch, step):
@@ -150,12 +168,18 @@ class Inputs:
 
 
 def _has_batch(value: Any, batch: int) -> bool:
-    """Return whether a value is a tensor with the batch axis; a mask of another size is none."""
+    """Return whether a value is a tensor with the batch axis.
+
+    A mask or a table of another size has none, and is the same for all samples.
+    """
     return isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
 
 
 def _show(value: Any) -> str:
-    """Return an input in words: `float32[2, 3]`, a plain value, or a type."""
+    """Return an input in words: `float32[2, 3]`, a plain value, or a type.
+
+    The device is named where it is not the CPU.
+    """
     if isinstance(value, Tensor):
         place = "" if value.device.type == "cpu" else f" on {value.device}"
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
@@ -165,7 +189,8 @@ def _show(value: Any) -> str:
 def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
     """Return the inputs in one batch of a loader, without its targets.
 
-    A sequence with one entry more than `forward` needs ends with the targets. Of a mapping, the
+    A sequence with one entry more than `forward` needs ends with the targets, and so does a mapping with one
+    entry behind it. Of a mapping, the
     entries that `forward` accepts are kept, `labels` left out.
 
     Args:
@@ -176,6 +201,9 @@ def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
     if isinstance(batch, Mapping):
         return Inputs((), _accepted(batch, parameters))
     if isinstance(batch, list | tuple):
+        # A batch of keyword inputs with targets, such as (tokens and masks, labels).
+        if len(batch) == 2 and isinstance(batch[0], Mapping):
+            return Inputs((), _accepted(batch[0], parameters))
         # A network whose inputs are all optional, as those of Hugging Face, still takes one.
         needed = max(1, len(_required(parameters)))
         with_targets = len(batch) == needed + 1
@@ -184,7 +212,10 @@ def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
 
 
 def _accepted(batch: Mapping[str, Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
-    """Return the entries of a batch that a function with these parameters accepts."""
+    """Return the entries of a batch that a function with these parameters accepts.
+
+    Labels are left out even where it accepts them: with these, Hugging Face models compute a loss too.
+    """
     given = {name: value for name, value in batch.items() if name != "labels"}
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return given

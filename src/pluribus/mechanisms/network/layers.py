@@ -77,6 +77,13 @@ def find_sites(module: nn.Module) -> list[Site]:
     A layer is a module without children, or one with tensors of its own. Attention and parametrised
     layers are one site with all that is inside, because their code reads their children's tensors
     and does not call the children.
+
+    Args:
+        module: The network, which may itself be a layer.
+
+    Example:
+        >>> [str(site) for site in find_sites(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))]
+        ['0 (Linear)', '1 (ReLU)']
     """
     names: dict[nn.Module, list[str]] = {}
     inside: set[nn.Module] = set()
@@ -122,17 +129,21 @@ class _Tensors:
 
     def trained(self, layer: nn.Module) -> tuple[str, ...]:
         """Return the names of its parameters that are not frozen."""
-        return self._names(one for one in self._held[layer] if one.requires_grad)
+        return self._names(filter(_is_trained, self._held[layer]))
 
     def tied(self, layer: nn.Module) -> tuple[str, ...]:
         """Return the names of its parameters that another layer holds too."""
         return self._names(one for one in self._held[layer] if self._holders[id(one)] > 1)
 
     def statistics(self, layer: nn.Module) -> tuple[str, ...]:
-        """Return the names of its buffers that training changes."""
+        """Return the names of its buffers that training changes.
+
+        Running means are floating-point numbers, and so is all that a layer may average; of the integers,
+        training changes the count of batches alone.
+        """
         found = []
         for name, buffer in layer.named_buffers(recurse=_is_whole(layer)):
-            # Other integer buffers are indices and masks, which no training step changes.
+            # Other integers are indices and masks, which stay as they were built.
             if buffer.is_floating_point() or name.endswith("num_batches_tracked"):
                 found.append(self._buffer_names[id(buffer)])
         return tuple(found)
@@ -141,8 +152,15 @@ class _Tensors:
         return tuple(self._first_names[id(one)] for one in parameters)
 
 
+def _is_trained(parameter: nn.Parameter) -> bool:
+    return parameter.requires_grad
+
+
 def _find_parents(module: nn.Module) -> dict[nn.Module, list[tuple[nn.Module, str]]]:
-    """Map each child to the modules that hold it; a parent that holds it twice is there twice."""
+    """Map each child to the modules that hold it, each with the key there.
+
+    A parent that holds it twice is there twice.
+    """
     parents: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
     for parent in module.modules():
         # `named_children` would leave out the second key of a child that is held twice.
@@ -153,20 +171,28 @@ def _find_parents(module: nn.Module) -> dict[nn.Module, list[tuple[nn.Module, st
 
 
 def _is_whole(module: nn.Module) -> bool:
-    """Return whether a module's code reads its children's tensors instead of calling the children."""
+    """Return whether a module's code reads its children's tensors instead of calling the children.
+
+    Attention reads the weights of its output projection; a parametrised layer reads its originals.
+    """
     return isinstance(module, nn.MultiheadAttention) or is_parametrized(module)
 
 
 def _is_layer(module: nn.Module) -> bool:
     """Return whether a module is more than a container of others."""
-    has_children = any(True for _ in module.children())
-    return _is_whole(module) or not has_children or bool(own_tensors(module))
+    if _is_whole(module) or own_tensors(module):
+        return True
+    return next(module.children(), None) is None
 
 
 def is_norm(site: Site) -> bool:
     """Return whether a layer normalises its input.
 
     Batch, layer, group, instance and RMS norms do, of torch or of any other library.
+
+    Example:
+        >>> [is_norm(site) for site in find_sites(nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)))]
+        [False, True]
     """
     if isinstance(site.module, NORMS) or NAMED_NORM.search(site.kind):
         return True
@@ -181,6 +207,10 @@ def is_bias(name: str) -> bool:
 
     Args:
         name: The qualified name, such as `encoder.in_proj_bias` or `lstm.bias_ih_l0`.
+
+    Example:
+        >>> is_bias("lstm.bias_ih_l0"), is_bias("lstm.weight_ih_l0")
+        (True, False)
     """
     *_, holder, last = ("", *name.split("."))
     # A parametrised bias is `parametrizations.bias.original`.
@@ -188,12 +218,12 @@ def is_bias(name: str) -> bool:
 
 
 def has_computed_weights(module: nn.Module) -> bool:
-    """Return whether a layer computes its weights whenever it runs, as weight norms do.
-
-    The older forms of weight norm and spectral norm do so in a hook.
-    """
+    """Return whether a layer computes its weights whenever it runs, as weight norms do."""
+    if is_parametrized(module):
+        return True
+    # The older forms of weight norm and spectral norm compute them in a hook.
     hooks = forward_pre_hooks(module)
-    return is_parametrized(module) or any(isinstance(hook, WeightNorm | SpectralNorm) for hook in hooks)
+    return any(isinstance(hook, WeightNorm | SpectralNorm) for hook in hooks)
 
 
 def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]:
@@ -207,6 +237,13 @@ def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]
 
     Raises:
         ConversionError: A selector picks nothing, or is none.
+
+    Example:
+        >>> sites = find_sites(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)))
+        >>> [site.name for site in select(sites, nn.Linear, "include")]
+        ['0', '2']
+        >>> [site.name for site in select(sites, ["0", nn.ReLU], "include")]
+        ['0', '1']
     """
     if not isinstance(selector, str | type | nn.Module) and isinstance(selector, Iterable):
         chosen = {site for one in selector for site in select(sites, one, option)}
@@ -223,11 +260,15 @@ def select(sites: Sequence[Site], selector: Selector, option: str) -> list[Site]
 def is_selector(value: object) -> bool:
     """Return whether this is one selector: a pattern, a layer type or a predicate.
 
-    A module is callable, and still no predicate.
+    Args:
+        value: What a user passed. Several selectors in a list are not one.
     """
     if isinstance(value, type):
         return issubclass(value, nn.Module)
-    return isinstance(value, str) or (callable(value) and not isinstance(value, nn.Module))
+    # A module is callable, and still no predicate.
+    if isinstance(value, nn.Module):
+        return False
+    return isinstance(value, str) or callable(value)
 
 
 def there_are(sites: Sequence[Site]) -> str:
@@ -236,12 +277,14 @@ def there_are(sites: Sequence[Site]) -> str:
     Args:
         sites: All layers of the network.
     """
+    if not sites:
+        return "The network has layers of type none, named nothing."
     kinds = sorted({site.kind for site in sites})
     names = [site.name or "''" for site in sites]
     shown = ", ".join(names[:SHOWN_NAMES])
     if len(names) > SHOWN_NAMES:
         shown += f" and {len(names) - SHOWN_NAMES} more"
-    return f"The network has layers of type {', '.join(kinds) or 'none'}, named {shown or 'nothing'}."
+    return f"The network has layers of type {', '.join(kinds)}, named {shown}."
 
 
 def _matches(site: Site, selector: Any, option: str) -> bool:

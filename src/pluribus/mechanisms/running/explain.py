@@ -19,7 +19,7 @@ from pluribus.mechanisms.running.engines import ENGINES, run_rows
 from pluribus.mechanisms.running.lowered import NOTHING_SHARED, WHEN_FROZEN
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.planner import Planned, planner_of
-from pluribus.mechanisms.running.simulate import weigh_plan
+from pluribus.mechanisms.running.simulate import simulate_plan
 
 SHOWN = 8
 """Layers that are printed of a list."""
@@ -230,6 +230,6 @@ def _forks(plan: ExecutionPlan, names: Mapping[Node, str]) -> tuple[Fork, ...]:
 def _peak_alone(planned: Planned, inputs: Inputs) -> int:
     """Of rows one after the other: one row beside the predictions of the others, then all of them joined."""
     one = ExecutionPlan(planned.plan.program, [{}])
-    peak, prediction = weigh_plan(one, 1, planned.tensors(), inputs)
+    peak, prediction = simulate_plan(one, 1, planned.tensors(), inputs)
     rows = len(planned.rows)
     return max(peak + (rows - 1) * prediction, 2 * rows * prediction) + planned.drawn_bytes([0])

@@ -22,7 +22,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
 from pluribus.mechanisms.network.torch_private import without_dispatch_modes
 from pluribus.mechanisms.running.plan import ExecutionPlan
-from pluribus.mechanisms.running.simulate import Weight, estimate, weigh_plan, weigh_steps
+from pluribus.mechanisms.running.simulate import StepCost, estimate, simulate_plan, simulate_steps
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Planned:
 
     plan: ExecutionPlan
     size: int
-    weights: Mapping[Node, Weight]
+    weights: Mapping[Node, StepCost]
     drawn: Mapping[Node, int]
     code: LoweredCode
     rows: tuple[Row, ...]
@@ -73,7 +73,7 @@ class Planned:
 
     def peak(self, inputs: Inputs) -> int:
         """Return the most bytes alive at once: activations, and tensors made for the rows of a block."""
-        activations = weigh_plan(self.plan, self.size, self.tensors(), inputs)[0]
+        activations = simulate_plan(self.plan, self.size, self.tensors(), inputs)[0]
         return activations + max(map(self.drawn_bytes, self.plan.cut(self.size)))
 
     def drawn_bytes(self, rows: Sequence[int]) -> int:
@@ -107,7 +107,7 @@ class Planner:
         self.members = members
         self._readings: dict[str, Reading] = {}
         self._planned: dict[Any, Planned] = {}
-        self._weights: dict[Any, dict[Node, Weight]] = {}
+        self._weights: dict[Any, dict[Node, StepCost]] = {}
         self._hopeless: dict[tuple[Row, ...], bool] = {}
 
     def is_hopeless(self, rows: tuple[Row, ...]) -> bool:
@@ -165,7 +165,7 @@ class Planner:
         assert code is not None
         plan = ExecutionPlan(program, [code.keys(row) for row in rows])
         tensors = next(iter(code.of(rows[:1])))
-        weights = _kept(self._weights, (kind, size), lambda: weigh_steps(program, tensors, inputs))
+        weights = _kept(self._weights, (kind, size), lambda: simulate_steps(program, tensors, inputs))
         drawn = _drawn(plan, self.members, tensors)
         return _sized(Planned(plan, 1, weights, drawn, code, rows), inputs, memory)
 

@@ -252,6 +252,8 @@ def configured(module: nn.Module, seen: Seen) -> dict[Key, Values]:
 def _is_own(layer: nn.Module, attribute: str, known: set[str]) -> bool:
     """Return whether an attribute is the user's, and no size that follows from tensors.
 
+    Of torch's own layers, a norm without tensors alone keeps a size that nothing else tells.
+
     Args:
         layer: That has it.
         attribute: Its name.

@@ -118,7 +118,13 @@ class Flow:
         return argument
 
     def argument(self, operation: Operation, name: str, default: Any = None) -> Any:
-        """Return the operator's argument of that name, resolved."""
+        """Return the operator's argument of that name, with nodes replaced by what they compute.
+
+        Args:
+            operation: The operator.
+            name: Of the argument in its schema.
+            default: Where the operator has no such argument.
+        """
         return self.resolve(operation.argument(name, default))
 
     def shape(self, operation: Operation) -> Any:

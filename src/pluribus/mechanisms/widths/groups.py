@@ -239,7 +239,13 @@ def _match_attention(module: nn.Module, held: Mapping[str, Labelled], flow: Flow
 
 
 def _fix_projections(name: str, held: Mapping[str, Labelled], flow: Flow) -> None:
-    """Fix the number of rows of an attention's projections."""
+    """Fix the number of rows of an attention's projections.
+
+    Args:
+        name: Of the attention layer.
+        held: The labels of the network's tensors.
+        flow: After it has run.
+    """
     for part in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
         inner = held.get(f"{name}.{part}".lstrip("."))
         if inner is not None:
@@ -273,7 +279,12 @@ def _predictions(graph: Graph, outputs: list[Any], network: Network) -> list[Lab
 
 
 def _final(value: Any, flow: Flow) -> Any:
-    """Return the labels of a value with the classes that its channels have in the end."""
+    """Return the labels of a value with the classes that its channels have in the end.
+
+    Args:
+        value: A value of the flow, or a list of them; what is no tensor stays.
+        flow: After it has run.
+    """
     if isinstance(value, list | tuple):
         return [_final(one, flow) for one in value]
     if not isinstance(value, Labelled):

@@ -1,0 +1,18 @@
+"""Recipe: how a method wants its training to differ from that of a single network."""
+
+from dataclasses import dataclass
+
+from pluribus.settings import LARGEST, Settings, setting
+
+
+@dataclass(frozen=True)
+class Recipe(Settings):
+    """Changes to the training that a user chose for all methods; `Training.following` applies them.
+
+    Args:
+        longer: Factor of the number of steps, at least 1.
+        weight_decay: In place of the user's; None keeps that one.
+    """
+
+    longer: float = setting(1.0, at_least=1, at_most=LARGEST)
+    weight_decay: float | None = setting(None, kind=float, at_least=0, at_most=LARGEST)

@@ -1,0 +1,48 @@
+"""The multiply-adds of a training: what is paid once, before any prediction."""
+
+from torch import Tensor, nn
+
+from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
+from pluribus.mechanisms.graph.cost import cost
+from pluribus.training.one_cpu import OneCPU
+from pluribus.training.settings import Training
+from pluribus.training.stepping import step_batches
+
+
+class Objective(nn.Module):
+    """The loss of an ensemble as a forward pass, which `cost` counts."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__()
+        self.ensemble = ensemble
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the training objective of a batch."""
+        return self.ensemble.loss(x, y, dataset_size=len(y))
+
+
+def train_multiply_adds(ensemble: Ensemble, task: Task, training: Training, steps: int) -> float:
+    """Return the multiply-adds of the forward passes of so many steps. Backward passes take about twice that.
+
+    Args:
+        ensemble: As it is trained; its mode is the same afterwards.
+        task: The data.
+        training: How many samples a step has.
+        steps: How many steps were taken.
+    """
+    parts = next(step_batches(task, training, 0, OneCPU(), ensemble.method.data_orders))
+    mode = ensemble.training
+    ensemble.train()
+    try:
+        passes = [
+            cost(Objective(ensemble), x.to(ensemble.device), y.to(ensemble.device)).multiply_adds
+            for x, y in parts
+        ]
+    finally:
+        ensemble.train(mode)
+    # The first step of an epoch is a full one; its samples stand for those of all steps.
+    budget, samples = training.budget(len(task.train)), sum(len(y) for _, y in parts)
+    orders = ensemble.method.data_orders
+    epochs = steps / budget.steps_per_epoch
+    return sum(passes) / samples * epochs * len(task.train) * orders
