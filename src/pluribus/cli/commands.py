@@ -22,6 +22,7 @@ from pluribus.cli.spreadsheet import write_table
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
+from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
 from pluribus.conversion import convert
 from pluribus.data.raw_inputs import far_outside, read_inputs
@@ -38,7 +39,7 @@ from pluribus.report.page import check_figures, write_figures, write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_table
-from pluribus.training import Training
+from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
 
@@ -157,6 +158,18 @@ def evaluate(
         for name, value in scores.items():
             console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
     console.print(f"record: {folder / record.FILE}", highlight=False)
+
+
+def doctor(*, run: Path, task: str | None, model: str | None, data_dir: Path | None) -> None:
+    """Looks for defects of a trained ensemble, and names remedies."""
+    found = load_run(run, data_dir, task, model)
+    state = run / checkpoint.FILE
+    history = checkpoint.read_state(state)["progress"]["history"] if state.is_file() else []
+    findings = examine(found.ensemble, found.task, history=history)
+    for one in findings:
+        console.print(f"{one.code}: {one.message}. {one.remedy}", highlight=False, markup=False)
+    if not findings:
+        console.print("nothing found", highlight=False)
 
 
 def predict(

@@ -19,6 +19,7 @@ from plotly.offline import get_plotlyjs
 from pluribus.errors import SettingError
 from pluribus.metrics import METRICS
 from pluribus.report.budget import Limit
+from pluribus.report.defects import found_defects
 from pluribus.report.figures import make_panels
 from pluribus.report.figures.drawing import Panel, Selector
 from pluribus.report.figures.reliability import ALL
@@ -153,6 +154,7 @@ def _section(
     parts = (
         _answer(found),
         _missing(missing(group)),
+        _findings(found_defects(group)),
         _table(table, found) if table.rows else "",
         *(_panel(name, panel, found) for name, panel in own.items()),
         _gallery(wall) if wall else "",
@@ -213,6 +215,13 @@ def _missing(sentences: Sequence[str]) -> str:
         return ""
     said = "".join(f"<li>{_explained(sentence)}</li>" for sentence in sentences)
     return f'<div class="card missing"><h2>What is missing</h2><ul>{said}</ul></div>'
+
+
+def _findings(sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    listed = "".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
+    return f'<div class="card findings"><h2>What looks wrong</h2><ul>{listed}</ul></div>'
 
 
 def _table(table: Table, found: Recommendation) -> str:
