@@ -26,14 +26,15 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cli]'
 	touch $@
 
-# A wheel, installed into a fresh environment that borrows the packages it needs, and used from there.
+# A wheel, installed into a fresh environment and used from there. Other packages are borrowed, after the installation: pip
+# must not see the editable one. (A .pth file is not followed by the .pth files of the folder that it names.)
 wheel: setup
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(BIN)/python -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --no-deps build/wheel/*.whl
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > build/wheel/packages
 	cp build/wheel/packages "$$(build/wheel/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/borrowed.pth"
-	build/wheel/venv/bin/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	cd build/wheel && venv/bin/python -c "import pluribus; assert '/build/wheel/' in pluribus.__file__, pluribus.__file__"
 	cd build/wheel && venv/bin/pluribus --version
 

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 
 import pluribus as pl
 from pluribus.data.testbed import Problem, draw_problem
-from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.ranking.criteria import divergence
 from pluribus.methods import DeepEnsembles, LayerEnsembles
 
@@ -44,9 +44,9 @@ def network(inputs: int) -> nn.Sequential:
     return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
 
 
-def every_member(binding: Binding, x: Tensor) -> Tensor:
+def every_member(members: AnyMembers, x: Tensor) -> Tensor:
     """All combinations of a chain's options, `[options, options, options, batch]`, with shared layers."""
-    own = tensors(binding.own)
+    own = members.tensors.parts()[1]
     for depth, layer in enumerate(("0", "2", "4")):
         weight, bias = own[f"{layer}.weight"], own[f"{layer}.bias"]
         x = torch.einsum("...bi,koi->...kbo", x.relu() if depth else x, weight) + bias.unsqueeze(1)
@@ -55,12 +55,13 @@ def every_member(binding: Binding, x: Tensor) -> Tensor:
 
 def outputs(ensemble: pl.Ensemble, x: Tensor) -> Tensor:
     """All members' outputs, `[members of the first choice, others, batch]`."""
-    binding = ensemble.binding
+    members = ensemble.members
     if isinstance(ensemble.method, DeepEnsembles):
         return ensemble(x).squeeze(-1).unsqueeze(1)
     with torch.no_grad():
-        prior = binding.prior_scale * every_member(binding.prior, x) if binding.prior else 0
-    return (every_member(binding, x) + prior).flatten(1, 2)
+        has_prior = isinstance(members, WithPrior)
+        prior = members.scale * every_member(members.prior, x) if has_prior else 0
+    return (every_member(members, x) + prior).flatten(1, 2)
 
 
 def train(ensemble: pl.Ensemble, problem: Problem, draws: int | None, seed: int) -> None:

@@ -46,9 +46,9 @@ def compare(name: str, options: int, number: int) -> Line:
     widths, batch = NETWORKS[name]
     x = torch.randn(batch, 1, 28, 28)
     ensemble = layer_ensemble(widths, options, x)
-    rows = ensemble.binding.rows()
+    rows = ensemble.members.index.rows(training=False)
     sample = random.Random(0).sample(rows, min(SAMPLE, len(rows)))
-    networks = [ensemble._runner.member(ensemble.binding, row) for row in sample]
+    networks = [ensemble.member(row) for row in sample]
     with torch.no_grad():
         times = rounds(
             {"alone": lambda: [net(x) for net in networks], "planned": lambda: ensemble(x)}, number

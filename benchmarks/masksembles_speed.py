@@ -18,7 +18,7 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.backbones import resnet18, wide_resnet
-from pluribus.mechanisms.members.members import Skeleton, blank
+from pluribus.mechanisms.members.skeleton import Skeleton, blank
 from pluribus.methods import Masksembles
 
 METHOD = Masksembles(members=4, scale=2.0)
@@ -29,8 +29,8 @@ def inference(build: Callable[[], nn.Module], number: int) -> list[Line]:
     x_last = x.contiguous(memory_format=LAST)
     single, last = build().eval(), build().to(memory_format=LAST).eval()
     ensemble = pl.convert(build(), METHOD, example=x[:2]).eval()
-    frozen, binding = ensemble.freeze(), ensemble.binding
-    tiled = Skeleton(blank(ensemble._runner.module)).fill(binding.mix(range(4), [32] * 4)).eval()
+    frozen, tensors = ensemble.freeze(), ensemble.members.tensors
+    tiled = Skeleton(blank(ensemble._caller.module)).fill(tensors.mixed(range(4), [32] * 4)).eval()
     contestants: Contestants = {
         "single, contiguous": lambda: single(x),
         "single, channels last": lambda: last(x_last),

@@ -18,10 +18,11 @@ from pluribus.comparison import compare
 from pluribus.comparison.record import read
 from pluribus.data import load_task
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.report.columns import columns_of
 from pluribus.report.groups import group_records
 from pluribus.report.noise import difference
 from pluribus.report.page import write_page
-from pluribus.report.tables import columns_of, make_table
+from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_table
 from pluribus.training import Training
 

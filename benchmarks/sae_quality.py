@@ -39,9 +39,10 @@ from pluribus.data import Task, load_task
 from pluribus.data.images import GRADES
 from pluribus.method import Method
 from pluribus.methods import SAE, BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.report.columns import summarise
 from pluribus.report.groups import Entry, Group, group_records
 from pluribus.report.page import write_page
-from pluribus.report.tables import make_table, summarise
+from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_table
 from pluribus.training import Training
 

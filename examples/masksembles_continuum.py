@@ -43,7 +43,7 @@ def trained(method: pl.Method, task: Task, epochs: int, seed: int) -> pl.Ensembl
 def numbers(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
     """How good, how calibrated and how diverse it is, and how far its masks overlap."""
     seen, strange = ensemble.predict(task.test.x), ensemble.predict(next(iter(task.ood.values())))
-    masks = [overlap(mask) for mask in ensemble.binding.own.buffers()]
+    masks = [overlap(mask) for mask in ensemble.members.tensors.own.buffers()]
     shared = sum(masks) / len(masks) if masks else float(len(ensemble.weights) == 1)
     return {
         "overlap": shared,

@@ -21,7 +21,7 @@ METHOD = PackedEnsembles(members=4, alpha=2.0)
 def alike(ensemble: pl.Ensemble) -> None:
     """Gives all members the weights of the first."""
     state = ensemble.state_dict()
-    own = {name: value for name, value in state.items() if name.startswith("binding.own.")}
+    own = {name: value for name, value in state.items() if name.startswith("members.tensors.own.")}
     ensemble.load_state_dict(state | {name: value[:1].expand_as(value) for name, value in own.items()})
 
 

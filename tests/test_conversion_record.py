@@ -60,8 +60,8 @@ def test_iterating_gives_the_rows():
 @pytest.mark.parametrize("method", [DeepEnsembles(members=2), BatchEnsemble(members=2)], ids=str)
 def test_converted_layers_are_those_with_tensors_for_each_member(case, method):
     ensemble = pl.convert(case.model(), method)
-    first = ensemble.binding.first.named_parameters() if isinstance(method, BatchEnsemble) else ()
-    own = {name for name, _ in (*ensemble.binding.own.named_parameters(), *first)}
+    first = ensemble.members.tensors.first.named_parameters() if isinstance(method, BatchEnsemble) else ()
+    own = {name for name, _ in (*ensemble.members.tensors.own.named_parameters(), *first)}
     model = case.model()
     parameters = {p: name for name, p in model.named_parameters()}
     for row in ensemble.conversion.rows:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
 from pluribus.mechanisms.members.axis import split_batch
-from pluribus.mechanisms.running.runner import STACKED_ROWS
+from pluribus.mechanisms.running.chain import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears
@@ -98,7 +98,7 @@ def test_a_divided_batch_suits_batch_norm(batch):
     loss = one.loss(X[:batch], Y[:batch])
     loss.backward()
     assert loss.isfinite()
-    active = one.binding.own.get_buffer("1.num_batches_tracked")
+    active = one.members.tensors.own.get_buffer("1.num_batches_tracked")
     assert_close(active.sum(), torch.tensor(min(4, batch // 2)))
 
 
@@ -117,7 +117,7 @@ def test_factors_do_not_decay_and_weights_do():
     one = ensemble(BatchEnsemble(members=3))
     decays, exempt = one.parameter_groups(0.1, weight_decay=0.01)
     assert (decays["weight_decay"], exempt["weight_decay"]) == (0.01, 0.0)
-    factors = [*one.binding.first.parameters(), *one.binding.second.parameters()]
+    factors = [*one.members.tensors.first.parameters(), *one.members.tensors.second.parameters()]
     assert {id(parameter) for parameter in exempt["params"]} == set(map(id, factors))
     assert len(factors) == 6
 
@@ -195,13 +195,13 @@ def test_predict_leaves_modes_and_statistics_and_makes_no_graph(method):
     model = batch_norm_mlp().train()
     model[1].eval()
     one = ensemble(method, model)
-    before, modes = copy.deepcopy(one.state_dict()), one._runner.modes
+    before, modes = copy.deepcopy(one.state_dict()), one._caller.modes
     assert modes.count(False) == 1
     random = torch.get_rng_state()
     prediction = one.predict(X)
     assert not prediction.members.requires_grad
     assert one.training
-    assert one._runner.modes == modes
+    assert one._caller.modes == modes
     assert torch.equal(torch.get_rng_state(), random)
     assert_close(one.state_dict(), before, rtol=0, atol=0)
     one.eval().predict(X)

@@ -81,16 +81,16 @@ def test_what_has_nothing_to_convert_says_why(method):
 def test_the_last_override_that_matches_wins():
     std = {"*": {"std": 0.0}, "head": {"std": 0.3}}
     ensemble = pl.convert(zoo.SharedModule(), BatchEnsemble(members=2), overrides=std)
-    first = dict(ensemble.binding.first.named_parameters())
+    first = dict(ensemble.members.tensors.first.named_parameters())
     assert_close(first["middle.weight"], torch.ones(2, 8).requires_grad_())
     assert (first["head.weight"] != 1).all()
     ensemble = pl.convert(zoo.SharedModule(), BatchEnsemble(members=2), overrides=dict(reversed(std.items())))
-    assert all((factor == 1).all() for factor in ensemble.binding.first.parameters())
+    assert all((factor == 1).all() for factor in ensemble.members.tensors.first.parameters())
 
 
 def test_an_overridden_layer_may_be_left():
     ensemble = pl.convert(zoo.SharedModule(), BatchEnsemble(members=2), overrides={"head": Single()})
-    assert "head.weight" not in dict(ensemble.binding.first.named_parameters())
+    assert "head.weight" not in dict(ensemble.members.tensors.first.named_parameters())
 
 
 @pytest.mark.parametrize("method", METHODS[1:], ids=str)

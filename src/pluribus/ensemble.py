@@ -11,28 +11,33 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import write_folder
 from pluribus.conversion_record import Conversion
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
 from pluribus.likelihood import Likelihood
-from pluribus.mechanisms.members.members import share_among
-from pluribus.mechanisms.members.prior import is_unsettled, settle
+from pluribus.mechanisms.masks.code import MaskedCode
+from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.members.index import Row, share_among
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.names import current_names, saved_tensors
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.network.error_context import blaming_inputs
 from pluribus.mechanisms.network.inputs import Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
 from pluribus.mechanisms.running.anytime import predict_anytime
-from pluribus.mechanisms.running.error_context import blaming_inputs
+from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
-from pluribus.mechanisms.running.freeze import freeze, prune
-from pluribus.mechanisms.running.frozen import Frozen, Rows
+from pluribus.mechanisms.running.freeze import freeze
+from pluribus.mechanisms.running.frozen import Frozen, FrozenRows
 from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
-from pluribus.mechanisms.running.runner import Runner
 from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
+from pluribus.saving import write_folder
 from pluribus.settings import check
 
 
@@ -46,7 +51,7 @@ class Ensemble(nn.Module):
         method: The settings it was made with.
         likelihood: What its outputs mean.
         conversion: What became of every layer.
-        binding: The tensors of all members.
+        members: All members: which there are, what they are made of, how the user's code runs.
         network_name: The class of the network it was made from.
         seed: Of the conversion.
         ranking: The rows, best first, as `rank` found them last; None before that.
@@ -65,22 +70,21 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         self.method, self.likelihood, self.conversion = method, likelihood, conversion
-        self.binding = built.binding
-        self._no_decay = {f"binding.{name}" for name in built.no_decay}
+        self.members: AnyMembers = built.members
+        within = "members.learnt" if isinstance(built.members, WithPrior) else "members"
+        self._no_decay = {f"{within}.{name}" for name in built.no_decay}
         self.network_name, self.seed, self._selection = network.kind, seed, list(selection)
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
         self._example = network.given
         self._output = network.output
-        # A network that gives all rows at once has picked the prediction itself.
-        self._runner = Runner(network.module, None if self.binding.at_once else network.output)
         self._training_lock = Lock()
-        self.training = self.binding.training = self._runner.module.training
+        self.training = self.members.training = self._caller.module.training
+        self.forward = with_signature_of(self.members.code.forward, self.forward)  # type: ignore[method-assign]
 
-    def train(self, mode: bool = True) -> Self:
-        """Puts all members into train or eval mode; prior networks stay in eval mode."""
-        self._runner.train(mode)
-        return super().train(mode)
+    @property
+    def _caller(self) -> Caller:
+        return self.members.code.caller
 
     @uncompiled
     def forward(
@@ -98,7 +102,8 @@ class Ensemble(nn.Module):
         inputs = Inputs(args, kwargs)
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
-            outputs = self._runner(self.binding, self._rows(members, draws, self.training), inputs)
+            rows = self._rows(members, draws, self.training)
+            outputs = run_rows(self.members, rows, inputs, self._caller.modes)
         self._remember(inputs)
         return outputs
 
@@ -135,7 +140,7 @@ class Ensemble(nn.Module):
             self._settle_prior(inputs)
             rows = self._rows(training=self.training)
             total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
-            return total + self.method.penalty(self.binding, inputs.batch, size, progress)
+            return total + self.method.penalty(self.members, inputs.batch, size, progress)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""
@@ -181,14 +186,14 @@ class Ensemble(nn.Module):
             raise InputError("memory= and exit_when= exclude each other, got both.")
         with torch.no_grad():
             rows, weights = self._counted_rows(best, draws)
-            parts, predictions = (self._runner, self.binding, self.likelihood), []
-            batches = batches_of(x, self._runner.forward, self.device)
+            predictions = []
+            batches = batches_of(x, self.members.code.forward, self.device)
             for inputs in (part for batch in batches for part in batch.chunks(chunk)):
                 with blaming_inputs(inputs):
                     predictions.append(
-                        self.likelihood.prediction(self._evaluated(rows, inputs, memory), weights)
+                        self._prediction(rows, weights, inputs, memory)
                         if exit_when is None
-                        else predict_anytime(*parts, rows, weights, inputs, exit_when)
+                        else self._anytime(rows, weights, inputs, exit_when)
                     )
         if not predictions:
             raise InputError("a loader must give at least one batch, got none.")
@@ -211,7 +216,7 @@ class Ensemble(nn.Module):
             memory: The most bytes of activations that may be alive at once.
         """
         check("memory", memory, int, at_least=1, optional=True)
-        return explain(self._runner, self.binding, self._rows(members, draws), Inputs.of(x), memory)
+        return explain(self.members, self._rows(members, draws), Inputs.of(x), memory)
 
     def rank(
         self, data: Any, metric: str = "nll", *, per_multiply_add: bool = False, chunk: int | None = None
@@ -232,10 +237,10 @@ class Ensemble(nn.Module):
         """
         check("per_multiply_add", per_multiply_add, bool)
         predictions, targets, work = [], [], None
-        for inputs, y in with_targets(data, self._runner.forward):
+        for inputs, y in with_targets(data, self.members.code.forward):
             inputs = inputs.to(self.device)
             if per_multiply_add and work is None:
-                work = read_work(self._runner, self.binding, inputs)
+                work = read_work(self.members, inputs)
             predictions.append(self.predict(inputs, chunk=chunk))
             targets.append(y)
         prediction = type(predictions[0]).concatenate(predictions)
@@ -249,13 +254,11 @@ class Ensemble(nn.Module):
         Args:
             rows: Positions in eval mode, in the order that they are to have; `ranking[:P]`, for example.
         """
-        last = self.binding.members - 1
+        last = self.members.count - 1
         fits = isinstance(rows, Sequence) and len(rows) > 0
         if not fits or any(type(row) is not int or not 0 <= row <= last for row in rows):
             raise InputError(f"rows must be positions from 0 to {last}, at least one, got {rows!r}.")
-        runner, binding = self._runner, self.binding.shrink(rows)
-        parts = prune(runner, binding) if binding.at_once else (copy.deepcopy(runner), binding)
-        small = copy.deepcopy(self, dict(zip((id(runner), id(self.binding)), parts, strict=True)))
+        small = copy.deepcopy(self, {id(self.members): self.members.keep(rows)})
         before = range(last + 1) if self.shrunk_to is None else self.shrunk_to
         small.shrunk_to = tuple(before[row] for row in rows)
         small.ranking = self.ranking and self.ranking.among(rows)
@@ -266,20 +269,21 @@ class Ensemble(nn.Module):
     @property
     def sites(self) -> tuple[str, ...]:
         """The layers of which a row chooses one option each, in the order in which `members=` names them."""
-        return self.binding.sites
+        return self.members.index.sites
 
     @property
     def case(self) -> str:
         """The name of the method, or of the case of it that the settings make."""
-        return self.binding.kind or self.method.kind()
+        return self.members.index.case or self.method.kind()
 
     network = RenamedAttribute("network_name")
+    binding = RenamedAttribute("members")
     kind = RenamedAttribute("case")
 
     @property
     def weights(self) -> Tensor:
         """How much each row of eval mode counts, `[members]`; sums to one."""
-        return self.binding.weights().to(self.device)
+        return self.members.index.weights().to(self.device)
 
     def nested_weights(self, draws: int) -> Tensor:
         """How much each row would count with the first `draws` draws alone, `[members]`.
@@ -287,7 +291,7 @@ class Ensemble(nn.Module):
         `prediction.weighted(ensemble.nested_weights(20))` is what 20 draws say, without running them again.
         Where all rows are kept with their probabilities, they are drawn from these, the same ones always.
         """
-        return self.binding.weights(draws).to(self.device)
+        return self.members.index.weights(draws).to(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -302,10 +306,11 @@ class Ensemble(nn.Module):
         prior network) or it is cut out of a masked network, and returns the prediction alone where the
         network returns more.
         """
-        if self.binding.masks:
+        picked = self.members.index.pick([row])[0]
+        if isinstance(self.members, Members) and isinstance(self.members.code, MaskedCode):
             with suppress(ConversionError):
-                return cut_member(self._runner, self.binding, self.binding.pick([row])[0], self._example)
-        return self._runner.member(self.binding, row)
+                return cut_member(self.members, picked, self._example)
+        return self.members.as_module(picked)
 
     def freeze(self) -> Frozen:
         """All members for inference alone: no gradients, nothing left to compute before a run.
@@ -315,13 +320,13 @@ class Ensemble(nn.Module):
         channels are left that they need, and what precedes the first mask is computed once.
         """
         why = ""
-        if self.binding.masks:
+        if isinstance(self.members, Members) and isinstance(self.members.code, MaskedCode):
             try:
-                return Frozen(*cut_members(self._runner, self.binding, self._example), self.likelihood)
+                return Frozen(*cut_members(self.members, self._example), self.likelihood)
             except ConversionError as error:
                 why = f"masks are multiplied, not cut out: {error}"
-        runner, binding, notes = freeze(self._runner, self.binding, self._example)
-        return Frozen(Rows(runner, binding), [why] * bool(why) + notes, self.likelihood)
+        members, notes = freeze(self.members, self._example)
+        return Frozen(FrozenRows(members), [why] * bool(why) + notes, self.likelihood)
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
@@ -337,7 +342,14 @@ class Ensemble(nn.Module):
             "shrunk_to": self.shrunk_to,
             "ranking": self.ranking and asdict(self.ranking),
         }
-        write_folder(path, settings, self.state_dict())
+        write_folder(path, settings, saved_tensors(self.state_dict()))
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Load state dicts of version 0.1 too, whose tensors had other names."""
+        saved = {name.removeprefix(prefix) for name in state}
+        for old, new in current_names(self.state_dict(), saved).items():
+            state[prefix + new] = state.pop(prefix + old)
+        super()._load_from_state_dict(state, prefix, *others)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """The example goes along with the tensors, to another precision or device."""
@@ -347,20 +359,23 @@ class Ensemble(nn.Module):
 
     def _settle_prior(self, inputs: Inputs) -> None:
         """Give the norms of prior networks the statistics of the first training batch."""
-        prior = self.binding.prior
-        if prior is None or not self.training or not getattr(self.method, "settle_prior", False):
-            return
-        if is_unsettled(self._runner.module, prior):
-            settle(self._runner.module, prior, inputs, self._runner._call)
+        wanted = self.training and getattr(self.method, "settle_prior", False)
+        if wanted and isinstance(self.members, WithPrior) and self.members.is_unsettled():
+            self.members.settle(inputs)
 
     def _remember(self, inputs: Inputs) -> None:
         """Keeps two samples to read the network's data flow with, where no example was given."""
         if self._example is None:
             self._example = inputs.take(slice(0, 2)).copy()
 
-    def _evaluated(self, rows: Sequence[Any], inputs: Inputs, memory: int | None) -> Tensor:
-        """Return the outputs of rows in eval mode, whatever mode the ensemble is in."""
-        return self._runner(self.binding, rows, inputs, memory, self._runner.eval_modes)
+    def _prediction(
+        self, rows: Sequence[Row], weights: Tensor, inputs: Inputs, memory: int | None
+    ) -> Prediction:
+        """Return what rows predict in eval mode, whatever mode the ensemble is in."""
+        return self.likelihood.prediction(run_rows(self.members, rows, inputs, memory=memory), weights)
+
+    def _anytime(self, rows: Sequence[Row], weights: Tensor, inputs: Inputs, sure: float) -> Prediction:
+        return predict_anytime(self.members, self.likelihood, rows, weights, inputs, sure)
 
     def _rows(
         self, members: Sequence[Any] | None = None, draws: int | None = None, training: bool = False
@@ -369,12 +384,12 @@ class Ensemble(nn.Module):
             raise InputError("members= and draws= exclude each other, got both.")
         if draws is not None:
             check("draws", draws, int, at_least=1)
-            return self.binding.draw(draws, training)
+            return self.members.index.draw(draws, training)
         if members is None:
-            return self.binding.rows(training)
+            return self.members.index.rows(training)
         if not isinstance(members, Sequence) or not members:
             raise InputError(f"members must be a list of at least one row, got {members!r}.")
-        return self.binding.pick(members)
+        return self.members.index.pick(members)
 
     def _counted_rows(self, best: int | None, draws: int | None) -> tuple[Sequence[Any], Tensor]:
         """Rows of eval mode and how much each counts: fresh ones, the best ones, or all."""
@@ -391,17 +406,17 @@ class Ensemble(nn.Module):
         """What the method makes of the rows' losses, each on the samples that it sees."""
         parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
         if parts is None:
-            means = losses.of_batch(self._runner, self.binding, rows, inputs, y)
+            means = losses.of_batch(self.members, rows, inputs, y, self._caller.modes)
             # Rows of training are drawn for it and count alike.
             shares = torch.full_like(means, 1 / len(rows)) if self.training else self.weights.to(means)
         else:
             parts = [part.to(y.device) for part in parts]
             rows = [row for row, part in zip(rows, parts, strict=True) if len(part)]
             parts = [part for part in parts if len(part)]
-            means = losses.of_parts(self._runner, self.binding, rows, inputs, y, parts)
+            means = losses.of_parts(self.members, rows, inputs, y, parts, self._caller.modes)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
-        return self.method.combine(means, shares, self.binding, progress)
+        return self.method.combine(means, shares, self.members, progress)
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network_name})"

@@ -1,4 +1,4 @@
-"""What a network's outputs mean: how well each member fits a target, and what all of them predict."""
+"""Likelihoods: the distribution of a target that a network's outputs stand for."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,15 +22,19 @@ from pluribus.prediction import (
 )
 from pluribus.settings import Settings, nearest, setting
 
-IGNORED = -100  # torch's own mark of a position without a class
-VARIANCE_FLOOR = 1e-6  # keeps the density finite where a network is sure of itself
+# torch's own mark of a position without a class.
+IGNORED = -100
+# Keeps the density finite where a network is sure of itself.
+VARIANCE_FLOOR = 1e-6
 MISSING = "Drop these samples or fill in what is missing."
-ROUNDING = 1e-3  # how far a sum of half-precision probabilities may be from one
+# How far a sum of half-precision probabilities may be from one.
+ROUNDING = 1e-3
 
 
 def check_finite(name: str, values: Tensor, remedy: str) -> None:
-    """Refuse NaN and infinity, saying how many there are."""
-    if math.isfinite(values.sum().item()):  # neither is lost in a sum, and one number is soon looked at
+    """Raise where values are NaN or infinite, with their number."""
+    # Neither is lost in a sum, and one number is read from a device in no time.
+    if math.isfinite(values.sum().item()):
         return
     lost = values.numel() - int(values.isfinite().sum())
     if lost:
@@ -40,7 +44,7 @@ def check_finite(name: str, values: Tensor, remedy: str) -> None:
 
 
 def check_outputs(outputs: Tensor) -> None:
-    """Refuse outputs without a member and a batch axis."""
+    """Raise where outputs have no member or no batch axis."""
     if outputs.ndim < 2 or not len(outputs):
         raise InputError(
             "outputs must be [members, batch, ...] with at least 1 member, "
@@ -49,7 +53,7 @@ def check_outputs(outputs: Tensor) -> None:
 
 
 def check_classes(outputs: Tensor) -> None:
-    """Refuse outputs without an axis of at least two classes."""
+    """Raise where outputs have no axis of at least two classes."""
     check_outputs(outputs)
     if outputs.ndim < 3 or outputs.shape[2] < 2:
         raise InputError(
@@ -97,7 +101,7 @@ def class_probabilities(target: Tensor, outputs: Tensor) -> Tensor:
 
 
 def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tensor, Tensor]:
-    """Means and variances of the members, `[members, batch, ...]` each.
+    """Return means and variances of the members, `[members, batch, ...]` each.
 
     Without a precision, axis 2 holds the means and then as many raw variances, which softplus makes
     positive. With one, the outputs are the means, and every variance is `1 / precision`.
@@ -117,7 +121,7 @@ def gaussian_parameters(outputs: Tensor, precision: float | None) -> tuple[Tenso
 
 
 def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Finite outputs, and weights `[members]` as precise as the summaries; uniform unless given."""
+    """Return finite outputs, and weights `[members]` in the dtype of summaries; uniform unless given."""
     check_outputs(outputs)
     check_finite("outputs", outputs, "Lower the learning rate or normalise the inputs.")
     members, like = len(outputs), at_least_float32(outputs[:0])
@@ -133,7 +137,7 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def per_sample(values: Tensor) -> Tensor:
-    """Mean over all axes but the first two, `[members, batch]`."""
+    """Return the mean over all axes but the first two, `[members, batch]`."""
     if values.shape[2:].numel() == 1:
         return values.reshape(values.shape[:2])
     return values.flatten(2).mean(2)
@@ -145,7 +149,7 @@ class Likelihood(Settings, ABC):
 
     @abstractmethod
     def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Negative log-likelihood of each member on each sample, `[members, batch]`.
+        """Compute the negative log-likelihood of each member on each sample, `[members, batch]`.
 
         Outputs are `[members, batch, ...]`, targets `[batch, ...]`. What a sample has several of,
         targets or positions, is averaged.

@@ -10,7 +10,7 @@ from torch import Tensor
 from pluribus.conversion_record import LayerRecord
 from pluribus.deprecation import RenamedAttribute, adopt_renamed, find_renamed
 from pluribus.errors import SettingError
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
 from pluribus.recipe import Recipe
@@ -53,13 +53,13 @@ class Built:
     """What a method makes of a network.
 
     Attributes:
-        binding: The tensors of all members.
+        members: All members.
         layers: What became of every layer.
         notes: What else a user should know.
-        no_decay: Names of the binding's parameters that weight decay must leave alone.
+        no_decay: Names of the members' parameters that weight decay must leave alone.
     """
 
-    binding: Binding
+    members: AnyMembers
     layers: tuple[LayerRecord, ...]
     notes: tuple[str, ...] = ()
     no_decay: frozenset[str] = field(default_factory=frozenset)
@@ -104,27 +104,27 @@ class Method(Settings, ABC):
         """Which samples of a training batch each row sees; None is all of them."""
         return None
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
         """The training objective from the losses of the rows, before any penalty.
 
         Args:
             losses: The mean loss of each row on the samples that it saw, `[rows]`.
             shares: How much each row counts, `[rows]`, summing to one: its part of the samples, or its
                 weight in eval mode.
-            binding: The tensors of all members.
+            members: All members.
             progress: How much of training is done, in [0, 1].
         """
         return (losses * shares).sum()
 
-    def is_separate(self, binding: Binding) -> bool:
+    def is_separate(self, members: AnyMembers) -> bool:
         """Return whether the objective trains every member as if it were alone, with its own gradient."""
         return False
 
-    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
+    def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         """What the training objective adds to the losses, such as a prior on the weights.
 
         Args:
-            binding: The tensors of all members.
+            members: All members.
             batch: How many samples the losses are a mean over.
             dataset_size: The size of the training set.
             progress: How much of training is done, in [0, 1].

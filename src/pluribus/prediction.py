@@ -1,9 +1,9 @@
-"""What an ensemble says about a batch: every member's outputs, and their summary as one mixture.
+"""Predictions of an ensemble on a batch: every member's outputs, and their summary as one mixture.
 
     p(y | x) = Σ_m w_m p_m(y | x)
 
 Probabilities and densities are averaged, never logits. A likelihood checks the outputs and builds the
-prediction. Summaries are `[batch, ...]`, in at least float32, and computed when first asked for.
+prediction. Summaries are `[batch, ...]`, in at least float32, and computed when first used.
 """
 
 import math
@@ -25,7 +25,8 @@ from pluribus.settings import check, invalid
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Values in at least float32: half precision loses sums, logarithms and variances."""
+    """Return values in at least float32."""
+    # Half precision loses sums, logarithms and variances.
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
@@ -41,19 +42,20 @@ def align(target: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def entropy(logs: Tensor, axis: int) -> Tensor:
-    """Entropy in nats of the distributions whose log-probabilities lie along an axis; 0 log 0 is 0."""
+    """Compute the entropy, in nats, of the distributions whose log-probabilities lie along an axis."""
+    # The clamp makes 0 log 0 zero, where it would be NaN.
     return (logs.exp() * -logs.clamp(min=torch.finfo(logs.dtype).min)).sum(axis)
 
 
 def gaussian_nll_per_sample(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
-    """Negative log-density of a target `[batch, ...]` under every member, `[members, batch, ...]`."""
+    """Compute minus the log-density of a target under every member, `[members, batch, ...]`."""
     errors = align(target, means.shape[1:]).to(means.dtype) - means
     return (errors.square() / variances + variances.log() + math.log(2 * math.pi)) / 2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(ABC):
-    """The outputs of all members on a batch, and what they say together.
+    """The outputs of all members on a batch, and the mixture that they form.
 
     `members` are the network's raw outputs, `[members, batch, ...]`; `weights`, `[members]`, are at
     least 0 and sum to one. The length is the batch; `prediction[index]` holds some of its samples,
@@ -106,8 +108,9 @@ class Prediction(ABC):
         return replace(predictions[0], spent=torch.cat(spent) if spent else None, **joined)
 
     def weighted(self, weights: Tensor) -> Self:
-        """The same members with other weights, `[members]`, which are divided by their sum; members without
-        weight are left out.
+        """Return the same members with other weights, `[members]`, which are divided by their sum.
+
+        Members without weight are left out.
         """
         fits = isinstance(weights, Tensor) and weights.shape == self.weights.shape
         if not fits or not (weights >= 0).all() or not weights.sum() > 0:
@@ -130,15 +133,17 @@ class Prediction(ABC):
         return replace(self, spent=spent, **kept)
 
     def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
-        """All summaries by name, each `[batch, ...]`."""
+        """Return all summaries by name, each `[batch, ...]`."""
         return {name: getattr(self, name).detach().cpu().numpy() for name in self.summaries}
 
     def table(self) -> dict[str, list[Any]]:
-        """Columns for a `pandas.DataFrame`, a row per sample: `labels`, `p0`, `p1`; `mean_0`, `mean_1`."""
+        """Return columns for a `pandas.DataFrame`, a row per sample: `labels`, `p0`, `p1`; `mean_0`."""
         columns = {}
         for name, values in self.numpy().items():
             if values.ndim > 2:
-                raise InputError(f"a table is flat, but {name} has shape {values.shape}. Use numpy().")
+                raise InputError(
+                    f"a table is flat, got a prediction whose {name} has shape {values.shape}. Use numpy()."
+                )
             stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
             for i, part in enumerate(parts):
                 columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()

@@ -8,7 +8,7 @@ from typer.main import get_command
 import pluribus as pl
 from pluribus.backbones import BACKBONES
 from pluribus.cli import commands, main, parsing
-from pluribus.data import TASKS
+from pluribus.data import TASKS, limits
 
 
 @pytest.mark.parametrize("name", sorted(get_command(main.app).commands))
@@ -21,10 +21,11 @@ def test_help_names_the_tasks_networks_and_draws_that_there_are():
     assert tuple(TASKS) == main.TASK_NAMES
     assert tuple(BACKBONES) == main.BACKBONE_NAMES
     assert main.MOST_DRAWS == parsing.MOST_DRAWS
+    assert main.MOST_BYTES == limits.MOST_BYTES
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(pl.SettingError, match="--out must lie in a folder"):
+    with pytest.raises(pl.SettingError, match="--out must be a folder"):
         commands.writable(tmp_path / "file" / "folder")
     assert commands.writable(tmp_path / "new").is_dir()

@@ -87,9 +87,12 @@ def test_a_network_that_a_file_names_is_not_imported(tmp_path, monkeypatch):
 
 
 def test_own_code_is_taken_from_the_command_line_again(folder):
-    with pytest.raises(pl.SettingError, match="name it again with --task"):
+    with pytest.raises(pl.SettingError, match="name it again with --model"):
         predict(folder)
+    with pytest.raises(pl.SettingError, match="name it again with --task"):
+        invoke("evaluate", folder / "run")
     assert predict(folder, *ARGUMENTS).exit_code == 0
+    assert predict(folder, *ARGUMENTS[2:]).exit_code == 0  # prediction needs the network, and no task
 
 
 def test_own_code_of_another_name_is_refused(folder):
@@ -107,7 +110,7 @@ def test_a_network_with_another_forward_is_refused(folder, monkeypatch):
 
 def test_a_task_of_another_size_is_refused(folder, monkeypatch):
     monkeypatch.setattr("trusted_code.COUNT", 60)
-    with pytest.raises(pl.InputError, match=r"sizes was '30 train, .* and is '20 train"):
+    with pytest.raises(pl.InputError, match=r"with sizes '30 train, .*, got '20 train"):
         predict(folder, *ARGUMENTS)
 
 

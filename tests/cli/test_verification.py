@@ -15,7 +15,7 @@ from pluribus.cli import main as cli
 from pluribus.cli.verification import verify
 from pluribus.comparison import record
 from pluribus.comparison.outcomes import Outcomes
-from pluribus.data import two_moons
+from pluribus.data import Signature, two_moons
 from pluribus.methods import DeepEnsembles
 from pluribus.training import Training, train
 from tests.report.records import classes
@@ -28,6 +28,7 @@ def run(tmp_path):
     train(ensemble, two_moons(train=60), Training(epochs=1), out=tmp_path, show=False)
     ensemble.save(tmp_path / "ensemble")
     (tmp_path / "run.json").write_text(json.dumps({"task": "two_moons", "options": [], "model": "mlp"}))
+    Signature.of(two_moons(train=60)).save(tmp_path)
     record.append(tmp_path, replace(classes(), outcomes=Outcomes({"nll": np.zeros(3)}, {})))
     return tmp_path
 
@@ -38,10 +39,10 @@ def problems(folder):
 
 def test_a_sound_folder_has_no_problems(run):
     assert problems(run) == {}
-    assert len(verify(run)) == 6
+    assert len(verify(run)) == 7
     result = CliRunner().invoke(cli.app, ["verify", str(run)])
     assert result.exit_code == 0
-    assert result.output.count("ok ") == 6
+    assert result.output.count("ok ") == 7
 
 
 def weights(run):
@@ -75,6 +76,7 @@ DAMAGE = {
     "ensemble/ensemble.json": (settings, "must be as it was saved, got another hash"),
     "training.pt": (training, "must be an object, got a list of 2"),
     "run.json": (lambda run: (run / "run.json").write_text("{"), "expected JSON"),
+    "signature.json": (lambda run: (run / "signature.json").write_text("{}"), "field version is missing"),
     "records.jsonl": (records, "line 2 is damaged"),
     "outcomes": (outcomes, "must be a column of numbers"),
 }
@@ -89,7 +91,7 @@ def test_a_damaged_file_is_named(name, run):
     assert says in problem
     result = CliRunner().invoke(cli.app, ["verify", str(run)])
     assert result.exit_code == 1
-    assert "1 of 6 files damaged" in result.output
+    assert "1 of 7 files damaged" in result.output
 
 
 def test_weights_that_are_nan_are_named(tmp_path):

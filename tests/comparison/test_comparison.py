@@ -105,8 +105,8 @@ def test_a_run_can_be_loaded_again(task, tmp_path):
 
 
 def test_names_of_methods_and_modules_for_factories_are_refused(task, tmp_path):
-    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\)"), ([], "there is none")):
-        with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*however: {came}"):
+    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\) alone"), ([], "none")):
+        with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*got {came}"):
             compare(build, task, methods, out=tmp_path)
     with pytest.raises(pl.SettingError, match=r"build must be a function .* Linear"):
         compare(nn.Linear(2, 2), task, [Single()], out=tmp_path)

@@ -9,9 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.members.members import tensors
-from pluribus.mechanisms.members.options import OptionBank
-from pluribus.mechanisms.running import runner as execution_run
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.prior import WithPrior
+from pluribus.mechanisms.members.tree import named_tensors
+from pluribus.mechanisms.running import batched
 from pluribus.methods import (
     ECMP,
     EMP,
@@ -29,7 +30,6 @@ from pluribus.methods import (
     PackedEnsembles,
     Single,
 )
-from pluribus.methods.deep_sub_ensembles import Tails
 from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
 from tests.perturb import perturbed
 
@@ -78,8 +78,9 @@ def _few_plans(request, monkeypatch):
         test_a_row_is_its_member,
         test_every_form_of_an_ensemble_agrees_after_training,
     ):
-        monkeypatch.setattr(OptionBank, "planned", False)
-        monkeypatch.setattr(Tails, "planned", False)
+        monkeypatch.setattr(
+            Members, "lowers", property(lambda self: False, lambda self, value: None), raising=False
+        )
 
 
 def each_method(methods=EVERY):
@@ -254,11 +255,13 @@ def test_dtype_moves_reach_every_row(case, method):
 def test_independent_members_never_move_one_another(case, method):
     ensemble = converted(case, method).train()
     run(ensemble, case.inputs())[1].square().sum().backward()
-    for name, parameter in ensemble.binding.own.named_parameters():
+    for name, parameter in ensemble.members.tensors.own.named_parameters():
         if parameter.grad is not None:
             assert_close(parameter.grad[[0, 2]], torch.zeros_like(parameter.grad[[0, 2]]), rtol=0, atol=0)
             assert name
-    assert any(p.grad is not None and p.grad[1].abs().sum() > 0 for p in ensemble.binding.own.parameters())
+    assert any(
+        p.grad is not None and p.grad[1].abs().sum() > 0 for p in ensemble.members.tensors.own.parameters()
+    )
 
 
 @each_method([DeepEnsembles(members=3), BatchEnsemble(members=3, repeat=True)])
@@ -270,16 +273,15 @@ def test_independent_members_never_move_one_another(case, method):
     ]
 )
 def test_looped_and_stacked_running_agree(case, method, monkeypatch):
-    monkeypatch.setattr(execution_run, "STACKED_ROWS", 2)
+    monkeypatch.setattr(batched, "STACKED_ROWS", 2)
     stacked, x = converted(case, method), case.inputs()
     looped = copy.deepcopy(stacked)
-    assert not stacked._runner.reason
-    looped._runner.reason = "for this test"
+    looped._caller.cache["stacked"] = "for this test"
     for mode in (True, False):
         assert_close(run(stacked.train(mode), x), run(looped.train(mode), x))
     for ensemble in (stacked, looped):
         ensemble.train().loss(x, case.target()).backward()
-    assert not stacked._runner.refused
+    assert not any("vmap" in key for key in stacked._caller.cache if isinstance(key, tuple))
     for one, other in zip(stacked.parameters(), looped.parameters(), strict=True):
         assert_close(one.grad, other.grad)
 
@@ -323,8 +325,8 @@ def test_cost_counts_every_tensor_once(case, method):
 
 def work(ensemble: pl.Ensemble, x, alone: int) -> int:
     """Multiply-adds of all rows and of their priors: those of a plan where they run by one."""
-    if not ensemble.binding.planned:
-        return alone * (2 if ensemble.binding.prior else 1)
+    if not ensemble.members.lowers:
+        return alone * (2 if isinstance(ensemble.members, WithPrior) else 1)
     explained = ensemble.explain(x)
     parts = [one for one in (explained, explained.prior) if one]
     return sum(alone if one.reason else one.multiply_adds.planned for one in parts)
@@ -332,4 +334,6 @@ def work(ensemble: pl.Ensemble, x, alone: int) -> int:
 
 def test_shared_tensors_are_kept_once():
     ensemble = pl.convert(CASES[0].model(), BatchEnsemble(members=3))
-    assert set(tensors(ensemble.binding.first)) == set(tensors(ensemble.binding.second))
+    assert set(named_tensors(ensemble.members.tensors.first)) == set(
+        named_tensors(ensemble.members.tensors.second)
+    )

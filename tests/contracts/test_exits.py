@@ -15,7 +15,7 @@ from tests.cases import CASES, case_named, each, run
 
 METHODS = [SAE(inputs=2, exits=1, batch_repetition=1), EarlyExit()]
 NOWHERE = "a place to exit before the output must be found"
-ENTERS = "every input must enter through layers that can be widened, however: "
+ENTERS = "every input must enter through layers that can be widened, got "
 UNBLOCKED = ["batch_norm_mlp", "root_layer", "module_dict", "parameter_list", "two_inputs", "keywords"]
 UNBLOCKED += ["lstm", "gru", "custom_matmul", "unused_layer"]
 REFUSED = {

@@ -1,7 +1,7 @@
 """Methods of one's own: written against the interface alone, they are right in every form."""
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +11,12 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.conversion_record import LayerRecord
-from pluribus.mechanisms.members.members import Binding, SeededBinding, stack_modules, tensors
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed, Seeds
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.members.tensors import Tensors
+from pluribus.mechanisms.members.tree import divide, stack_modules
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from tests.perturb import perturbed
@@ -19,25 +24,24 @@ from tests.perturb import perturbed
 images = torch.randn(6, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-class GaussianTensors(SeededBinding):
+class GaussianTensors(Tensors):
     """Every weight is drawn around the network's own; a row is a seed."""
 
-    def bind(self, rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
-        shared = self.shared_tensors()
+    def of(self, rows: Iterable[int]) -> Iterator[dict[str, Tensor]]:
+        shared = self.parts()[0]
         for row in rows:
             generator = torch.Generator().manual_seed(row)
             drawn = {}
-            for name in self.names:
+            for name in self.names():
                 noise = torch.randn(shared[name].shape, generator=generator).to(shared[name])
                 drawn[name] = shared[name] + 0.5 * noise
             yield {**shared, **drawn}
 
-    def choices(self, row: int) -> dict[str, Hashable]:
-        return dict.fromkeys(self.names, row)
+    def keys(self, row: int) -> dict[str, Hashable]:
+        return dict.fromkeys(self.names(), row)
 
-    @property
     def names(self) -> list[str]:
-        return [name for name, tensor in tensors(self.shared).items() if isinstance(tensor, nn.Parameter)]
+        return [name for name, _ in self.shared.named_parameters()]
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,10 @@ class Gaussian(Method):
     draws: int = 3
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
-        rows = tuple(LayerRecord(c.site.names, c.site.kind, "drawn") for c in choices)
-        return Built(GaussianTensors(network, {}, self.draws, 1, seed), rows)
+        layers = tuple(LayerRecord(c.site.names, c.site.kind, "drawn") for c in choices)
+        tensors = GaussianTensors(*divide(network, {}))
+        code = PlainCode.of(network.module, network.output)
+        return Built(Members(Seeds(self.draws, 1, seed), tensors, code), layers)
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,11 @@ class Bagging(Method):
     members: int = 3
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
-        own = stack_modules([network.module] * self.members, {n for c in choices for n in c.site.trained})
-        rows = tuple(LayerRecord(c.site.names, c.site.kind, f"{self.members} copies") for c in choices)
-        return Built(Binding(network, own, self.members), rows)
+        names = {name for choice in choices for name in choice.site.trained}
+        own = stack_modules([network.module] * self.members, names)
+        layers = tuple(LayerRecord(c.site.names, c.site.kind, f"{self.members} copies") for c in choices)
+        code = PlainCode.of(network.module, network.output)
+        return Built(Members(Fixed(self.members), Stacked.of_network(network, own), code), layers)
 
     def assign(self, batch: int, rows: Sequence[int], progress: float) -> list[Tensor]:
         counts = torch.poisson(torch.ones(len(rows), batch))
@@ -114,4 +122,4 @@ def test_a_foreign_method_trains(method):
 
 def test_freeze_tells_what_it_could_not_fold():
     notes = pl.convert(network(), Gaussian(), example=images).freeze().notes
-    assert "1 is not part of 0: members compute the layer's tensors when they run" in notes
+    assert "1 is not part of 0: the layer's tensors are not stored row by row" in notes

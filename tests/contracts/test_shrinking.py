@@ -87,8 +87,8 @@ def test_what_no_member_uses_is_gone():
     x = torch.zeros(3, 6)
     ensemble = pl.convert(model, LayerEnsembles(options=3)).eval()
     small, cost = ensemble.shrink([0, 1]), pl.cost(model, x)  # they differ in the last layer alone
-    assert small.binding.options[:-1] == (1,) * (len(small.sites) - 1)
-    assert small.binding.options[-1] == 2
+    assert small.members.tensors.sizes[:-1] == (1,) * (len(small.sites) - 1)
+    assert small.members.tensors.sizes[-1] == 2
     last, products = (
         sum(p.numel() for p in list(model.parameters())[-2:]),
         list(model.parameters())[-2].numel(),

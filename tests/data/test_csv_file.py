@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from pluribus.data.csv_file import csv_file
-from pluribus.errors import InputError
+from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Categorical, Gaussian, Point
 
 GOOD = [f"{i},{i % 5}.5,{'yes' if i % 3 else 'no'},{2 * i}" for i in range(50)]
@@ -39,10 +39,9 @@ def test_rows_are_in_one_part_only(tmp_path):
 def test_classes_are_named_in_order(tmp_path):
     path = write(tmp_path, [HEADER, *GOOD])
     task = csv_file(path, "smokes", "categorical")
-    assert task.feature_names == ("age", "weight", "price")
+    assert task.feature_names == ("weight", "price")  # age counts the rows
     assert (task.class_names, task.classes, task.likelihood) == (("no", "yes"), 2, Categorical())
-    assert task.input_shape == (3,)
-    age = task.scaling.invert(task.test.x)[:, 0].round()
+    age = task.scaling.invert(task.test.x)[:, 1].round() / 2
     assert_close(task.test.y, (age % 3 != 0).long(), rtol=0, atol=0)
     lines = ["x,y", *(f"{i},{10 * (i % 3)}" for i in range(30))]
     assert csv_file(write(tmp_path, lines), "y", "categorical").class_names == ("0", "10", "20")
@@ -62,31 +61,27 @@ def test_quotes_blank_lines_and_a_byte_order_mark_are_read(tmp_path):
         (
             [HEADER, *GOOD],
             {"target": "prise"},
-            r"columns age, weight, smokes, price, however: 'prise' was asked for. Did you mean 'price'\?",
+            r"columns age, weight, smokes, price, got 'prise'. Did you mean 'price'\?",
         ),
         ([HEADER, *GOOD], {"target": "price", "features": ["wight"]}, r"Did you mean 'weight'\?"),
-        ([HEADER, *GOOD], {"target": "price", "features": ["age", "price"]}, "however: price twice"),
-        ([HEADER, *GOOD], {"target": "price", "features": []}, "at least one column, however: none"),
+        ([HEADER, *GOOD], {"target": "price", "features": ["age", "price"]}, "got 'price' twice"),
+        ([HEADER, *GOOD], {"target": "price", "features": []}, "at least one column, got none"),
         ([HEADER, *GOOD], {"target": "price", "delimiter": ";"}, "Is ';' the delimiter of the file"),
         (
             [HEADER, *GOOD],
-            {"target": "price"},
-            "column 'smokes' must hold numbers, however: 'no' in line 2. Fill it in",
+            {"target": "smokes", "likelihood": "gaussian"},
+            "column 'smokes' must hold finite numbers, got 'no' in line 2. Correct it, or use",
         ),
         (
-            ["a,b", "1,2", "", "3,", "5,6"],
+            ["a,b", "1,2", "2,4", "3,inf"],
             {"target": "b"},
-            "column 'b' must hold numbers, however: '' in line 4",
+            "'b' must hold finite numbers, got 'inf' in line 4",
         ),
-        (
-            ["a,b", "1,2", "nan,4", "inf,6"],
-            {"target": "b"},
-            "2 of 3 are NaN or infinite, the first in line 3, column 'a'. Drop these rows",
-        ),
-        (["a,b", "1,2", "1,2,3"], {"target": "b"}, "2 cells in each row, however: 3 in line 3"),
-        (["a,a", "1,2"], {"target": "a"}, "must name each column once, however: a twice"),
-        (["a,b"], {"target": "b"}, "must hold a header and rows, however: it holds no rows"),
-        (["a,b", '1,"2'], {"target": "b"}, "must be a CSV file, however: unexpected end of data in line 2"),
+        (["a,b", "1,", "2,?"], {"target": "b"}, "column 'b' must hold what to predict, got blanks alone"),
+        (["a,b", "1,2", "1,2,3"], {"target": "b"}, "2 cells in each row, got 3 in line 3"),
+        (["a,a", "1,2"], {"target": "a"}, "must name each column once, got 'a' twice"),
+        (["a,b"], {"target": "b"}, "must hold a header and rows, got no rows"),
+        (["a,b", '1,"2'], {"target": "b"}, "must be a CSV file, got unexpected end of data in line 2"),
         (["a,b", "1,2"], {"target": "b"}, "however: 1 samples of 1 classes. Add samples"),
     ],
 )
@@ -102,11 +97,11 @@ def test_numbers_taken_for_classes_are_refused(tmp_path):
         csv_file(write(tmp_path, [HEADER, *GOOD]), "price", "categorical", features=["age"])
 
 
-def test_a_row_without_a_class_is_refused(tmp_path):
-    with pytest.raises(
-        InputError, match=r"column 'b' must name a class in each row, however: line 3 is blank"
-    ):
-        csv_file(write(tmp_path, ["a,b", "1,x", "2, ", "3,y"]), "b", "categorical")
+def test_rows_without_a_target_are_left_out_with_a_note(tmp_path):
+    lines = ["a,b", *(f"{7 * i % 11},{'' if i % 10 == 0 else i}" for i in range(40))]
+    task = csv_file(write(tmp_path, lines), "b")
+    assert len(task.train) + len(task.validation) + len(task.test) == 36
+    assert task.notes == ("4 of 40 rows have no b and were left out.",)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
@@ -117,3 +112,23 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "bytes.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
     with pytest.raises(InputError, match=r"bytes.csv .*however: 'utf-8' codec can't decode"):
         csv_file(tmp_path / "bytes.csv", "b")
+
+
+def test_wide_tables_are_read(tmp_path):
+    names = [f"c{i}" for i in range(20_000)]
+    lines = [",".join(names), *(",".join(str(row + i % 7) for i in range(len(names))) for row in range(10))]
+    assert csv_file(write(tmp_path, lines), "c77").input_shape == (19_998,)
+    with pytest.raises(InputError, match=r"has the columns c0, c1, .* and 19990 more, got 'none'"):
+        csv_file(write(tmp_path, lines), "none")
+
+
+def test_memory_of_a_table_is_limited(tmp_path):
+    path = write(tmp_path, [HEADER, *GOOD])
+    with pytest.raises(InputError, match=r"cells of .*table.csv must take at most 10000 bytes.*most_bytes"):
+        csv_file(path, "price", features=["age"], most_bytes=10_000)
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "\n", 3, '"'])
+def test_impossible_delimiters_are_refused(tmp_path, delimiter):
+    with pytest.raises(SettingError, match="delimiter must be one character"):
+        csv_file(write(tmp_path, [HEADER, *GOOD]), "price", delimiter=delimiter)

@@ -36,10 +36,10 @@ def test_idx_files_are_read_with_their_labels(tmp_path, end):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "must be an idx file of bytes, however: it starts with b''"),
+        (b"", "must be an idx file of bytes, got one that starts with b''"),
         (b"\0\0\x0d\x01....", "must be an idx file of bytes"),
         (b"\0\0\x08\x03\0\0", "must be an idx file of bytes"),
-        (idx_bytes(np.zeros((2, 3), np.uint8))[:-1], "must hold 6 bytes after its head, however: 5"),
+        (idx_bytes(np.zeros((2, 3), np.uint8))[:-1], "must hold 6 bytes after its head, got 5"),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):
@@ -92,3 +92,17 @@ def test_in_svhn_ten_is_zero(tmp_path):
     split = svhn_mat(tmp_path / "test.mat")
     assert_close(split.x, torch.from_numpy(images).permute(0, 3, 1, 2), rtol=0, atol=0)
     assert_close(split.y, torch.tensor([0, 1, 9]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_sizes_of_idx_files_are_checked_before_memory_is_taken(tmp_path, end):
+    content = b"\0\0\x08\x03" + np.array([2**31, 2**31, 2**31], ">u4").tobytes() + bytes(9)
+    (tmp_path / f"file{end}").write_bytes(gzip.compress(content) if end else content)
+    with pytest.raises(InputError, match=r"must take at most 4 GiB, got .* TiB"):
+        idx(tmp_path / f"file{end}")
+
+
+def test_compressed_idx_files_are_read_no_further_than_they_state(tmp_path):
+    (tmp_path / "file.gz").write_bytes(gzip.compress(idx_bytes(np.zeros((2, 3), np.uint8)) + bytes(10**6)))
+    with pytest.raises(InputError, match="must hold 6 bytes after its head, got more"):
+        idx(tmp_path / "file.gz")

@@ -109,7 +109,12 @@ IMAGES = arrays(8, 8, 3)
         ),
         (FEATURES, changed(FEATURES, "y_train", 7, -1), {}, "train labels must lie in 0 to 2, however: -1"),
         (FEATURES, {}, {"classes": 2}, "train labels must lie in 0 to 1, however: 2 at sample 2"),
-        (FEATURES, {}, {"classes": 5}, "each of 5 classes must have training samples, however: class 3, 4"),
+        (
+            FEATURES,
+            {},
+            {"classes": 5},
+            "each of 5 classes must have training samples, got none for class 3, 4",
+        ),
         (FEATURES, changed(FEATURES, "y_train", 7, 0.5), {}, "whole class numbers, however: 0.5 at sample 7"),
         (FEATURES, {"y_train": np.eye(60)}, {}, r"one class per sample, however: shape \[60, 60\]"),
         (FEATURES, {"y_train": np.zeros((60, 1, 1))}, {}, r"must be \[count\] or \[count, targets\]"),
@@ -144,5 +149,36 @@ def test_damaged_files_are_named(tmp_path, content):
 
 def test_pickles_are_not_opened(tmp_path):
     path = save(tmp_path, FEATURES, y_train=np.array([{}] * 60, dtype=object))
-    with pytest.raises(InputError, match="Object arrays cannot be loaded"):
+    with pytest.raises(InputError, match="must hold numbers, got pickled objects"):
         npz_file(path)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", np.longdouble])
+def test_other_byte_orders_and_long_doubles_are_read(tmp_path, dtype):
+    values = arrays(5, dtype=np.float32)
+    same = {
+        name: value.astype(np.int16) if np.dtype(dtype).kind == "i" else value
+        for name, value in values.items()
+    }
+    other = {name: value.astype(dtype) for name, value in same.items()}
+    expected, found = npz_file(save(tmp_path, same)).test, npz_file(save(tmp_path, other)).test
+    assert_close(found.x, expected.x)
+    assert_close(found.y, expected.y, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("label", [10**12, -(10**12), 2**63, 1e300])
+def test_labels_that_no_count_reaches_are_refused(tmp_path, label):
+    labels = np.array([*range(59), label], dtype=np.float64 if isinstance(label, float) else None)
+    with pytest.raises(InputError, match="y_train must hold class numbers from 0 to 2147483647, got"):
+        npz_file(save(tmp_path, FEATURES, y_train=labels))
+
+
+def test_large_gaps_among_labels_take_no_memory(tmp_path):
+    labels = np.where(np.arange(60) == 7, 10**9, FEATURES["y_train"])
+    with pytest.raises(InputError, match=r"each of 1000000001 classes .* got none for class 3, 4, 5.* more"):
+        npz_file(save(tmp_path, FEATURES, y_train=labels))
+
+
+def test_memory_of_the_arrays_is_limited(tmp_path):
+    with pytest.raises(InputError, match=r"must take at most 1000 bytes.*most_bytes"):
+        npz_file(save(tmp_path, FEATURES), most_bytes=1000)

@@ -1,5 +1,10 @@
 """Folders of pictures: classes, parts, sizes, and what is refused."""
 
+import os
+import signal
+import struct
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +12,7 @@ from torch.testing import assert_close
 
 from pluribus.data.image_sources import TEST
 from pluribus.data.pictures import image_folder, pictures
-from pluribus.errors import InputError
+from pluribus.errors import InputError, SettingError
 
 pillow = pytest.importorskip("PIL.Image")
 
@@ -78,3 +83,132 @@ def test_a_class_without_training_pictures_is_refused(tmp_path):
     fill(tmp_path / "test", {"ant": 5, "beee": 5})
     with pytest.raises(InputError, match=r"ant, bee as in training, however: .*beee. Did you mean 'bee'\?"):
         image_folder(tmp_path)
+
+
+def deep(folder, ending, dtype, top, count=10):
+    """Two classes of pictures, dark and bright, whose pixels differ by less than 1 / 256 of the range."""
+    for place, name in enumerate(("bright", "dark")):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            ramp = (
+                np.linspace(0.4 - 0.2 * place, 0.4 - 0.2 * place + 0.01, 16 * 16).reshape(16, 16) + 0.001 * i
+            )
+            pillow.fromarray((ramp * top).astype(dtype)).save(folder / name / f"{i}{ending}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("ending", "dtype", "top", "levels", "note"),
+    [
+        (".png", np.uint16, 65535, None, "16-bit pictures were read with black at 0 and white at 65535"),
+        (".tif", np.uint16, 65535, None, "16-bit pictures were read with black at 0 and white at 65535"),
+        (".tif", np.uint16, 4095, (0, 4095), "16-bit pictures were read with black at 0 and white at 4095"),
+        (".tif", np.int32, 10**6, (0, 10**6), "32-bit integer pictures were read with black at 0"),
+        (".tiff", np.float32, 1, None, "float pictures were read with black at 0 and white at 1"),
+        (".tiff", np.float32, 3000, (0, 3000), "float pictures were read with black at 0 and white at 3000"),
+    ],
+)
+@pytest.mark.parametrize("grey", [True, False])
+def test_deep_pictures_keep_their_range(tmp_path, ending, dtype, top, levels, note, grey):
+    task = image_folder(deep(tmp_path / "scans", ending, dtype, top), size=16, grey=grey, levels=levels)
+    shares = task.scaling.invert(task.train.x)
+    assert task.input_shape == (1 if grey else 3, 16, 16)
+    for label, low in ((0, 0.4), (1, 0.2)):
+        own = shares[task.train.y == label]
+        assert_close(own.min(), torch.tensor(low), rtol=0, atol=2e-3)
+        assert_close(own.max(), torch.tensor(low + 0.017), rtol=0, atol=3e-3)
+    assert len(torch.unique(shares)) > 100  # eight bits would leave fewer than ten
+    assert note in task.notes[0]
+
+
+def test_bytes_stay_bytes_and_need_no_note(tmp_path):
+    task = image_folder(fill(tmp_path / "pets", {"cat": 6, "ant": 6}), size=8)
+    assert task.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "top", "message"),
+    [
+        (np.int32, 4095, "scans/bright/0.tif.* must be known|the values of black and white must be known"),
+        (
+            np.float32,
+            3000,
+            r"bright/0.tif must hold values from 0 to 1, got 1200 to 1230. Set the option levels",
+        ),
+    ],
+)
+def test_ambiguous_ranges_are_refused(tmp_path, dtype, top, message):
+    with pytest.raises(InputError, match=message):
+        image_folder(deep(tmp_path / "scans", ".tif", dtype, top))
+
+
+def test_pictures_of_two_depths_are_refused(tmp_path):
+    folder = deep(tmp_path / "scans", ".png", np.uint16, 65535)
+    pillow.fromarray(np.zeros((9, 9), np.uint8)).save(folder / "dark" / "5.png")
+    with pytest.raises(InputError, match=r"stored alike, got 16-bit in .*0.png and 8-bit in .*5.png"):
+        image_folder(folder)
+
+
+def bomb(path, side):
+    """A PNG file of a few kilobytes that states `side` × `side` pixels."""
+
+    def chunk(kind, content):
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(bytes(9)))
+        + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("side", [9000, 12000, 100000])
+def test_picture_bombs_are_refused_before_they_are_decoded(tmp_path, side):
+    folder = fill(tmp_path / "pets", {"cat": 4, "ant": 4})
+    bomb(folder / "cat" / "99.png", side)
+    with pytest.raises(
+        InputError, match=r"99.png must (have at most 67108864 pixels|be a picture that Pillow)"
+    ):
+        image_folder(folder)
+
+
+def test_most_pixels_is_a_setting(tmp_path):
+    folder = fill(tmp_path / "pets", {"cat": 4, "ant": 4})
+    with pytest.raises(
+        InputError, match=r"at most 119 pixels, got 12 × 10. Reduce it, or raise the option most_p"
+    ):
+        image_folder(folder, most_pixels=119)
+    assert image_folder(folder, most_pixels=120).classes == 2
+
+
+def test_huge_sizes_are_refused_before_memory_is_taken(tmp_path):
+    folder = fill(tmp_path / "pets", {"cat": 4, "ant": 4})
+    with pytest.raises(
+        InputError, match=r"8 pictures of 1000000 × 1000000 must take at most 4 GiB, got 87.3 TiB"
+    ):
+        image_folder(folder, size=10**6)
+    with pytest.raises(InputError, match="at most 1000 bytes"):
+        image_folder(folder, size=8, most_bytes=1000)
+    with pytest.raises(SettingError, match="size must be a whole number"):
+        image_folder(folder, size=1e6)
+
+
+def test_pipes_among_pictures_are_refused(tmp_path):
+    folder = fill(tmp_path / "pets", {"cat": 4, "ant": 4})
+    os.mkfifo(folder / "cat" / "99.png")
+
+    def stop(*_):
+        raise AssertionError("opening the pipe blocks")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(60)
+    try:
+        with pytest.raises(InputError, match=r"99.png must be a regular file, got a folder, pipe or device"):
+            image_folder(folder)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)

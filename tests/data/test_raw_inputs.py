@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pluribus.data import Scaling, Split, Task
+from pluribus.data import Scaling, Signature, Split, Task
+from pluribus.data.column_kinds import learn_columns
 from pluribus.data.raw_inputs import far_outside, read_inputs
 from pluribus.errors import InputError
 from pluribus.likelihood import Point
@@ -13,10 +14,11 @@ from pluribus.likelihood import Point
 ROWS = torch.tensor([[1.0, 20.0, 0.3], [2.0, 30.0, 0.1], [3.0, 10.0, 0.2]]).double()
 
 
-def task(raw=ROWS, names=("a", "b", "c")):
+def task(raw=ROWS, names=("a", "b", "c"), delimiter=","):
     scaling = (Scaling.of_channels if raw.ndim == 4 else Scaling.of_columns)(raw)
     split = Split(scaling.apply(raw), torch.arange(3.0)[:, None])
-    return Task("t", split, split, split, likelihood=Point(), scaling=scaling, feature_names=names)
+    found = Task("t", split, split, split, likelihood=Point(), scaling=scaling, feature_names=names)
+    return Signature.of(found, delimiter)
 
 
 def images():
@@ -36,17 +38,17 @@ def array(folder, values):
 
 def test_columns_are_found_by_name_and_others_left_out(tmp_path):
     path = table(tmp_path, "c,target,b,a", "0.3,7,20,1", "0.1,8,30,2")
-    assert_close(read_inputs(path, task()), ROWS[:2])
+    assert_close(read_inputs(path, task()).values, ROWS[:2])
 
 
 def test_columns_may_have_numbers_for_names(tmp_path):
     path = table(tmp_path, "2,0,1", "0.3,1,20")
-    assert_close(read_inputs(path, task(names=("0", "1", "2"))), ROWS[:1])
+    assert_close(read_inputs(path, task(names=("0", "1", "2"))).values, ROWS[:1])
 
 
 def test_columns_without_known_names_are_taken_in_order(tmp_path):
     path = table(tmp_path, "z,y,x", "1,20,0.3")
-    assert_close(read_inputs(path, task(names=())), ROWS[:1])
+    assert_close(read_inputs(path, task(names=())).values, ROWS[:1])
 
 
 @pytest.mark.parametrize(
@@ -58,13 +60,13 @@ def test_columns_without_known_names_are_taken_in_order(tmp_path):
         ),
         (
             ["a,b,d", "1,2,3"],
-            "has the columns a, b, d, however: 'c' was asked for",
+            "has the columns a, b, d, got 'c'",
         ),
-        (["A,b,c", "1,2,3"], "however: 'a' was asked for. Did you mean 'A'"),
-        (["a,b,c"], "must hold a header and rows, however: it holds no rows"),
-        ([], "must hold a header and rows, however: it holds no rows"),
-        (["a,b,c", "1,,3"], "column 'b' must hold numbers, however: '' in line 2"),
-        (["a,b,c,a", "1,2,3,4"], "must name each column once, however: a twice"),
+        (["A,b,c", "1,2,3"], "got 'a'. Did you mean 'A'"),
+        (["a,b,c"], "must hold a header and rows, got no rows"),
+        ([], "must hold a header and rows, got no rows"),
+        (["a,b,c", "1,,3"], "column 'b' must hold finite numbers, got '' in line 2"),
+        (["a,b,c,a", "1,2,3,4"], "must name each column once, got 'a' twice"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(lines, message, tmp_path):
@@ -80,13 +82,13 @@ def test_too_many_columns_without_names_are_refused(tmp_path):
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint16", "float16", ">f8", "bool"])
 def test_whole_and_other_numbers_are_numbers(kind, tmp_path):
     values = np.array([[1, 0, 1], [0, 0, 1]]).astype(kind)
-    raw = read_inputs(array(tmp_path, values), task())
+    raw = read_inputs(array(tmp_path, values), task()).values
     assert_close(task().prepare(raw), task().prepare(torch.from_numpy(values.astype("float64"))))
 
 
 def test_bytes_are_shares_of_255(tmp_path):
     values = np.full((2, 1, 4, 4), 51, np.uint8)
-    found = task(images(), ()).prepare(read_inputs(array(tmp_path, values), task(images(), ())))
+    found = task(images(), ()).prepare(read_inputs(array(tmp_path, values), task(images(), ())).values)
     assert_close(found, task(images(), ()).prepare(torch.full((2, 1, 4, 4), 0.2)))
 
 
@@ -99,7 +101,7 @@ def test_bytes_are_shares_of_255(tmp_path):
         ),
         (np.full((2, 1, 4, 4), np.nan), "NaN"),
         (np.array([["a", "b"]]), r"must hold numbers \[count, ...\], however: <U1 of shape \[1, 2\]"),
-        (np.array([[None, 1]]), "holds objects. Write it again with NumPy"),
+        (np.array([[None, 1]]), "must hold numbers, got pickled objects"),
         (np.zeros((0, 1, 4, 4)), r"however: float64 of shape \[0, 1, 4, 4\]"),
     ],
 )
@@ -110,7 +112,7 @@ def test_arrays_that_do_not_fit_are_refused(values, message, tmp_path):
 
 def test_archives_hold_x_or_are_refused_with_the_names_there(tmp_path):
     np.savez(tmp_path / "good.npz", x=ROWS.numpy())
-    assert_close(read_inputs(tmp_path / "good.npz", task()), ROWS, rtol=0, atol=0)
+    assert_close(read_inputs(tmp_path / "good.npz", task()).values, ROWS, rtol=0, atol=0)
     np.savez(tmp_path / "other.npz", y=ROWS.numpy(), z=1)
     with pytest.raises(InputError, match="must hold the inputs as x, however: it holds y, z"):
         read_inputs(tmp_path / "other.npz", task())
@@ -119,7 +121,7 @@ def test_archives_hold_x_or_are_refused_with_the_names_there(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.txt", b"1 2 3", "inputs are read from .csv, .npy, .npz, however: .*x.txt"),
+        ("x.txt", b"1 2 3", "inputs are read from .csv, .parquet, .npy, .npz, however: .*x.txt"),
         ("x.npy", b"no array", "must be a whole .npy file of numbers, however: it is cut short"),
         ("x.npy", b"", "must be a whole .npy file"),
         ("x.npz", b"PK\x03\x04 half", "must be a whole .npz file"),
@@ -152,7 +154,9 @@ def test_inputs_far_from_those_of_training_are_told():
 
 def test_bytes_of_features_are_numbers_and_no_shares_of_255(tmp_path):
     values = np.array([[1, 9, 3]], dtype=np.uint8)
-    assert_close(read_inputs(array(tmp_path, values), task()), torch.tensor([[1.0, 9.0, 3.0]]).double())
+    assert_close(
+        read_inputs(array(tmp_path, values), task()).values, torch.tensor([[1.0, 9.0, 3.0]]).double()
+    )
 
 
 @pytest.mark.parametrize("place", [1, 3])
@@ -161,13 +165,29 @@ def test_channels_may_be_first_last_or_none(tmp_path, place):
     channels, *sides = of_images.input_shape
     grey = np.arange(2 * int(np.prod(sides)), dtype=np.uint8).reshape(2, *sides)
     stacked = np.stack([grey] * channels, place)
-    assert read_inputs(array(tmp_path, stacked), of_images).shape == (2, *of_images.input_shape)
+    assert read_inputs(array(tmp_path, stacked), of_images).values.shape == (2, *of_images.input_shape)
     if channels == 1:
-        assert read_inputs(array(tmp_path, grey), of_images).shape == (2, 1, *sides)
+        assert read_inputs(array(tmp_path, grey), of_images).values.shape == (2, 1, *sides)
 
 
 def test_the_delimiter_of_the_file_may_be_another(tmp_path):
     path = table(tmp_path, "a;b;c", "1;2;3")
-    assert_close(read_inputs(path, task(), ";"), torch.tensor([[1.0, 2.0, 3.0]]).double())
+    assert_close(read_inputs(path, task(delimiter=";")).values, torch.tensor([[1.0, 2.0, 3.0]]).double())
     with pytest.raises(InputError, match="Is ',' the delimiter of the file"):
         read_inputs(path, task())
+
+
+def test_cells_of_a_table_are_encoded_and_rows_unlike_training_flagged(tmp_path):
+    columns = learn_columns(
+        {"age": ["1", "2", "4"], "sex": ["f", "m", "f"], "name": ["x", "y", "z"]}, kinds={"sex": "category"}
+    )
+    raw = torch.from_numpy(columns.encode({"age": ["1", "2", "4"], "sex": ["f", "m", "f"]}).values)
+    scaling = Scaling(torch.from_numpy(columns.means), torch.from_numpy(columns.deviations))
+    split = Split(scaling.apply(raw), torch.arange(3.0)[:, None])
+    found = Task(
+        "t", split, split, split, Point(), scaling=scaling, feature_names=columns.features, columns=columns
+    )
+    read = read_inputs(table(tmp_path, "sex,age", "m,3", "d,", "f,9"), Signature.of(found))
+    assert_close(read.values, torch.tensor([[3.0, 0, 1], [7 / 3, 0, 0], [9, 1, 0]]).double())
+    assert read.flags == ("", "missing age; unseen sex=d", "")
+    assert "'age' ranges from" in far_outside(read.values, Signature.of(found))

@@ -127,11 +127,11 @@ def spoilt(split, **changes):
         ({"validation": spoilt(classified(), y=(0, -100))}, "validation labels must lie in 0 to 2"),
         (
             {"train": Split(torch.zeros(4, 4), torch.tensor([0, 0, 2, 2]))},
-            "each of 3 classes must have training samples, however: class 1 has none",
+            "each of 3 classes must have training samples, got none for class 1",
         ),
         (
             {"train": Split(torch.zeros(2, 4), torch.tensor([0, 2])), "class_names": ("ant", "bee", "cat")},
-            "however: class bee has none",
+            "got none for class bee",
         ),
         ({"train": Split(torch.zeros(3, 4), torch.arange(3.0))}, "train labels must be int64, however: "),
         (

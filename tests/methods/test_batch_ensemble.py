@@ -26,17 +26,17 @@ def converted(layer, **settings):
     torch.manual_seed(0)
     ensemble = pl.convert(layer.double(), BatchEnsemble(members=3), example=torch.zeros(1), **settings).eval()
     with torch.no_grad():
-        for bias in ensemble.binding.own.parameters():
+        for bias in ensemble.members.tensors.own.parameters():
             bias += torch.randn_like(bias)
     return ensemble
 
 
 def tensors(ensemble, member, weight="weight", bias="bias", transposed=False):
-    binding = ensemble.binding
-    first, second = (t.get_parameter(weight)[member] for t in (binding.first, binding.second))
+    tensors = ensemble.members.tensors
+    first, second = (t.get_parameter(weight)[member] for t in (tensors.first, tensors.second))
     r, s = (first, second) if transposed else (second, first)
-    own = (binding.own.get_parameter(bias)[member],) if bias else ()
-    return binding.shared.get_parameter(weight), r, s, *own
+    own = (tensors.own.get_parameter(bias)[member],) if bias else ()
+    return tensors.shared.get_parameter(weight), r, s, *own
 
 
 def test_linear_layers_are_equation_2():
@@ -101,7 +101,10 @@ def test_no_deviation_is_the_model_exactly(case):
 @pytest.mark.parametrize("std", [0.1, 0.5, 2.0])
 def test_factors_are_normal_around_one(std):
     ensemble = pl.convert(nn.Linear(300, 200), BatchEnsemble(members=50, std=std))
-    for factor in (*ensemble.binding.first.parameters(), *ensemble.binding.second.parameters()):
+    for factor in (
+        *ensemble.members.tensors.first.parameters(),
+        *ensemble.members.tensors.second.parameters(),
+    ):
         values = (factor.detach().flatten() - 1) / std
         assert_close(values.mean(), torch.tensor(0.0), atol=0.04, rtol=0)
         assert_close(values.std(), torch.tensor(1.0), atol=0.03, rtol=0)
@@ -137,7 +140,7 @@ def test_tied_weights_have_one_factor():
         model = build()
         tied = dict(model.named_parameters(remove_duplicate=False))
         others = [other for other in tied if tied[other] is tied[name] and other != name]
-        factors = dict(ensemble.binding.first.named_parameters())
+        factors = dict(ensemble.members.tensors.first.named_parameters())
         assert name in factors
         assert not set(others) & set(factors)
     member = pl.convert(zoo.tied_linears(), BatchEnsemble(members=2)).member(1)
@@ -146,11 +149,14 @@ def test_tied_weights_have_one_factor():
 
 def test_biases_are_each_members_own_and_norms_are_shared_with_own_statistics():
     ensemble = pl.convert(zoo.residual_cnn(), BatchEnsemble(members=3)).train()
-    shared, own = (dict(tree.named_parameters()) for tree in (ensemble.binding.shared, ensemble.binding.own))
+    shared, own = (
+        dict(tree.named_parameters())
+        for tree in (ensemble.members.tensors.shared, ensemble.members.tensors.own)
+    )
     assert set(own) == {"3.0.bias", "3.3.bias", "7.bias"}
     assert {"1.weight", "1.bias", "3.1.weight", "3.1.bias"} < set(shared)
     ensemble(torch.randn(10, 2, 8, 8))
-    means = ensemble.binding.own.get_buffer("1.running_mean")
+    means = ensemble.members.tensors.own.get_buffer("1.running_mean")
     assert means.shape == (3, 8)
     assert not torch.equal(means[0], means[1])
     assert ensemble.conversion["1"].became == "shared, with 3 running statistics"
@@ -159,25 +165,25 @@ def test_biases_are_each_members_own_and_norms_are_shared_with_own_statistics():
 def test_weight_decay_leaves_the_factors_alone():
     ensemble = pl.convert(zoo.mlp(), BatchEnsemble(members=2))
     decayed, exempt = ensemble.parameter_groups(lr=0.1, weight_decay=0.5)
-    factors = [*ensemble.binding.first.parameters(), *ensemble.binding.second.parameters()]
+    factors = [*ensemble.members.tensors.first.parameters(), *ensemble.members.tensors.second.parameters()]
     assert {id(p) for p in exempt["params"]} == {id(p) for p in factors}
     assert (decayed["weight_decay"], exempt["weight_decay"]) == (0.5, 0.0)
 
 
 def test_frozen_matrices_have_no_factors():
     ensemble = pl.convert(zoo.frozen_trunk(), BatchEnsemble(members=2))
-    assert set(dict(ensemble.binding.first.named_parameters())) == {"7.weight"}
+    assert set(dict(ensemble.members.tensors.first.named_parameters())) == {"7.weight"}
 
 
 def test_a_class_token_is_no_matrix():
     ensemble = pl.convert(zoo.MiniViT(), BatchEnsemble(members=2))
-    assert not {"token", "positions"} & set(dict(ensemble.binding.first.named_parameters()))
+    assert not {"token", "positions"} & set(dict(ensemble.members.tensors.first.named_parameters()))
 
 
 def test_added_keys_are_biases_and_no_matrices():
     layer = nn.MultiheadAttention(8, 2, add_bias_kv=True)
     ensemble = pl.convert(layer, BatchEnsemble(members=2), example=torch.zeros(1), output=0)
-    assert not {"bias_k", "bias_v"} & set(dict(ensemble.binding.first.named_parameters()))
+    assert not {"bias_k", "bias_v"} & set(dict(ensemble.members.tensors.first.named_parameters()))
 
 
 @pytest.mark.parametrize("groups", [3, nn.ModuleList()], ids=["number", "list"])
@@ -185,7 +191,7 @@ def test_groups_are_those_of_convolutions_alone(groups):
     layer = zoo.CustomMatmul()
     layer.groups = groups
     ensemble = pl.convert(layer, BatchEnsemble(members=2))
-    assert ensemble.binding.second.get_parameter("weight").shape == (2, 8)
+    assert ensemble.members.tensors.second.get_parameter("weight").shape == (2, 8)
 
 
 def test_a_network_without_a_matrix_is_refused():
@@ -229,5 +235,5 @@ def test_the_loss_of_a_divided_batch_is_the_mean_over_its_samples():
 
 def test_frozen_ensembles_have_nothing_left_to_compute():
     frozen = pl.convert(zoo.mlp(), BatchEnsemble(members=2)).freeze()
-    once, again = (frozen.network.binding.own_tensors()["0.weight"] for _ in range(2))
+    once, again = (frozen.network.members.tensors.stacked()["0.weight"] for _ in range(2))
     assert once.data_ptr() == again.data_ptr()

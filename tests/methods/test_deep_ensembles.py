@@ -13,7 +13,7 @@ from tests.cases import CASES, case_named, each, logits, run
 
 
 def own(ensemble):
-    return dict(ensemble.binding.own.named_parameters())
+    return dict(ensemble.members.tensors.own.named_parameters())
 
 
 @each(CASES, few=True)
@@ -68,7 +68,7 @@ def test_frozen_parameters_are_shared_and_stay():
     model, x = zoo.frozen_trunk(), case_named("frozen_trunk").inputs().float()
     ensemble = pl.convert(model, DeepEnsembles(members=3)).train()
     frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-    shared = dict(ensemble.binding.shared.named_parameters())
+    shared = dict(ensemble.members.tensors.shared.named_parameters())
     assert shared.keys() == frozen.keys()
     optimizer = torch.optim.AdamW(ensemble.parameters(), lr=0.1, weight_decay=0.1)
     ensemble.loss(x, torch.zeros(10, dtype=torch.long)).backward()
@@ -141,7 +141,9 @@ def test_a_factory_is_called_once_for_the_network_and_once_for_every_member(scal
     ensemble = pl.convert(factory, DeepEnsembles(members=3, prior_scale=scale))
     assert len(made) == calls
     for row, model in enumerate(made[1:4]):
-        assert_close(ensemble.binding.own.get_parameter("0.weight")[row], model[0].weight, rtol=0, atol=0)
+        assert_close(
+            ensemble.members.tensors.own.get_parameter("0.weight")[row], model[0].weight, rtol=0, atol=0
+        )
 
 
 def test_factories_may_draw_what_no_initialiser_knows():
@@ -187,22 +189,22 @@ def test_the_prior_of_a_row_is_its_own_and_scaled():
 def test_priors_are_never_trained():
     case = case_named("batch_norm_mlp")
     ensemble = pl.convert(case.model(), DeepEnsembles(members=2, prior_scale=1.0)).train()
-    before = {name: tensor.clone() for name, tensor in ensemble.binding.prior.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in ensemble.members.prior.state_dict().items()}
     optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1)
     for _ in range(3):
         ensemble.loss(case.inputs(), case.target()).backward()
         optimizer.step()
-    assert_close(dict(ensemble.binding.prior.state_dict()), before, rtol=0, atol=0)
-    assert all(p.grad is None for p in ensemble.binding.prior.parameters())
+    assert_close(dict(ensemble.members.prior.state_dict()), before, rtol=0, atol=0)
+    assert all(p.grad is None for p in ensemble.members.prior.parameters())
     groups = ensemble.parameter_groups(lr=0.1)
     trained = {id(p) for group in groups for p in group["params"]}
-    assert not trained & {id(p) for p in ensemble.binding.prior.parameters()}
+    assert not trained & {id(p) for p in ensemble.members.prior.parameters()}
 
 
 def test_a_shared_trunk_counts_one_batch_for_one_step():
     ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=4), include="3").train()
     ensemble(torch.randn(10, 6))
-    assert ensemble.binding.shared.get_buffer("1.num_batches_tracked") == 1
+    assert ensemble.members.tensors.shared.get_buffer("1.num_batches_tracked") == 1
 
 
 def test_equal_starts_and_batches_without_other_randomness_leave_members_equal():

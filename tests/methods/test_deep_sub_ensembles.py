@@ -7,14 +7,14 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import ConversionError, SettingError
-from pluribus.mechanisms.members.members import tensors
+from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.methods import DeepEnsembles, DeepSubEnsembles
 from tests import zoo
 from tests.cases import case_named
 
 
 def own(ensemble):
-    return set(tensors(ensemble.binding.own))
+    return set(named_tensors(ensemble.members.tensors.own))
 
 
 @pytest.mark.parametrize("trunk", ["[013]*", ("0", "1", "3.*")])
@@ -47,7 +47,7 @@ def test_no_trunk_is_the_deep_ensemble():
 def test_the_trunk_keeps_its_weights_and_is_trained_by_all_tails():
     model, x, y = zoo.mlp().double(), torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 3
     ensemble = pl.convert(model, DeepSubEnsembles(members=3, trunk="0"))
-    trunk = ensemble.binding.shared.get_parameter("0.weight")
+    trunk = ensemble.members.tensors.shared.get_parameter("0.weight")
     assert_close(trunk, model[0].weight, rtol=0, atol=0)
     ensemble.loss(x, y).backward()
     gradients = []
@@ -60,8 +60,8 @@ def test_the_trunk_keeps_its_weights_and_is_trained_by_all_tails():
 
 def test_rows_choose_tensors_of_the_tail_alone():
     ensemble = pl.convert(zoo.mlp(), DeepSubEnsembles(members=3, trunk="0"))
-    assert set(ensemble.binding.choices(2)) == own(ensemble)
-    assert not any(name.startswith("0.") for name in ensemble.binding.choices(2))
+    assert set(ensemble.members.tensors.keys(2)) == own(ensemble)
+    assert not any(name.startswith("0.") for name in ensemble.members.tensors.keys(2))
     assert ensemble.conversion["0"].reason == "trunk"
 
 

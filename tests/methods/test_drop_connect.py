@@ -17,7 +17,7 @@ X = torch.randn(7, 6, dtype=torch.float64, generator=seeded(0))
 def test_each_weight_is_dropped_by_itself_and_the_others_are_scaled():
     model = nn.Linear(6, 5).double()
     ensemble = pl.convert(model, DropConnect(rate=0.3, draws=4000)).eval()
-    rows = list(ensemble.binding.bind(ensemble.binding.rows()))
+    rows = list(ensemble.members.tensors.of(ensemble.members.index.rows(training=False)))
     weights = torch.stack([row["weight"] for row in rows])
     kept = weights != 0
     assert_close(weights, kept * model.weight / 0.7)
@@ -41,7 +41,7 @@ def test_rates_may_differ_and_norms_and_parametrised_weights_are_left():
     ).eval()
     assert ensemble.conversion["0"].became == "weights dropped with probability 0.9"
     assert ensemble.conversion["1"].reason == "no weights to drop"
-    rows = list(ensemble.binding.bind(ensemble.binding.rows()))
+    rows = list(ensemble.members.tensors.of(ensemble.members.index.rows(training=False)))
     assert all((row["3.weight"] != 0).all() for row in rows)
     for norm in (nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm):
         normed = nn.Sequential(norm(nn.Linear(6, 4)), nn.Linear(4, 3))
@@ -52,7 +52,10 @@ def test_biases_of_several_axes_are_kept():
     attention = nn.MultiheadAttention(4, 1, add_bias_kv=True)
     tokens = torch.zeros(2, 3, 4)
     ensemble = pl.convert(attention, DropConnect(), example=(tokens, tokens, tokens), output=0)
-    assert dict(ensemble.binding.own.named_parameters()).keys() == {"in_proj_weight", "out_proj.weight"}
+    assert dict(ensemble.members.tensors.own.named_parameters()).keys() == {
+        "in_proj_weight",
+        "out_proj.weight",
+    }
 
 
 def test_tied_weights_with_different_rates_are_refused():

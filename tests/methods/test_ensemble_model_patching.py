@@ -13,7 +13,7 @@ import pluribus as pl
 from pluribus.backbones import pyramidnet, resnet18
 from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.mechanisms.members import mixture
-from pluribus.mechanisms.members.members import tensors
+from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.methods import ECMP, EMP, DeepEnsembles
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
 from tests import zoo
@@ -100,9 +100,11 @@ def test_patched_ends_have_the_overhead_of_section_3_3(method):
 
 def test_emp_takes_one_option_for_weight_and_bias_together():
     ensemble = pl.convert(network(), EMP(3, perturbation=0.5)).eval()
-    own = tensors(ensemble.binding.own)
+    own = named_tensors(ensemble.members.tensors.own)
     assert ensemble.sites == ("1", "3")
-    x = nn.functional.linear(X, *(tensors(ensemble.binding.shared)[f"0.{n}"] for n in ("weight", "bias")))
+    x = nn.functional.linear(
+        X, *(named_tensors(ensemble.members.tensors.shared)[f"0.{n}"] for n in ("weight", "bias"))
+    )
     for first, second in itertools.product(range(3), repeat=2):
         h = x / math.sqrt(1 + 1e-5) * own["1.weight"][first] + own["1.bias"][first]
         y = nn.functional.linear(h.relu(), own["3.weight"][second], own["3.bias"][second])
@@ -111,8 +113,10 @@ def test_emp_takes_one_option_for_weight_and_bias_together():
 
 def test_ecmp_takes_one_option_for_every_number():
     ensemble = pl.convert(network(), ECMP(4, draws=500, perturbation=0.5)).eval()
-    own = tensors(ensemble.binding.own)["3.weight"]
-    taken = torch.stack([row["3.weight"] for row in ensemble.binding.bind(ensemble.binding.rows())])
+    own = named_tensors(ensemble.members.tensors.own)["3.weight"]
+    taken = torch.stack(
+        [row["3.weight"] for row in ensemble.members.tensors.of(ensemble.members.index.rows(training=False))]
+    )
     options = (taken.unsqueeze(1) == own).double()
     assert_close(options.sum(1), torch.ones_like(taken))  # each is one of the four
     spread = (options.mean(0) - 0.25).abs() / math.sqrt(0.25 * 0.75 / 500)
@@ -162,10 +166,10 @@ def test_gradients_of_one_draw_of_emp_are_unbiased(monkeypatch):
     p = (0.5, 0.3, 0.2)
     ensemble = pl.convert(network(), EMP(3, probabilities=p, perturbation=0.5, decay=0.0)).train()
     chances = {row: math.prod(p[k] for k in row) for row in itertools.product(range(3), repeat=2)}
-    drawn = ensemble.binding.draw(20_000)
+    drawn = ensemble.members.index.draw(20_000, training=False)
     for row, chance in chances.items():
         assert drawn.count(row) / 20_000 == pytest.approx(chance, abs=0.02)
-    own, shared = tensors(ensemble.binding.own), tensors(ensemble.binding.shared)
+    own, shared = named_tensors(ensemble.members.tensors.own), named_tensors(ensemble.members.tensors.shared)
     h = nn.functional.linear(X, shared["0.weight"], shared["0.bias"])
     h = (h - h.mean(0)) / (h.var(0, correction=0) + 1e-5).sqrt()
     losses = [
@@ -178,7 +182,7 @@ def test_gradients_of_one_draw_of_emp_are_unbiased(monkeypatch):
     exact = gradients(sum(losses), list(ensemble.parameters()))
 
     def draw(row):
-        monkeypatch.setattr(ensemble.binding, "draw", lambda draws: [row] * draws)
+        monkeypatch.setattr(ensemble.members, "draw", lambda draws: [row] * draws)
 
     assert_close(expected_gradients(ensemble, X, chances, draw), exact)
 
@@ -190,7 +194,7 @@ def test_gradients_of_one_draw_of_ecmp_are_unbiased(monkeypatch):
         nn.Linear(1, 3).double(), ECMP(2, probabilities=p, perturbation=0.5, decay=0.0), example=x
     ).train()
     chances = {z: math.prod(p[k] for k in z) for z in itertools.product(range(2), repeat=6)}
-    own, found = tensors(ensemble.binding.own), []
+    own, found = named_tensors(ensemble.members.tensors.own), []
     for z, chance in chances.items():
         weight = torch.stack([own["weight"][k, i] for i, k in enumerate(z[:3])])
         bias = torch.stack([own["bias"][k, i] for i, k in enumerate(z[3:])])
@@ -207,12 +211,15 @@ def test_gradients_of_one_draw_of_ecmp_are_unbiased(monkeypatch):
 def test_the_divergence_is_equation_6():
     ensemble = pl.convert(network(), EMP(2, probabilities=(0.25, 0.75), objective="kl", perturbation=0.3))
     method = EMP(2, probabilities=(0.25, 0.75), objective="kl", weight_precision=3.0, bias_precision=5.0)
-    own, shared = (dict(tree.named_parameters()) for tree in (ensemble.binding.own, ensemble.binding.shared))
+    own, shared = (
+        dict(tree.named_parameters())
+        for tree in (ensemble.members.tensors.own, ensemble.members.tensors.shared)
+    )
     p = torch.tensor([0.25, 0.75]).double()
     expected = 3 / 2 * shared["0.weight"].square().sum() + 5 / 2 * shared["0.bias"].square().sum()
     for name, precision in (("1.weight", 3), ("1.bias", 5), ("3.weight", 3), ("3.bias", 5)):
         expected = expected + precision / 2 * (p * own[name].square().flatten(1).sum(1)).sum()
-    assert_close(method.penalty(ensemble.binding, 10, 200, 0.5), expected / 200)
+    assert_close(method.penalty(ensemble.members, 10, 200, 0.5), expected / 200)
     mixing = dict.fromkeys(own, (0.25, 0.75))
     assert_close(divergence(own | shared, mixing, 3.0, 5.0), expected)
 
@@ -241,7 +248,7 @@ def test_the_prior_is_on_what_is_learnt_and_tied_weights_count_once():
     squares = model[0].weight.square().sum() + model[4].bias.square().sum()
     for objective, expected in (("kl", squares / 2 / 50), ("decay", 2 * squares / 10)):
         method = EMP(2, "4", objective=objective, decay=1.0, perturbation=0.0)
-        assert_close(method.penalty(pl.convert(model, method).binding, 10, 50, 0.0), expected)
+        assert_close(method.penalty(pl.convert(model, method).members, 10, 50, 0.0), expected)
 
 
 def test_biases_of_every_layer_have_the_precision_of_biases():
@@ -268,7 +275,7 @@ class Scaled(nn.Module):
 def test_a_single_number_may_be_patched_or_shared(method):
     settings = {"probabilities": (0.25, 0.75), "objective": "kl", "weight_precision": 3.0}
     both = pl.convert(Scaled().double(), method(2, "*", **settings, perturbation=0.5))
-    own = both.binding.own.get_parameter("scale")
+    own = both.members.tensors.own.get_parameter("scale")
     assert len(both.loss(X, Y).shape) == 0
     assert len(own.unique()) == 2
     assert_close(
@@ -277,7 +284,7 @@ def test_a_single_number_may_be_patched_or_shared(method):
     )
     shared = pl.convert(Scaled().double(), method(2, "layer", **settings))
     assert_close(
-        divergence({"scale": shared.binding.shared.get_parameter("scale")}, {}, 3.0, 1.0),
+        divergence({"scale": shared.members.tensors.shared.get_parameter("scale")}, {}, 3.0, 1.0),
         torch.tensor(6.0).double(),
     )
 
@@ -308,7 +315,7 @@ def test_equation_9_holds_for_several_targets_if_samples_counts_them_all():
     errors = [(y - ensemble(X, members=[row])[0]).square().sum() for row in itertools.product((0, 1), (0, 1))]
     shares = torch.tensor([p * q for p in (0.25, 0.75) for q in (0.25, 0.75)]).double()
     likelihood = 0.1 / 2 * (shares * torch.stack(errors)).sum() - 30 / 2 * math.log(0.1 / (2 * math.pi))
-    nats = 300 * method.penalty(ensemble.binding, 10, 300, 0.0)
+    nats = 300 * method.penalty(ensemble.members, 10, 300, 0.0)
     assert_close(30 * ensemble.loss(X, y, dataset_size=30), likelihood + nats)
 
 
@@ -318,7 +325,7 @@ def test_draws_of_a_step_may_divide_the_batch():
     torch.manual_seed(0)
     loss = ensemble.loss(X, Y)
     torch.manual_seed(0)
-    rows, parts = ensemble.binding.rows(training=True), ensemble.method.assign(10, range(5), 0.0)
+    rows, parts = ensemble.members.index.rows(training=True), ensemble.method.assign(10, range(5), 0.0)
     each = [
         nn.functional.cross_entropy(ensemble(X[p], members=[r])[0], Y[p])
         for r, p in zip(rows, parts, strict=True)
@@ -332,7 +339,7 @@ def test_each_sample_of_a_step_may_have_a_draw_of_its_own(method):
     settings = {"perturbation": 0.5, "per_sample": True, "decay": 0.0, "train_draws": 2}
     ensemble = pl.convert(network(), method(3, **settings)).train()
     torch.manual_seed(3)
-    drawn = ensemble.binding.mix([None, None], [10, 10])
+    drawn = ensemble.members.tensors.mixed([None, None], [10, 10])
     own = {name: tensor.as_subclass(torch.Tensor) for name, tensor in drawn.items()}
     assert len(own["1.weight"].unique(dim=0)) > 1
     h = nn.functional.linear(torch.cat([X, X]), own["0.weight"], own["0.bias"])
@@ -364,7 +371,7 @@ def test_what_fails_with_a_draw_for_each_sample_is_told_as_ever():
 
 
 def test_another_seed_perturbs_and_draws_otherwise():
-    one, other = (pl.convert(network(), EMP(5, draws=20), seed=seed).binding for seed in (0, 1))
+    one, other = (pl.convert(network(), EMP(5, draws=20), seed=seed).members for seed in (0, 1))
     assert not torch.equal(one.own.get_parameter("3.weight"), other.own.get_parameter("3.weight"))
     assert not torch.equal(one.kept, other.kept)
 
@@ -373,7 +380,9 @@ def test_another_seed_perturbs_and_draws_otherwise():
 def test_only_the_patches_are_trained_if_asked(method):
     ensemble = pl.convert(network(), method(3, freeze_shared=True)).train()
     trained = {name for name, p in ensemble.named_parameters() if p.requires_grad}
-    assert trained == {f"binding.own.{layer}.{kind}" for layer in (1, 3) for kind in ("weight", "bias")}
+    assert trained == {
+        f"members.tensors.own.{layer}.{kind}" for layer in (1, 3) for kind in ("weight", "bias")
+    }
     before = {name: p.detach().clone() for name, p in ensemble.named_parameters()}
     optimizer = torch.optim.SGD(ensemble.parameter_groups(lr=0.1))
     for _ in range(12):
@@ -387,9 +396,9 @@ def test_only_the_patches_are_trained_if_asked(method):
 def test_statistics_are_shared_by_all_options():
     case = case_named("residual_cnn")
     ensemble = pl.convert(case.model(), EMP(3, train_draws=4)).train()
-    assert not [name for name, _ in ensemble.binding.own.named_buffers()]
+    assert not [name for name, _ in ensemble.members.tensors.own.named_buffers()]
     ensemble(case.inputs())
-    assert ensemble.binding.shared.get_buffer("1.num_batches_tracked") == 1
+    assert ensemble.members.tensors.shared.get_buffer("1.num_batches_tracked") == 1
 
 
 def test_options_start_a_share_of_the_deviation_apart():
@@ -405,9 +414,11 @@ def test_options_start_a_share_of_the_deviation_apart():
 
 def test_fresh_options_are_initialised_anew():
     ensemble = pl.convert(network(), EMP(3, start="fresh", perturbation=0.0))
-    weight = tensors(ensemble.binding.own)["3.weight"]
+    weight = named_tensors(ensemble.members.tensors.own)["3.weight"]
     assert len({tuple(w.flatten().tolist()) for w in [*weight, network()[3].weight]}) == 4
-    assert_close(tensors(ensemble.binding.shared)["0.weight"], network()[0].weight, rtol=0, atol=0)
+    assert_close(
+        named_tensors(ensemble.members.tensors.shared)["0.weight"], network()[0].weight, rtol=0, atol=0
+    )
 
 
 class Spectral(nn.Module):
@@ -432,24 +443,29 @@ def test_complex_weights_are_perturbed_and_have_a_prior(method, where, objective
     shares = {n: 0.5 if ".own." in n and objective == "kl" else 1.0 for n in learnt}
     squares = sum(shares[n] * (p * p.conj()).real.sum() for n, p in learnt.items())
     expected = squares / 10 if objective == "decay" else squares / 2 / 10
-    assert_close(ensemble.method.penalty(ensemble.binding, 10, 10, 0.0), expected)
+    assert_close(ensemble.method.penalty(ensemble.members, 10, 10, 0.0), expected)
     ensemble.loss(X, Y).backward()
-    assert learnt["binding.own.modes" if where == "*" else "binding.shared.modes"].grad.abs().sum() > 0
+    assert (
+        learnt["members.tensors.own.modes" if where == "*" else "members.tensors.shared.modes"]
+        .grad.abs()
+        .sum()
+        > 0
+    )
     if where == "*":
-        moved = tensors(ensemble.binding.own)["modes"] - Spectral().modes
+        moved = named_tensors(ensemble.members.tensors.own)["modes"] - Spectral().modes
         assert (moved.real.abs() > 0).all()
         assert (moved.imag.abs() > 0).all()
 
 
 def test_options_may_differ_from_layer_to_layer():
     ensemble = pl.convert(network(), EMP(4), overrides={"3": {"options": 2}})
-    assert ensemble.binding.options == (4, 2)
+    assert ensemble.members.tensors.sizes == (4, 2)
     assert ensemble.conversion["3"].became == "2 options"
     own = {"perturbation": 0.0, "probabilities": (0.9, 0.1)}
-    binding = pl.convert(network(), EMP(2), overrides={"3": own}).binding
-    assert_close(binding.own.get_parameter("3.weight")[1], network()[3].weight, rtol=0, atol=0)
-    assert not torch.equal(binding.own.get_parameter("1.weight")[1], network()[1].weight)
-    assert binding.mixing()["3.bias"] == (0.9, 0.1) != binding.mixing()["1.bias"]
+    tensors = pl.convert(network(), EMP(2), overrides={"3": own}).members.tensors
+    assert_close(tensors.own.get_parameter("3.weight")[1], network()[3].weight, rtol=0, atol=0)
+    assert not torch.equal(tensors.own.get_parameter("1.weight")[1], network()[1].weight)
+    assert tensors.probabilities()["3.bias"] == (0.9, 0.1) != tensors.probabilities()["1.bias"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.errors import ConversionError, InputError, SettingError
-from pluribus.mechanisms.members.members import tensors
+from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.methods import DeepEnsembles, DeepSubEnsembles, LayerEnsembles
 from tests import zoo
 from tests.cases import CASES, case_named, each, run, seeded
@@ -37,7 +37,7 @@ def test_all_combinations_are_rows_in_lexicographic_order(options, depth):
 def test_a_member_is_the_network_with_the_chosen_layers():
     model = chain()
     ensemble = pl.convert(model, LayerEnsembles(options=3, prior_scale=0.0)).eval()
-    own = tensors(ensemble.binding.own)
+    own = named_tensors(ensemble.members.tensors.own)
     assert ensemble.sites == ("0", "2", "4")
     for row in [(0, 1, 2), (2, 2, 0)]:
         x = X
@@ -55,7 +55,7 @@ def test_named_members_may_repeat_and_keep_their_order():
 
 def test_more_combinations_than_draws_keep_different_ones():
     ensemble = pl.convert(chain(), LayerEnsembles(options=5, draws=20)).eval()
-    kept = ensemble.binding.kept
+    kept = ensemble.members.index.kept
     assert kept.shape == (20, 3)
     assert len(kept.unique(dim=0)) == 20
     assert_close(ensemble(X, members=kept.tolist()), ensemble(X), rtol=0, atol=0)
@@ -68,7 +68,7 @@ def test_training_draws_members_afresh_for_every_step():
     assert ensemble(X).shape == (3, 7, 3)
     assert not torch.equal(ensemble(X), ensemble(X))
     torch.manual_seed(5)
-    rows = ensemble.binding.rows(training=True)
+    rows = ensemble.members.index.rows(training=True)
     expected = torch.stack([nn.functional.cross_entropy(ensemble(X, members=[row])[0], Y) for row in rows])
     torch.manual_seed(5)
     assert_close(ensemble.loss(X, Y), expected.mean())
@@ -91,13 +91,13 @@ def test_one_option_for_the_first_layers_is_the_deep_sub_ensemble():
     overrides = {name: {"options": 1, "start": "copy"} for name in ("0", "2")}
     layered = pl.convert(model, LayerEnsembles(4, prior_scale=0.0), overrides=overrides, seed=2).eval()
     sub = pl.convert(model, DeepSubEnsembles(4, trunk=("0", "2")), seed=2).eval()
-    assert layered.binding.options == (1, 1, 4)
+    assert layered.members.tensors.sizes == (1, 1, 4)
     assert_close(layered(X), sub(X), rtol=0, atol=0)
 
 
 def test_the_number_of_options_may_differ_from_layer_to_layer():
     ensemble = pl.convert(chain(), LayerEnsembles(options=3), overrides={"2": {"options": 1}}).eval()
-    assert ensemble.binding.options == (3, 1, 3)
+    assert ensemble.members.tensors.sizes == (3, 1, 3)
     assert ensemble(X).shape == (9, 7, 3)
     assert ensemble.conversion["2"].became == "1 option, start fresh"
     assert ensemble.conversion["4"].became == "3 options, start fresh"
@@ -119,20 +119,19 @@ def test_norms_and_with_a_setting_their_statistics_are_shared_by_the_options_of_
     method = LayerEnsembles(options=3, train_draws=4, statistics="shared")
     ensemble = pl.convert(case.model(), method).train()
     assert ensemble.conversion["1"].reason == "norm"
-    assert {"1.weight", "1.bias", "1.running_mean"} <= set(tensors(ensemble.binding.shared))
-    before = ensemble.binding.shared.get_buffer("1.running_mean").clone()
+    assert {"1.weight", "1.bias", "1.running_mean"} <= set(named_tensors(ensemble.members.tensors.shared))
+    before = ensemble.members.tensors.shared.get_buffer("1.running_mean").clone()
     ensemble(case.inputs())
-    assert ensemble.binding.shared.get_buffer("1.num_batches_tracked") == 1
-    assert not torch.equal(ensemble.binding.shared.get_buffer("1.running_mean"), before)
+    assert ensemble.members.tensors.shared.get_buffer("1.num_batches_tracked") == 1
+    assert not torch.equal(ensemble.members.tensors.shared.get_buffer("1.running_mean"), before)
 
 
 def test_the_prior_has_the_same_draw_and_no_gradient():
     ensemble = pl.convert(chain(), LayerEnsembles(options=3, prior_scale=0.5), seed=1)
     plain = pl.convert(chain(), LayerEnsembles(options=3, prior_scale=0.0), seed=1)
     plain.load_state_dict({n: v for n, v in ensemble.state_dict().items() if ".prior." not in n})
-    rows, prior = [(0, 1, 2), (2, 2, 0)], ensemble.binding.prior
-    runner = ensemble._runner.prior_runner
-    added = torch.stack([runner.member(prior, r[0] * 9 + r[1] * 3 + r[2])(X) for r in rows])
+    rows, prior = [(0, 1, 2), (2, 2, 0)], ensemble.members.prior
+    added = torch.stack([prior.as_module(row)(X) for row in rows])
     assert_close(ensemble.eval()(X, members=rows), plain.eval()(X, members=rows) + 0.5 * added)
     assert not torch.equal(added[0], added[1])
     ensemble.train().loss(X, Y).backward()
@@ -144,8 +143,8 @@ def test_tied_layers_choose_together():
     ensemble = pl.convert(case_named("tied_embedding").model(), LayerEnsembles(options=2))
     assert {row.names[0] for row in ensemble.conversion.converted} == {"0", "1", "4"}
     assert ensemble.sites == ("0", "1")
-    assert ensemble.binding.choices((1, 0))["0.weight"] == 1
-    assert ensemble.binding.choices((1, 0))["4.bias"] == 1
+    assert ensemble.members.tensors.keys((1, 0))["0.weight"] == 1
+    assert ensemble.members.tensors.keys((1, 0))["4.bias"] == 1
 
 
 def test_tied_layers_with_different_settings_are_refused():
@@ -162,7 +161,7 @@ def test_a_network_of_norms_alone_is_refused():
 def test_options_that_nobody_draws_get_no_step_but_all_are_trained_in_the_end():
     torch.manual_seed(0)
     ensemble = pl.convert(chain(), LayerEnsembles(options=3, train_draws=1)).train()
-    before = {name: p.detach().clone() for name, p in ensemble.binding.own.named_parameters()}
+    before = {name: p.detach().clone() for name, p in ensemble.members.tensors.own.named_parameters()}
     optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1)
     moved = torch.zeros(3, 3, dtype=torch.bool)
     for step in range(30):
@@ -170,7 +169,7 @@ def test_options_that_nobody_draws_get_no_step_but_all_are_trained_in_the_end():
         ensemble.loss(X, Y).backward()
         optimizer.step()
         for site, name in enumerate(("0.weight", "2.weight", "4.weight")):
-            now = dict(ensemble.binding.own.named_parameters())[name]
+            now = dict(ensemble.members.tensors.own.named_parameters())[name]
             moved[site] = (now != before[name]).flatten(1).any(1)
         if step == 0:
             assert moved.sum(1).tolist() == [1, 1, 1]
@@ -221,7 +220,7 @@ def settled(method, x, steps=200):
 
 def mode_gap(ensemble, x):
     """How far eval mode is from train mode, over all combinations."""
-    rows = list(ensemble.eval().binding.rows())
+    rows = list(ensemble.eval().members.index.rows(training=False))
     with torch.no_grad():
         return float((ensemble(x) - ensemble.train()(x, members=rows)).abs().max())
 
@@ -230,8 +229,8 @@ def test_statistics_follow_the_options_that_feed_the_norm():
     """Where data stays the same, eval mode computes what train mode does, for every combination."""
     x = 3 * torch.randn(64, 4).double()
     ensemble = settled(LayerEnsembles(options=2, prior_scale=0.0, train_draws=4), x)
-    assert len(ensemble.binding.own.norm.running_mean) == 2
-    assert len(ensemble.binding.own.after.running_mean) == 4
+    assert len(ensemble.members.tensors.own.norm.running_mean) == 2
+    assert len(ensemble.members.tensors.own.after.running_mean) == 4
     assert ensemble.conversion["after"].became == "shared, with 4 running statistics"
     assert mode_gap(ensemble, x) < 0.05
     shared = settled(LayerEnsembles(options=2, prior_scale=0.0, train_draws=4, statistics="shared"), x)
@@ -242,9 +241,9 @@ def test_too_many_combinations_leave_statistics_of_the_last_layer(monkeypatch):
     monkeypatch.setattr("pluribus.methods.layer_ensembles.MOST_COMBINATIONS", 8)
     x = torch.randn(16, 4).double()
     ensemble = pl.convert(Residual().double(), LayerEnsembles(options=3, prior_scale=0.0), example=x)
-    assert len(ensemble.binding.own.after.running_mean) == 3
+    assert len(ensemble.members.tensors.own.after.running_mean) == 3
     first, second = (0, 1, 2), (2, 1, 0)
-    choices = ensemble.binding.choices
+    choices = ensemble.members.tensors.keys
     assert choices(first)["after.running_mean"] == choices(second)["after.running_mean"] == 1
 
 

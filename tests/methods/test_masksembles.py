@@ -33,7 +33,7 @@ SCALES = [1, 1.1, 1.7, 2, 3, 6, 50, 1e9, math.inf]
 
 
 def masks_of(ensemble):
-    return dict(ensemble.binding.own.named_buffers())
+    return dict(ensemble.members.tensors.own.named_buffers())
 
 
 @settings(max_examples=300, deadline=None)
@@ -139,7 +139,7 @@ def test_equal_masks_train_the_single_network(repeat):
     assert_close(loss, expected)
     loss.backward()
     expected.backward()
-    shared = ensemble.binding.shared
+    shared = ensemble.members.tensors.shared
     for name, parameter in model.named_parameters():
         assert_close(shared.get_parameter(name).grad, parameter.grad)
     if not repeat:  # a repeated batch has another variance, by n / (n - 1)
@@ -161,7 +161,7 @@ def test_disjoint_masks_are_independent_networks():
     network = mlp(6, 3, hidden=(16, 16)).double()
     ensemble = pl.convert(network, Masksembles(members=4, scale=math.inf)).eval()
     x = torch.randn(9, 6, dtype=torch.float64, generator=seeded(0))
-    shared = dict(ensemble.binding.shared.named_parameters())
+    shared = dict(ensemble.members.tensors.shared.named_parameters())
     found = []
     for row in ensemble(x):
         gradients = torch.autograd.grad(row.square().sum(), shared.values(), retain_graph=True)
@@ -175,7 +175,7 @@ def test_disjoint_masks_are_independent_networks():
 def test_samples_of_a_batch_belong_to_their_members():
     case = case_named("residual_cnn")
     ensemble = pl.convert(case.model(), Masksembles(members=3), example=case.inputs())
-    for layer in ensemble.train()._runner.module.modules():
+    for layer in ensemble.train()._caller.module.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.eval()
     x, y = case.inputs(), case.target()
@@ -243,7 +243,7 @@ def test_whole_channels_of_convolutions_are_masked(name, shape):
     case = case_named(name)
     ensemble = pl.convert(case.model(), Masksembles(members=3), example=case.inputs())
     convolutions = [row for row in ensemble.conversion.converted if row.kind == f"Conv{shape}d"]
-    module = ensemble._runner.module
+    module = ensemble._caller.module
     for row in convolutions:
         layer = module.get_submodule(row.names[0])
         assert layer.mask_0.shape == (layer.in_channels,)
@@ -264,7 +264,7 @@ def test_masks_take_the_place_of_dropout():
     case = case_named("dropout_layers")
     ensemble = pl.convert(case.model(), Masksembles(members=3, replace_dropout=True), example=case.inputs())
     assert all("Dropout" in row.kind for row in ensemble.conversion.converted)
-    assert all(layer.p == 0 for layer in ensemble._runner.module.modules() if isinstance(layer, nn.Dropout))
+    assert all(layer.p == 0 for layer in ensemble._caller.module.modules() if isinstance(layer, nn.Dropout))
     x = case.inputs()
     assert_close(ensemble.train()(x), ensemble.eval()(x))  # nothing random is left
     assert not torch.equal(*ensemble(x)[:2])

@@ -13,8 +13,8 @@ X, Y = torch.randn(8, 6, generator=seeded(0)), torch.arange(8) % 2
 
 def test_the_objective_is_the_exact_expectation_and_a_divergence():
     ensemble = pl.convert(blocks(3), MIMMO(inputs=1), example=X[:2]).train()
-    ensemble.binding.logits.data.normal_()
-    theta = ensemble.binding.logits.softmax(1)
+    ensemble.members.index.logits.data.normal_()
+    theta = ensemble.members.index.logits.softmax(1)
     losses = torch.stack([cross_entropy(one, Y) for one in ensemble(X)])
     divergence = (theta * (3 * theta).log()).sum()
     assert_close(ensemble.loss(X, Y, dataset_size=50), (theta[0] * losses).sum() + divergence / 50)
@@ -22,8 +22,8 @@ def test_the_objective_is_the_exact_expectation_and_a_divergence():
 
 def test_predictions_are_weighted_by_the_preferences():
     ensemble = pl.convert(blocks(3), MIMMO(inputs=2), example=X[:2]).eval()
-    ensemble.binding.logits.data.normal_()
-    assert_close(ensemble.weights, ensemble.binding.logits.detach().softmax(1).flatten() / 2)
+    ensemble.members.index.logits.data.normal_()
+    assert_close(ensemble.weights, ensemble.members.index.logits.detach().softmax(1).flatten() / 2)
     mean = (ensemble(X).softmax(-1) * ensemble.weights[:, None, None]).sum(0)
     assert_close(ensemble.predict(X).probabilities, mean)
 
@@ -31,4 +31,4 @@ def test_predictions_are_weighted_by_the_preferences():
 def test_every_logit_gets_a_gradient():
     ensemble = pl.convert(blocks(3), MIMMO(inputs=2), example=X[:2]).train()
     ensemble.loss(X, Y).backward()
-    assert (ensemble.binding.logits.grad != 0).all()
+    assert (ensemble.members.index.logits.grad != 0).all()

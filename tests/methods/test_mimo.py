@@ -22,7 +22,7 @@ def test_it_is_the_network_of_the_paper():
     """A network that was built for three inputs at once, with the same tensors."""
     ensemble = pl.convert(mlp(), MIMO(inputs=3), example=X[:2]).eval()
     direct = nn.Sequential(nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 6))
-    tensors = ensemble.binding.shared_tensors()
+    tensors = ensemble.members.tensors.parts()[0]
     direct.load_state_dict({name: tensors[f"network.{name}"] for name in direct.state_dict()})
     expected = direct(torch.cat([X, X, X], 1)).view(8, 3, 2).transpose(0, 1)
     assert_close(ensemble(X), expected)
@@ -37,7 +37,7 @@ def test_the_loss_is_the_sum_over_inputs_on_samples_of_their_own():
     torch.manual_seed(3)
     first, second = method.assign(8, [(0, 0), (1, 0)], 0.0)
     assert len(first) == 16
-    tensors = ensemble.binding.shared_tensors()
+    tensors = ensemble.members.tensors.parts()[0]
     hidden = torch.relu(
         torch.cat([X[first], X[second]], 1) @ tensors["network.0.weight"].T + tensors["network.0.bias"]
     )

@@ -37,8 +37,8 @@ def test_packed_is_as_many_networks_trained_alone(case, reduction):
     for i, member in enumerate(members):
         nn.functional.cross_entropy(run(member, x), y).backward()
         for name, parameter in member.named_parameters():
-            if name in dict(ensemble.binding.own.named_parameters()) and parameter.grad is not None:
-                came = ensemble.binding.own.get_parameter(name).grad[i]
+            if name in dict(ensemble.members.tensors.own.named_parameters()) and parameter.grad is not None:
+                came = ensemble.members.tensors.own.get_parameter(name).grad[i]
                 assert_close(came, parameter.grad / (3 if reduction == "mean" else 1))
 
 
@@ -57,7 +57,7 @@ def test_packed_is_one_wide_network_of_groups(version, gamma):
     assert_close(ensemble(x), outputs)
     ensemble.loss(x, y).backward()
     nn.functional.cross_entropy(outputs.flatten(0, 1), y.repeat(3)).backward()
-    for name, parameter in ensemble.binding.own.named_parameters():
+    for name, parameter in ensemble.members.tensors.own.named_parameters():
         assert_close(parameter.grad, torch.stack([m.get_parameter(name).grad for m in members]))
 
 
@@ -70,7 +70,7 @@ def test_packed_is_one_wide_network_of_groups(version, gamma):
 )
 def test_no_member_reads_another_s_parameters(case):
     ensemble, x = packed(case).eval(), case.inputs()
-    own = dict(ensemble.binding.own.named_parameters())
+    own = dict(ensemble.members.tensors.own.named_parameters())
     for i, row in enumerate(run(ensemble, x)):
         gradients = torch.autograd.grad(
             row.square().sum(), own.values(), retain_graph=True, allow_unused=True
@@ -84,7 +84,7 @@ def test_no_member_reads_another_s_parameters(case):
 def test_members_start_apart_and_as_the_network_would():
     model = mlp(40, 3, hidden=(400, 400))
     ensemble = pl.convert(model, PackedEnsembles(members=4, alpha=2))
-    weight = ensemble.binding.own.get_parameter("hidden.1.linear.weight").detach()
+    weight = ensemble.members.tensors.own.get_parameter("hidden.1.linear.weight").detach()
     assert weight.shape == (4, 200, 200)
     assert_close(torch.corrcoef(weight.flatten(1)), torch.eye(4), atol=0.03, rtol=0)
     assert_close(float(weight.abs().max()), 200**-0.5, atol=1e-3, rtol=0)  # the narrow layer's bound
@@ -120,15 +120,15 @@ def test_inner_layers_follow_the_law_of_the_paper(members, alpha, gamma):
     model, x = wide_resnet(10, 6), torch.randn(2, 3, 16, 16)
     method = PackedEnsembles(members=members, alpha=alpha, gamma=gamma, min_channels=1)
     ensemble = pl.convert(model, method, example=x)
-    own = ensemble.binding.own.get_parameter("layer3.0.conv2.weight")
+    own = ensemble.members.tensors.own.get_parameter("layer3.0.conv2.weight")
     assert own.numel() == model.layer3[0].conv2.weight.numel() * alpha**2 / (members * gamma)
 
 
 def test_left_layers_keep_their_widths_and_are_shared():
     model, x = zoo.residual_cnn(), torch.randn(3, 2, 8, 8)
     ensemble = pl.convert(model, PACKED, example=x, exclude="0")
-    assert_close(ensemble.binding.shared.get_parameter("0.weight"), model[0].weight)
-    assert ensemble.binding.own.get_parameter("3.0.weight").shape == (3, 4, 8, 3, 3)
+    assert_close(ensemble.members.tensors.shared.get_parameter("0.weight"), model[0].weight)
+    assert ensemble.members.tensors.own.get_parameter("3.0.weight").shape == (3, 4, 8, 3, 3)
     assert (ensemble.conversion["0"].became, ensemble.conversion["0"].reason) == ("shared", "excluded")
     frozen = pl.convert(zoo.frozen_trunk(), PACKED, example=x)
     assert frozen.conversion["0"].reason == "frozen"
@@ -150,7 +150,7 @@ def test_a_factory_of_widths_builds_what_cannot_be_narrowed():
     with pytest.raises(ConversionError, match=r"1 \(.*\) fails when resized: .* build\(0.5\) one of half"):
         pl.convert(build(1.0), PackedEnsembles(members=4, alpha=2), example=x)
     ensemble = pl.convert(build, PackedEnsembles(members=4, alpha=2), example=x)
-    weight = ensemble.binding.own.get_parameter("0.weight")
+    weight = ensemble.members.tensors.own.get_parameter("0.weight")
     assert weight.shape == (4, 4, 6)
     assert not torch.equal(*weight[:2])
     assert ensemble(x).shape == (4, 3, 3)
@@ -176,7 +176,7 @@ def test_shuffled_members_see_batches_of_their_own():
         member = ensemble.member(i).train()
         nn.functional.cross_entropy(member(x[part]), y[part]).backward()
         for name, parameter in member.named_parameters():
-            assert_close(ensemble.binding.own.get_parameter(name).grad[i], parameter.grad)
+            assert_close(ensemble.members.tensors.own.get_parameter(name).grad[i], parameter.grad)
 
 
 def test_attention_of_every_kind_is_packed():

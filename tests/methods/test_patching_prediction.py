@@ -27,7 +27,7 @@ def network():
 
 def test_repeated_draws_run_once_and_count_as_often_as_drawn():
     ensemble = pl.convert(network(), EMP(5, draws=20, perturbation=0.5), pl.Point(), seed=1).eval()
-    drawn = [tuple(row) for row in ensemble.binding.kept.tolist()]
+    drawn = [tuple(row) for row in ensemble.members.index.kept.tolist()]
     assert len(ensemble(X)) == len(set(drawn)) == len(ensemble.weights) < 20
     prediction, each = ensemble.predict(X), ensemble(X, members=drawn)
     assert_close(prediction.mean, each.mean(0))
@@ -39,7 +39,7 @@ def test_repeated_draws_run_once_and_count_as_often_as_drawn():
 
 def test_rows_count_by_their_weights_in_the_loss_of_eval_mode():
     ensemble = pl.convert(network(), EMP(5, draws=20, perturbation=0.5, decay=0.0), seed=1).eval()
-    drawn = [tuple(row) for row in ensemble.binding.kept.tolist()]
+    drawn = [tuple(row) for row in ensemble.members.index.kept.tolist()]
     losses = pl.Categorical().losses(ensemble(X, members=drawn), Y)
     assert_close(ensemble.loss(X, Y), losses.mean())
 
@@ -65,7 +65,7 @@ def test_fewer_draws_are_read_from_one_run(method):
     for draws in (1, 3, 6):
         nested = prediction.weighted(ensemble.nested_weights(draws))
         if method is EMP:
-            rows = [tuple(row) for row in ensemble.binding.kept[:draws].tolist()]
+            rows = [tuple(row) for row in ensemble.members.index.kept[:draws].tolist()]
         else:
             rows = list(range(draws))
         expected = ensemble(X, members=rows).softmax(2).mean(0)
@@ -112,7 +112,7 @@ def test_draws_of_emp_share_their_prefixes():
     assert explained.rows == len(ensemble.weights) < explained.draws == 100
     assert str(explained).startswith(f"{explained.rows} rows for 100 draws, ")
     assert ensemble.explain(x, members=[3, 4]).draws == 2
-    drawn = ensemble.binding.rows()
+    drawn = ensemble.members.index.rows(training=False)
     prefixes = [len({row[:depth] for row in drawn}) for depth in (1, 2, 3)]
     assert [fork.runs for fork in explained.forks] == prefixes
     rows = ensemble(x)

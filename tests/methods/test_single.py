@@ -28,7 +28,7 @@ def test_training_is_that_of_the_network():
     loss.backward()
     expected.backward()
     for name, parameter in model.named_parameters():
-        assert_close(ensemble.binding.shared.get_parameter(name).grad, parameter.grad)
+        assert_close(ensemble.members.tensors.shared.get_parameter(name).grad, parameter.grad)
     assert_close(dict(ensemble.member(0).state_dict()), dict(model.eval().state_dict()))
 
 

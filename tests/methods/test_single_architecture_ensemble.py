@@ -14,6 +14,7 @@ import pluribus as pl
 from pluribus.errors import SettingError
 from pluribus.mechanisms.exits.pairs import preferences
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.engines import run_apart
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
 from pluribus.methods.single_architecture_ensemble import COLDEST, interpolate, relaxed_top_k
 from tests.cases import blocks, seeded
@@ -71,7 +72,7 @@ def test_every_logit_and_weight_gets_a_gradient():
     torch.manual_seed(0)
     ensemble = made(SAE(inputs=2, exits=2, alpha=(0.5, 0.5))).train()
     ensemble.loss(X, Y).backward()
-    assert (ensemble.binding.logits.grad != 0).all()
+    assert (ensemble.members.index.logits.grad != 0).all()
     for name, parameter in ensemble.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
@@ -83,22 +84,24 @@ def test_the_objective_is_eq_3(weighting, draw_from):
     schedules = {"alpha": (0.4, 0.2), "temperature": (1.0, 0.5)}
     method = SAE(inputs=2, exits=2, weighting=weighting, draw_from=draw_from, **schedules)
     ensemble = made(method).train()
-    ensemble.binding.logits.data.normal_()
+    ensemble.members.index.logits.data.normal_()
     torch.manual_seed(5)
     found = ensemble.loss(X, Y, progress=0.5)
     torch.manual_seed(5)
-    parts = method.assign(len(X), ensemble.binding.rows(training=True), 0.5)
+    parts = method.assign(len(X), ensemble.members.index.rows(training=True), 0.5)
     slots = [parts[0], parts[3]]
     batches = [Inputs.of(X[part]) for part in parts]
-    outputs = ensemble._runner.split(ensemble.binding, ensemble.binding.rows(training=True), batches)
+    outputs = run_apart(
+        ensemble.members, ensemble.members.index.rows(training=True), batches, ensemble._caller.modes
+    )
     sharper = 0.75 if draw_from == "preferences" else 1.0
-    drawn = relaxed_top_k(ensemble.binding.logits / sharper, 2, 0.75)
+    drawn = relaxed_top_k(ensemble.members.index.logits / sharper, 2, 0.75)
     data = sum(
         drawn[slot, depth] * cross_entropy(outputs[3 * slot + depth], Y[slots[slot]])
         for slot in range(2)
         for depth in range(3)
     )
-    theta = preferences(ensemble.binding.logits, 0.75)
+    theta = preferences(ensemble.members.index.logits, 0.75)
     divergence = (theta * (3 * theta).log()).sum()
     assert_close(found, data / (2 if weighting == "one" else 1) + 0.3 * divergence)
 
@@ -106,7 +109,7 @@ def test_the_objective_is_eq_3(weighting, draw_from):
 def _drawn(method, ensemble):
     """The weights of one draw, as the gradient of the objective by the losses."""
     losses = torch.zeros(3, requires_grad=True)
-    method.combine(losses, losses, ensemble.binding, 0.0).backward()
+    method.combine(losses, losses, ensemble.members, 0.0).backward()
     return losses.grad
 
 
@@ -115,7 +118,7 @@ def test_depths_are_drawn_from_the_preferences(draw_from, temperature):
     """The frequencies of the strongest depth are those of softmax(l / T), or of softmax(l)."""
     method = SAE(inputs=1, exits=1, temperature=(0.5, 0.5), draw_from=draw_from)
     ensemble = made(method).train()
-    ensemble.binding.logits.data = torch.tensor([[0.0, 0.6, 1.0]])
+    ensemble.members.index.logits.data = torch.tensor([[0.0, 0.6, 1.0]])
     torch.manual_seed(0)
     weights = torch.stack([_drawn(method, ensemble) for _ in range(4000)])
     frequencies = torch.nn.functional.one_hot(weights.argmax(1), 3).double().mean(0)
@@ -131,8 +134,8 @@ def test_training_learns_which_exits_to_keep_and_states_their_temperature():
         optimizer.zero_grad()
         ensemble.loss(X, Y, progress=step / 20).backward()
         optimizer.step()
-    assert ensemble.binding.logits.detach().abs().max() > 0
-    assert float(ensemble.binding.temperature) == pytest.approx(1.0 - 0.9 * 19 / 20)
+    assert ensemble.members.index.logits.detach().abs().max() > 0
+    assert float(ensemble.members.index.temperature) == pytest.approx(1.0 - 0.9 * 19 / 20)
 
 
 def test_logits_are_spared_weight_decay():
@@ -160,7 +163,7 @@ def test_one_input_with_one_depth_is_the_network():
 def test_the_last_exit_of_a_copied_network_computes_the_network():
     model = blocks(3)
     ensemble = pl.convert(model, SAE(inputs=3, exits=1, start="copy"), example=X[:2]).eval()
-    assert ensemble.binding.rows() == [(0, 2), (1, 2), (2, 2)]
+    assert ensemble.members.index.rows(training=False) == [(0, 2), (1, 2), (2, 2)]
     assert_close(ensemble(X), model(X).expand(3, -1, -1))
 
 
@@ -215,7 +218,7 @@ def test_settings_go_to_a_file_and_back():
 
 def test_a_saved_ensemble_keeps_its_preferences(tmp_path):
     ensemble = made(SAE(inputs=2, exits=1)).train()
-    ensemble.binding.logits.data.normal_()
+    ensemble.members.index.logits.data.normal_()
     ensemble.loss(X, Y, progress=0.5)
     ensemble.eval().save(tmp_path)
     loaded = pl.load(tmp_path, blocks(3), example=X[:2]).eval()
@@ -239,7 +242,7 @@ def test_a_pruned_configuration_costs_what_its_accounting_says(kept):
     """
     ensemble = made(SAE(inputs=2, exits=1), depth=4).eval()
     for slot, depth in enumerate(kept):
-        ensemble.binding.logits.data[slot, depth] = 1.0
+        ensemble.members.index.logits.data[slot, depth] = 1.0
     found = pl.cost(ensemble.freeze(), X[:1])
     first, block, norm = 6 * 8, 8 * 8, 2 * 8
     trunk = first + (max(kept) + 1) * block

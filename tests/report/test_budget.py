@@ -24,12 +24,12 @@ def test_limits_are_relative_or_plain_numbers():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("multiply_ads<=2x", "however: 'multiply_ads'.*multiply_adds"),
-        ("parameters>=2", "is written multiply_adds<=1.5x"),
-        ("parameters<=1.2.3", "holds numbers, however: '1.2.3'"),
-        ("multiply_adds<1x", r"written <=, however: 'multiply_adds<1x'. Write multiply_adds<=1x\."),
+        ("multiply_ads<=2x", "got 'multiply_ads'.*multiply_adds"),
+        ("parameters>=2", "must be written as multiply_adds<=1.5x"),
+        ("parameters<=1.2.3", "must be a number, got '1.2.3'"),
+        ("multiply_adds<1x", r"written with <=, got 'multiply_adds<1x'. Write multiply_adds<=1x\."),
         ("parameters < 2M", r"Write parameters<=2M\."),
-        ("latency<=2", "over that of the single network"),
+        ("latency<=2", "must be a multiple of the single network's"),
     ],
 )
 def test_what_is_no_limit_is_refused(text, message):

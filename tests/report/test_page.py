@@ -11,10 +11,9 @@ import pytest
 from pytest import raises
 
 from pluribus.errors import SettingError
-from pluribus.report import page as module
 from pluribus.report.budget import parse_budget
 from pluribus.report.groups import group_records
-from pluribus.report.page import FILE, GLOSSARY, check_figures, make_page, write_figures, write_page
+from pluribus.report.page import FILE, make_page, write_page
 from tests.report.records import classes, failed, numbers
 
 LARGEST = 8_000_000
@@ -187,35 +186,4 @@ def test_ten_methods_fit_into_a_letter(tmp_path):
 def test_terms_are_explained_where_they_stand():
     text = make_page(group_records(RUNS))
     assert re.search(r'<span class="term" tabindex="0" data-tip="Average surprise[^"]*">NLL</span>', text)
-    assert "mutual information" in GLOSSARY
     assert re.search(r'<button type="button" data-tip="How far confidence[^"]*">ECE', text)
-
-
-def test_without_kaleido_figures_are_refused_with_one_remedy_before_anything_is_written(
-    monkeypatch, tmp_path
-):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    wanted = r"however: it is not installed\. Install pluribus with the extra figures\.$"
-    for attempt in (check_figures, lambda: write_figures(tmp_path / "figures", group_records(RUNS))):
-        with raises(SettingError, match=wanted):
-            attempt()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_browser_figures_are_refused(monkeypatch):
-    chromium = pytest.importorskip("choreographer.browsers.chromium")
-    monkeypatch.setattr(chromium.Chromium, "find_browser", lambda **_: None)
-    with raises(SettingError, match=r"however: neither was found\. Install one\.$"):
-        check_figures()
-
-
-def test_a_drawing_that_fails_leaves_no_folder(monkeypatch, tmp_path):
-    def fail(file, **_):
-        file[0].write_text("half a picture")
-        raise RuntimeError("the browser went away")
-
-    monkeypatch.setattr(module, "check_figures", lambda: None)
-    monkeypatch.setattr(module, "write_images", fail)
-    with raises(SettingError, match=r"however: RuntimeError\('the browser went away'\)"):
-        write_figures(tmp_path / "figures", group_records([numbers()]))
-    assert list(tmp_path.iterdir()) == []

@@ -4,8 +4,9 @@ import shutil
 
 import pytest
 
+from pluribus.report.figure_files import write_figures
 from pluribus.report.groups import group_records
-from pluribus.report.page import write_figures, write_page
+from pluribus.report.page import write_page
 from tests.report.records import classes, failed, numbers, sae
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

@@ -78,7 +78,7 @@ def test_the_user_may_judge_by_another_metric():
     group.entries[0].runs[0].metrics["ece"] = 0.0
     assert recommend(group, metric="ece").choice.label == "single"
     assert recommend(group).choice.label == "mc_dropout"
-    with raises(SettingError, match=r"are judged by accuracy, nll.*however: 'elo'"):
+    with raises(SettingError, match=r"must be one of accuracy, nll.*got 'elo'"):
         recommend(group, metric="elo")
 
 

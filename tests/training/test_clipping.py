@@ -20,7 +20,7 @@ def with_gradients(method):
 
 def test_members_are_clipped_as_torch_clips_each_alone():
     ensemble = with_gradients(DeepEnsembles(members=3))
-    parameters = list(ensemble.binding.own.parameters())
+    parameters = list(ensemble.members.tensors.own.parameters())
     before = [[one.grad[row].clone() for one in parameters] for row in range(3)]
     norms = member_norms(parameters)
     limit = float(norms.median())

@@ -19,13 +19,13 @@ def trained(folder):
 MISFITS = {
     "weights of another shape": (
         lambda s: s["weights"],
-        "binding.own.bias",
-        "field weights.binding.own.bias must be",
+        "members.tensors.own.bias",
+        "field weights.members.tensors.own.bias must be",
     ),
     "best weights of another shape": (
         lambda s: s["progress"]["best_weights"],
-        "binding.own.bias",
-        "field progress.best_weights.binding.own.bias must be",
+        "members.tensors.own.bias",
+        "field progress.best_weights.members.tensors.own.bias must be",
     ),
     "an optimizer of another shape": (
         lambda s: s["optimizer"]["state"][0],

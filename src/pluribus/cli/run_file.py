@@ -1,8 +1,8 @@
 """`run.json`: the task and the network of a run, for `pluribus evaluate` and `pluribus predict`.
 
 The file is untrusted. It may name built-in tasks and networks, which are looked up in registries. A task or
-network of the user's own is code, and comes from the command line again (`--task`, `--model`); then it is
-compared with what the run was made with.
+network of the user's own is code, and must be named on the command line again (`--task`, `--model`). Then it
+is compared with the one in the file.
 """
 
 import json
@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from pluribus.backbones import BACKBONES
 from pluribus.cli.parsing import Build, resolve_task
 from pluribus.data import TASKS
+from pluribus.data.signature import FILE as SIGNATURE
+from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError, SettingError
 from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference, fingerprint
 from pluribus.loading import load
+from pluribus.method_text import parse_options
 from pluribus.schema import Anything, Fields, Items, Named, Schema, Text, shown
 from pluribus.training import Training
 from pluribus.untrusted import read_json
@@ -42,10 +47,10 @@ class Run:
 
     Attributes:
         ensemble: In eval mode.
-        task: What it was trained on.
+        task: The data it was trained on.
         build: Makes its network anew.
-        options: Of the task, as they stand on the command line.
-        training: How it was trained; None in runs of early versions.
+        options: Options of the task, as on the command line.
+        training: Settings of its training; None in runs of early versions.
     """
 
     ensemble: Ensemble
@@ -64,7 +69,7 @@ def write_run(
     data: Task,
     ensemble: Ensemble,
 ) -> None:
-    """Write `run.json` into the folder of a trained ensemble."""
+    """Write `run.json` and `signature.json` into the folder of a trained ensemble."""
     document = {
         "task": task,
         "options": options,
@@ -75,12 +80,13 @@ def write_run(
     }
     with replacing(folder / FILE) as unfinished:
         unfinished.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    Signature.of(data, given_delimiter(options)).save(folder)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return what `write_run` wrote, checked."""
+    """Return the document that `write_run` wrote, checked."""
     if not (folder / FILE).is_file():
-        raise SettingError(f"{folder} must be a folder of `pluribus train`, however: it has no {FILE}.")
+        raise SettingError(f"{folder} must be a folder of `pluribus train`, got one without {FILE}.")
     document: dict[str, Any] = read_json(folder / FILE, SCHEMA, REMEDY)
     return document
 
@@ -106,9 +112,32 @@ def load_run(folder: Path, data_dir: Path | None, task: str | None = None, model
     _check_data(folder, document.get("data"), data)
     build = Build(model_name, data)
     ensemble = load(folder / ENSEMBLE, build(), example=data.train.x[:2])
-    _check_network(folder, document.get("network"), ensemble, data)
+    _check_network(folder, document.get("network"), ensemble, data.train.x)
     training = Training.from_dict(document["training"]) if "training" in document else None
     return Run(ensemble.eval(), data, build, options, training)
+
+
+def load_for_prediction(
+    folder: Path, data_dir: Path | None, task: str | None = None, model: str | None = None
+) -> tuple[Ensemble, Signature]:
+    """Return the ensemble of a run with its signature. The training data need not be there.
+
+    Runs of earlier versions have no signature: for them, and where a task is named again, the data is read.
+    """
+    document = read_run(folder)
+    if task is not None or not (folder / SIGNATURE).is_file():
+        run = load_run(folder, data_dir, task, model)
+        return run.ensemble, Signature.of(run.task, given_delimiter(run.options))
+    signature = Signature.load(folder)
+    build = Build(trusted_name(folder, "model", document["model"], model, BACKBONES), signature)
+    ensemble = load(folder / ENSEMBLE, build(), example=signature.example())
+    _check_network(folder, document.get("network"), ensemble, signature.example())
+    return ensemble.eval(), signature
+
+
+def given_delimiter(options: list[str] | None) -> str:
+    """Return the delimiter among the options of a task."""
+    return str(parse_options(options or []).get("delimiter", ","))
 
 
 def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, registry: Iterable[str]) -> str:
@@ -137,7 +166,7 @@ def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, regi
 
 
 def described(data: Task) -> dict[str, Any]:
-    """Return what tells one task from another: sizes, shapes and classes."""
+    """Return the properties that tell one task from another: sizes, shapes and classes."""
     return {
         "name": data.name,
         "sizes": f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test",
@@ -150,20 +179,23 @@ def described(data: Task) -> dict[str, Any]:
 
 
 def _check_data(folder: Path, before: dict[str, Any] | None, data: Task) -> None:
-    now = described(data)
-    for name in now if before is not None else ():
-        if before.get(name) != now[name]:  # type: ignore[union-attr]
+    if before is None:
+        return
+    for name, value in described(data).items():
+        if before.get(name) != value:
             raise InputError(
-                f"the task must be the one that {folder} was trained on, however: {name} was "
-                f"{shown(before.get(name))} and is {shown(now[name])}. "  # type: ignore[union-attr]
+                f"the task must be the one that {folder} was trained on, with {name} "
+                f"{shown(before.get(name))}, got {shown(value)}. "
                 "Restore the data and the options, or train again."
             )
 
 
-def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, data: Task) -> None:
-    reason = before and difference(before, fingerprint(ensemble, data.train.x))
+def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Tensor) -> None:
+    if before is None:
+        return
+    reason = difference(before, fingerprint(ensemble, x))
     if reason:
         raise CheckpointError(
-            f"the network must be the one that {folder} was trained with, however: {reason}. "
+            f"the network must be the one that {folder} was trained with, but {reason}. "
             "Restore its code, or train again."
         )

@@ -2,6 +2,7 @@
 
     file                   checked
     run.json               schema
+    signature.json         schema, fields that fit one another
     ensemble.json          schema, its own hash, counts against the header of the tensors
     weights.safetensors    header, hash, no NaN
     training.pt            schema, no code, no NaN
@@ -15,7 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pluribus.checkpoint import (
+from pluribus.cli import run_file
+from pluribus.comparison import record
+from pluribus.comparison.outcomes import Outcomes
+from pluribus.data import signature
+from pluribus.data.signature import Signature
+from pluribus.document import check_counts, check_document, methods_of
+from pluribus.errors import CheckpointError, PluribusError
+from pluribus.method import Method
+from pluribus.saving import (
     REMEDY,
     SETTINGS,
     WEIGHTS,
@@ -24,12 +33,6 @@ from pluribus.checkpoint import (
     read_settings,
     read_tensors,
 )
-from pluribus.cli import run_file
-from pluribus.comparison import record
-from pluribus.comparison.outcomes import Outcomes
-from pluribus.document import check_counts, check_document, methods_of
-from pluribus.errors import CheckpointError, PluribusError
-from pluribus.method import Method
 from pluribus.training import checkpoint
 from pluribus.untrusted import read_header
 from pluribus.weights import check_values
@@ -37,7 +40,7 @@ from pluribus.weights import check_values
 
 @dataclass(frozen=True)
 class Finding:
-    """One file that was checked, and what is wrong with it; nothing where `problem` is empty."""
+    """One file that was checked. `problem` is empty if the file is sound."""
 
     path: Path
     problem: str = ""
@@ -61,6 +64,8 @@ def verify(folder: Path) -> list[Finding]:
 def _findings(folder: Path) -> Iterator[Finding]:
     if (folder / run_file.FILE).exists():
         yield _checked(folder / run_file.FILE, lambda path: run_file.read_run(path.parent))
+    if (folder / signature.FILE).exists():
+        yield _checked(folder / signature.FILE, lambda path: Signature.load(path.parent))
     if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
         yield from _ensemble_findings(folder)
     if (folder / checkpoint.FILE).exists():

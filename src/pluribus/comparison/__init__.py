@@ -1,4 +1,4 @@
-"""Comparing methods: many runs, each measured and kept as one record."""
+"""Compare methods: many runs, each measured and stored as one record."""
 
 from pluribus.comparison.comparison import compare
 from pluribus.comparison.diagnosis import Finding, doctor

@@ -14,7 +14,9 @@ from pluribus.data.npz_file import npz_file
 from pluribus.data.pictures import image_folder
 from pluribus.data.scaling import Scaling
 from pluribus.data.shifted import SEVERITIES, Shifted
+from pluribus.data.signature import Signature
 from pluribus.data.splits import Sizes
+from pluribus.data.table_task import frame_task
 from pluribus.data.tabular import UCI, diabetes, uci
 from pluribus.data.task import Split, Task
 from pluribus.data.tiny_imagenet import tiny_imagenet
@@ -78,6 +80,7 @@ __all__ = [
     "TASKS",
     "Scaling",
     "Shifted",
+    "Signature",
     "Sizes",
     "Split",
     "Task",
@@ -85,6 +88,7 @@ __all__ = [
     "csv_file",
     "diabetes",
     "digits",
+    "frame_task",
     "image_folder",
     "image_set",
     "load_task",

@@ -1,134 +1,48 @@
-"""Any CSV file with a header and a target column as a task."""
+"""Any CSV or Parquet file with a target column as a task."""
 
-import csv
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Unpack
 
-import torch
-from torch import Tensor
-
-from pluribus.data.assembly import assemble
-from pluribus.data.sources import reading
+from pluribus.data.limits import MOST_BYTES
 from pluribus.data.splits import Sizes
-from pluribus.data.targets import number_words
-from pluribus.data.task import Split, Task
-from pluribus.errors import InputError
-from pluribus.likelihood import Categorical, Likelihood
-from pluribus.likelihood import likelihood as named_likelihood
-from pluribus.settings import nearest
-
-Rows = dict[int, list[str]]
+from pluribus.data.table_task import Words, table_task
+from pluribus.data.tables import read_table
+from pluribus.data.task import Task
+from pluribus.likelihood import Likelihood
 
 
 def csv_file(
     path: str | Path,
     target: str,
-    likelihood: str | Likelihood = "gaussian",
-    features: Sequence[str] | None = None,
+    likelihood: str | Likelihood | None = None,
+    features: Words = None,
     delimiter: str = ",",
+    kinds: Mapping[str, str] | str | None = None,
+    missing_words: Words = None,
+    most_bytes: int = MOST_BYTES,
     **sizes: Unpack[Sizes],
 ) -> Task:
-    """A table to predict one column of; a fifth of its rows are for testing.
+    """Return a task to predict one column of a table; a fifth of its rows are for testing.
+
+    Words, dates, true and false, blanks, ids and constant columns are recognised; `print(task.columns)` shows
+    what becomes of each column. All of it is learnt from the training rows.
 
     Args:
-        path: A file in UTF-8 whose first line names the columns.
-        target: The column to predict: numbers, or for the likelihood `categorical` the names of classes.
-        likelihood: Of the target, where it is a number of the standardised one.
-        features: Columns to predict from, all of numbers; by default all but the target.
-        delimiter: What stands between cells.
+        path: A file in UTF-8 whose first line names the columns, or a `.parquet` file.
+        target: The column to predict; rows without it are left out.
+        likelihood: Of the target, standardised if it is a number. By default `gaussian` for numbers and
+            `categorical` for words.
+        features: Columns to predict from; by default all but the target.
+        delimiter: Character between cells.
+        kinds: Kinds of columns, where another than the recognised one is wanted: `zip=category,year=number`;
+            number, date, boolean, category, code (a whole number for an embedding) or dropped.
+        missing_words: Words that stand for a missing value, besides blanks, ?, NA, nan, null and none.
+        most_bytes: Memory that the table may take while it is read.
         **sizes: How much of each part to keep.
     """
-    path, likelihood = Path(path).expanduser(), named_likelihood(likelihood)
-    header, rows = read_rows(path, delimiter)
-    check_columns(path, header, [target, *(features or ())], delimiter)
-    chosen = list(features) if features is not None else [name for name in header if name != target]
-    x = numbers(header, rows, chosen)
-    if isinstance(likelihood, Categorical):
-        names, y = number_words(words(header, rows, target))
-    else:
-        names, y = (), numbers(header, rows, [target])
-    classes = len(names) if names else None
-    task = assemble(
-        path.stem, (Split(x, y), None, None), sizes, likelihood=likelihood, classes=classes, class_names=names
+    path = Path(path).expanduser()
+    table = read_table(path, delimiter, most_bytes)
+    return table_task(
+        table, target, path.stem, likelihood, features, kinds, missing_words, delimiter, **sizes
     )
-    return replace(task, feature_names=tuple(chosen))
-
-
-def read_rows(path: Path, delimiter: str) -> tuple[list[str], Rows]:
-    """The names of the columns, and the cells of each row by the number of its line in the file."""
-    rows: Rows = {}
-    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            for cells in reader:
-                if cells and len(cells) != len(header):
-                    raise InputError(
-                        f"{path} must have {len(header)} cells in each row, "
-                        f"however: {len(cells)} in line {reader.line_num}. Complete or quote it."
-                    )
-                if cells:
-                    rows[reader.line_num] = cells
-        except csv.Error as error:
-            raise InputError(
-                f"{path} must be a CSV file, however: {error} in line {reader.line_num}."
-            ) from error
-    if not rows:
-        raise InputError(f"{path} must hold a header and rows, however: it holds no rows.")
-    return header, rows
-
-
-def check_columns(path: Path, header: list[str], wanted: list[str], delimiter: str) -> None:
-    """Raises for columns that share a name, are not there, or are asked for twice."""
-    for names, where in ((header, f"the header of {path}"), (wanted, "target and features")):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InputError(f"{where} must name each column once, however: {', '.join(twice)} twice.")
-    for name in wanted:
-        if name not in header:
-            alone = len(header) < 2
-            raise InputError(
-                f"{path} has the columns {', '.join(header)}, however: {name!r} was asked for."
-                + (f" Is {delimiter!r} the delimiter of the file?" if alone else nearest(name, header))
-            )
-
-
-def numbers(header: list[str], rows: Rows, columns: list[str]) -> Tensor:
-    """Finite numbers, float64 `[count, columns]`."""
-    if not columns:
-        raise InputError("features must name at least one column, however: none.")
-    places = {name: header.index(name) for name in columns}
-
-    def number(line: int, name: str) -> float:
-        cell = rows[line][places[name]]
-        try:
-            return float(cell)
-        except ValueError as error:
-            raise InputError(
-                f"column {name!r} must hold numbers, however: {cell!r} in line {line}. "
-                "Fill it in, write it as a number, or choose other features."
-            ) from error
-
-    values = torch.tensor([[number(line, name) for name in columns] for line in rows], dtype=torch.float64)
-    lost = (~values.isfinite()).nonzero()
-    if len(lost):
-        line, column = list(rows)[lost[0, 0]], columns[lost[0, 1]]
-        raise InputError(
-            f"cells must be finite, however: {len(lost)} of {values.numel()} are NaN or infinite, the first "
-            f"in line {line}, column {column!r}. Drop these rows or fill in what is missing."
-        )
-    return values
-
-
-def words(header: list[str], rows: Rows, column: str) -> list[str]:
-    """The cells of a column, none of them blank."""
-    found = {line: cells[header.index(column)].strip() for line, cells in rows.items()}
-    for line, word in found.items():
-        if not word:
-            raise InputError(
-                f"column {column!r} must name a class in each row, however: line {line} is blank. "
-                "Fill it in or drop the row."
-            )
-    return list(found.values())

@@ -1,6 +1,7 @@
 """The files that image sets are published in, read as bytes `[count, channels, height, width]` and labels."""
 
 import gzip
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pluribus.data.sources import npz_archive, optional
+from pluribus.data.arrays import npz_archive
+from pluribus.data.limits import MOST_BYTES, check_bytes, check_file
+from pluribus.data.sources import optional
 from pluribus.data.task import Split
 from pluribus.errors import InputError
 
@@ -39,22 +42,27 @@ def labels(values: Array) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values).reshape(-1).astype(np.int64))
 
 
-def idx(path: Path) -> Array:
-    """The bytes of an idx file, plain or compressed by gzip.
+def idx(path: Path, most_bytes: int = MOST_BYTES) -> Array:
+    """Return the bytes of an idx file, plain or compressed by gzip.
 
     The file starts with two zeros, the type (8 is bytes), the number of axes, and their sizes, big-endian.
     """
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    start = 4 + 4 * content[3] if len(content) > 3 else 0
-    if content[:3] != b"\0\0\x08" or len(content) < start:
-        raise InputError(f"{path} must be an idx file of bytes, however: it starts with {content[:4]!r}.")
-    shape = np.frombuffer(content, ">u4", content[3], 4).astype(np.int64)
-    if len(content) != start + shape.prod():
-        raise InputError(
-            f"{path} must hold {shape.prod()} bytes after its head, however: {len(content) - start}. "
-            "Get it again."
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()  # may be written to
+    check_file(path)
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        start = file.read(4)
+        axes = start[3] if len(start) == 4 else 0
+        head = file.read(4 * axes)
+        if start[:3] != b"\0\0\x08" or len(head) < 4 * axes:
+            raise InputError(f"{path} must be an idx file of bytes, got one that starts with {start!r}.")
+        shape = np.frombuffer(head, ">u4").tolist()
+        wanted = math.prod(shape)
+        check_bytes(str(path), wanted, most_bytes)
+        # One byte more than wanted tells a file that is too long, whatever a gzip file expands to.
+        content = bytearray(file.read(wanted + 1))
+    if len(content) != wanted:
+        came = "more" if len(content) > wanted else len(content)
+        raise InputError(f"{path} must hold {wanted} bytes after its head, got {came}. Get it again.")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def idx_pair(path: Path) -> Split:

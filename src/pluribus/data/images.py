@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pluribus.data.arrays import npz_archive
 from pluribus.data.assembly import assemble
 from pluribus.data.image_files import channels_first, labels
 from pluribus.data.image_sources import TEST, TRAIN
 from pluribus.data.scaling import Scaling
-from pluribus.data.sources import Source, data_folder, npz_archive
+from pluribus.data.sources import Source, data_folder
 from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
 from pluribus.errors import SettingError

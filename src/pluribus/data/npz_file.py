@@ -7,9 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pluribus.data.arrays import npz_archive
 from pluribus.data.assembly import assemble
 from pluribus.data.image_files import channels_first
-from pluribus.data.sources import npz_archive, reading
+from pluribus.data.limits import MOST_BYTES, listed
+from pluribus.data.sources import reading
 from pluribus.data.splits import Sizes
 from pluribus.data.targets import targets
 from pluribus.data.task import Split, Task
@@ -19,6 +21,7 @@ from pluribus.likelihood import likelihood as named_likelihood
 from pluribus.settings import check
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+OPTIONAL = ("x_val", "y_val", "x_ood")
 
 
 def npz_file(
@@ -26,6 +29,7 @@ def npz_file(
     likelihood: str | Likelihood = "categorical",
     classes: int | None = None,
     images: bool | None = None,
+    most_bytes: int = MOST_BYTES,
     **sizes: Unpack[Sizes],
 ) -> Task:
     """Arrays `x_train`, `y_train`, `x_test`, `y_test`, and where they are there `x_val`, `y_val`, `x_ood`.
@@ -37,10 +41,12 @@ def npz_file(
         images: Whether `x` holds images, bytes or floats in [0, 1], with channels first, last or none; by
             default where it holds bytes or has four axes. Other inputs are standardised number by number, or
             by axis 1 where they have four axes.
+        most_bytes: Memory that the arrays may take.
         **sizes: How much of each part to keep.
     """
     path, likelihood = Path(path).expanduser(), named_likelihood(likelihood)
-    arrays = read_arrays(path)
+    check("most_bytes", most_bytes, int, at_least=1)
+    arrays = read_arrays(path, most_bytes)
     if classes is not None:
         check("classes", classes, int, at_least=2)
     if images is None:
@@ -59,16 +65,17 @@ def npz_file(
     return assemble(path.stem, parts, sizes, likelihood=likelihood, classes=classes, ood=ood)
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """All arrays of the file; the required ones are there and hold something."""
-    with reading(path), npz_archive(path) as archive:
-        arrays = dict(archive)
+def read_arrays(path: Path, most_bytes: int = MOST_BYTES) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of a task; the required ones are there and hold something."""
+    with reading(path), npz_archive(path, most_bytes) as archive:
+        held = tuple(archive)
+        arrays = archive.read((*REQUIRED, *OPTIONAL))
     required = (*REQUIRED, "y_val") if "x_val" in arrays else REQUIRED
     lacking = [name for name in required if name not in arrays or not arrays[name].size]
     if lacking:
         raise InputError(
             f"{path} must hold {', '.join(required)}, however: {', '.join(lacking)} is empty or not among "
-            f"{', '.join(arrays) or 'nothing'}. Write it with numpy.savez(path, x_train=..., ...)."
+            f"{listed(held) or 'nothing'}. Write it with numpy.savez(path, x_train=..., ...)."
         )
     return arrays
 

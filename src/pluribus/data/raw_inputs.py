@@ -4,8 +4,7 @@ Raw inputs are what the task's source gives before scaling: features in their ow
 or in [0, 1], with channels first, last or, of grey ones, none.
 """
 
-import zipfile
-import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +12,72 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pluribus.data.csv_file import check_columns, numbers, read_rows
+from pluribus.data.arrays import is_archive, npz_archive, read_npy
+from pluribus.data.columns import NUMBER, Column, Columns
 from pluribus.data.image_files import channels_first
+from pluribus.data.limits import MOST_BYTES, listed
 from pluribus.data.scaling import unit
-from pluribus.data.task import Task, check_inputs
-from pluribus.errors import InputError
+from pluribus.data.signature import Signature
+from pluribus.data.sources import UNREADABLE
+from pluribus.data.tables import check_columns, is_number, read_table
+from pluribus.data.task import check_inputs
+from pluribus.errors import InputError, PluribusError
 
-SUFFIXES = (".csv", ".npy", ".npz")
+SUFFIXES = (".csv", ".parquet", ".npy", ".npz")
 KEY = "x"
 """The array of an `.npz` file that holds inputs."""
 
 
-def read_inputs(path: Path, task: Task, delimiter: str = ",") -> Tensor:
-    """Raw inputs of a `.npy`, `.npz` or `.csv` file, `[count, ...]`, of the shape that the task has.
+@dataclass(frozen=True, eq=False)
+class RawInputs:
+    """Inputs before scaling.
+
+    Args:
+        values: Numbers, `[count, ...]`.
+        flags: For each row of a table, how it is unlike training; empty for arrays.
+    """
+
+    values: Tensor
+    flags: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def read_inputs(path: Path, signature: Signature, most_bytes: int = MOST_BYTES) -> RawInputs:
+    """Return raw inputs of a `.npy`, `.npz`, `.csv` or `.parquet` file, of the shape that the network takes.
 
     Args:
         path: The file.
-        task: What the inputs are for.
-        delimiter: Between the columns of a CSV file.
+        signature: Of the network that the inputs are for.
+        most_bytes: Memory that the inputs may take.
     """
     if not path.is_file():
         raise InputError(f"{path} must be a file of inputs, however: there is none.")
     if path.suffix not in SUFFIXES:
         raise InputError(f"inputs are read from {', '.join(SUFFIXES)}, however: {path}. Write one of these.")
-    raw = _read_csv(path, task, delimiter) if path.suffix == ".csv" else _read_array(path, task)
-    check_inputs(f"inputs of {path}", raw, task.input_shape)
+    if path.suffix in (".csv", ".parquet"):
+        raw = _read_table(path, signature, most_bytes)
+    else:
+        raw = RawInputs(_read_array(path, signature.input_shape, most_bytes))
+    check_inputs(f"inputs of {path}", raw.values, signature.input_shape)
     return raw
 
 
-def far_outside(raw: Tensor, task: Task) -> str:
-    """What to tell of inputs that lie beyond the training inputs by more than their range; else nothing."""
-    x, known = task.prepare(raw), task.train.x
-    over = tuple(axis for axis in range(x.ndim) if axis != 1)  # features and channels lie on axis 1
-    low, high = known.amin(over, keepdim=True), known.amax(over, keepdim=True)
+def far_outside(raw: Tensor, signature: Signature) -> str:
+    """Return a warning where inputs lie beyond the training inputs by more than their range; else nothing."""
+    x = signature.prepare(raw)
+    rest = (1,) * (x.ndim - 2)  # features and channels lie on axis 1
+    low, high = (bound.to(x).reshape(1, -1, *rest) for bound in (signature.low, signature.high))
     odd = (x > 2 * high - low) | (x < 2 * low - high)
     if not odd.any():
         return ""
     count, column = int(odd.flatten(1).any(1).sum()), int(odd.nonzero()[0, 1])
-    unnamed = f"{'channel' if x.ndim == 4 else 'feature'} {column}"
-    name = repr(task.feature_names[column]) if task.feature_names else unnamed
-    here, there = (_range(part[:, column]) for part in (unit(raw), task.scaling.invert(known)))
+    name = f"{'channel' if x.ndim == 4 else 'feature'} {column}"
+    if signature.feature_names:
+        name = repr(signature.feature_names[column])
+    bounds = torch.cat((low, high)).expand(2, *x.shape[1:])
+    here, there = (_range(part[:, column]) for part in (unit(raw), signature.scaling.invert(bounds)))
     return (
         f"inputs must be raw, as they were before scaling, however: {count} of {len(x)} lie far outside of "
         f"the training inputs: {name} ranges from {here}, in training from {there}."
@@ -63,54 +88,57 @@ def _range(values: Tensor) -> str:
     return f"{values.min():.4g} to {values.max():.4g}"
 
 
-def _read_csv(path: Path, task: Task, delimiter: str) -> Tensor:
-    """The features by their names, or all columns in order where the task has no names of features."""
-    header, rows = read_rows(path, delimiter)
-    names = list(task.feature_names)
-    wanted = f"the {len(names)} features {', '.join(names)}" if names else "the features"
-    if all(map(_is_number, header)) and not (names and set(names) <= set(header)):
+def _read_table(path: Path, signature: Signature, most_bytes: int) -> RawInputs:
+    """Return the columns by their names, or all in order where the network has no names of features."""
+    table = read_table(path, signature.delimiter, most_bytes)
+    columns = signature.columns or plain_columns(signature.feature_names or tuple(table.cells))
+    names = [column.name for column in columns.used]
+    if all(map(is_number, table.cells)) and not set(names) <= set(table.cells):
         raise InputError(
-            f"the first line of {path} must name {wanted}, however: it holds numbers. Put the names above it."
+            f"the first line of {path} must name the {len(names)} features {listed(names)}, however: it "
+            "holds numbers. Put the names above it."
         )
-    check_columns(path, header, names, delimiter)
-    return numbers(header, rows, names or header)
+    check_columns(table, names, signature.delimiter)
+    encoded = columns.encode(table.cells, table.lines)
+    return RawInputs(torch.from_numpy(encoded.values), encoded.flags)
 
 
-def _is_number(cell: str) -> bool:
+def plain_columns(names: tuple[str, ...]) -> Columns:
+    """Return columns of numbers that all have to be there: no word stands for a missing one."""
+    return Columns(tuple(Column(name, NUMBER) for name in names), missing_words=())
+
+
+def _read_array(path: Path, shape: tuple[int, ...], most_bytes: int) -> Tensor:
     try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_array(path: Path, task: Task) -> Tensor:
-    names = [KEY]
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file)
-            if isinstance(loaded, np.lib.npyio.NpzFile):
-                names = list(loaded)
-            values = loaded if isinstance(loaded, np.ndarray) else loaded[KEY] if KEY in names else None
-    except (ValueError, TypeError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        values = _npz_inputs(path, most_bytes) if is_archive(path) else read_npy(path, most_bytes)
+    except PluribusError:
+        raise
+    except UNREADABLE as error:
         raise InputError(
             f"{path} must be a whole {path.suffix} file of numbers, however: it is cut short, of another "
             "kind, or holds objects. Write it again with NumPy."
         ) from error
-    if values is None:
-        raise InputError(
-            f"{path} must hold the inputs as {KEY}, however: it holds {', '.join(names) or 'nothing'}. "
-            f"Write it with numpy.savez(path, {KEY}=...)."
-        )
     if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
         raise InputError(
             f"{path} must hold numbers [count, ...], however: {values.dtype} of shape {list(values.shape)}."
         )
-    images = len(task.input_shape) == 3
+    images = len(shape) == 3
     values = values.astype(_precision(values.dtype, images), copy=False)
-    if images and values.shape[1:] != task.input_shape:
+    if images and values.shape[1:] != shape:
         return channels_first(values)
     return torch.from_numpy(values)
+
+
+def _npz_inputs(path: Path, most_bytes: int) -> np.ndarray[Any, Any]:
+    """Return the array of an archive that holds inputs."""
+    with npz_archive(path, most_bytes) as archive:
+        if KEY not in archive:
+            held = listed(list(archive)) or "nothing"
+            raise InputError(
+                f"{path} must hold the inputs as {KEY}, however: it holds {held}. "
+                f"Write it with numpy.savez(path, {KEY}=...)."
+            )
+        return archive[KEY]
 
 
 def _precision(dtype: np.dtype[Any], images: bool) -> type[np.generic]:

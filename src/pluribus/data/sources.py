@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,12 +12,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from pluribus.errors import InputError, PluribusError, SettingError
 
 VARIABLE = "PLURIBUS_DATA"
 Content = TypeVar("Content")
+LONGEST = 200
+"""Characters of a foreign error that are repeated; NumPy quotes whole heads of files."""
+# What zipfile, zlib, NumPy, Pillow and SciPy raise on damaged files; found by changing bytes at random.
+UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def data_folder(data_dir: str | Path | None) -> Path:
@@ -72,24 +91,17 @@ class Source(Generic[Content]):
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Says which file it was that could not be read."""
+    """Name the file in the error of anything that fails to read it."""
     try:
         yield
     except PluribusError:
         raise
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zlib.error, zipfile.BadZipFile) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except UNREADABLE as error:
+        said = str(error).splitlines()[0][:LONGEST] if str(error) else type(error).__name__
         reason = said if path.exists() else "there is none"
         raise InputError(
             f"{path} must be a whole file of its kind, however: {reason}. Get or write it again."
         ) from error
-
-
-@contextmanager
-def npz_archive(path: Path) -> Iterator[Mapping[str, np.ndarray[Any, Any]]]:
-    """The arrays of an `.npz` file by name, read when asked for; pickled objects are refused."""
-    with path.open("rb") as file, np.load(file) as archive:
-        yield archive
 
 
 def optional(module: str, package: str) -> Any:

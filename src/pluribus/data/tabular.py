@@ -6,8 +6,9 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
+from pluribus.data.arrays import npz_archive
 from pluribus.data.assembly import assemble
-from pluribus.data.sources import Source, data_folder, npz_archive, optional
+from pluribus.data.sources import Source, data_folder, optional
 from pluribus.data.splits import Sizes, check_count
 from pluribus.data.task import Split, Task
 from pluribus.likelihood import Likelihood

@@ -14,6 +14,8 @@ from pluribus.likelihood import MISSING, Categorical, Likelihood, check_finite
 Array = np.ndarray[Any, Any]
 MOST_CLASSES = 10
 """How many distinct whole numbers still look like classes."""
+MOST_CLASS = 2**31 - 1
+"""The greatest class number; it keeps every later count and conversion exact."""
 
 
 def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
@@ -37,6 +39,7 @@ def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
             "Use Bernoulli for several labels, or argmax on one-hot rows."
         )
     values = values.reshape(-1)
+    check_class_range(name, values)
     whole = values.astype(np.int64)
     broken = np.flatnonzero(whole != values)
     if len(broken):
@@ -45,6 +48,16 @@ def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
             "Use the likelihood gaussian for numbers to predict."
         )
     return torch.from_numpy(whole)
+
+
+def check_class_range(name: str, values: Array) -> None:
+    """Raise for numbers that no count of classes reaches, before a conversion to int64 changes them."""
+    odd = np.flatnonzero((values < -MOST_CLASS) | (values > MOST_CLASS))
+    if len(odd):
+        raise InputError(
+            f"{name} must hold class numbers from 0 to {MOST_CLASS}, got {values[odd[0]]:g} at sample "
+            f"{odd[0]}. Number the classes from 0, without gaps."
+        )
 
 
 def classes_in(values: Tensor) -> int:

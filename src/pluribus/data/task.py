@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
+from pluribus.data.columns import Columns
+from pluribus.data.limits import SHOWN
+from pluribus.data.samples import collect, to_inputs, to_targets
 from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
@@ -14,18 +18,32 @@ from pluribus.prediction import ContinuousPrediction, GaussianPrediction, Predic
 from pluribus.settings import check, invalid
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Split:
     """Samples: inputs `x` and targets `y`, both `[count, ...]`.
 
     Targets are class numbers (int64, `[count]`) or numbers (floats, `[count, targets]`). A split is a
     dataset for `torch.utils.data.DataLoader`: `split[i]` is the pair of sample i.
+
+    Args:
+        x: Inputs: a tensor, a NumPy array, a DataFrame of numbers, or a dataset of PyTorch whose samples are
+            pairs of input and target, which is read into memory.
+        y: Targets: a tensor, a NumPy array, a list or a Series; None with a dataset.
+
+    Example:
+        >>> import numpy as np
+        >>> Split(np.zeros((7, 3)), np.zeros(7, dtype=int))
+        Split(7 × [3])
     """
 
     x: Tensor
     y: Tensor
 
-    def __post_init__(self) -> None:
+    def __init__(self, x: Any, y: Any = None) -> None:
+        if y is None:
+            x, y = collect(x)
+        object.__setattr__(self, "x", to_inputs(x))
+        object.__setattr__(self, "y", to_targets(y))
         if len(self.x) != len(self.y):
             raise InputError(
                 f"x and y must have a row per sample, however: {len(self.x)} and {len(self.y)} rows. "
@@ -73,6 +91,8 @@ class Task:
         scaling: What `prepare` does to raw inputs.
         target_scaling: What was done to the targets.
         feature_names: Of the columns of an input in order, or none.
+        columns: How cells of a table became inputs, where the task is a table.
+        notes: What was assumed when the data was read, in whole sentences.
     """
 
     name: str
@@ -88,6 +108,8 @@ class Task:
     scaling: Scaling = UNSCALED
     target_scaling: Scaling = UNSCALED
     feature_names: tuple[str, ...] = ()
+    columns: Columns | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.train) or not len(self.test):
@@ -145,23 +167,35 @@ class Task:
 
     def in_units(self, prediction: Prediction) -> Prediction:
         """Means and variances of scaled targets in the units of the data; classes as they are."""
-        if not isinstance(prediction, ContinuousPrediction):
-            return prediction
-        if isinstance(prediction, GaussianPrediction):
-            variances = prediction.variances * self.target_std.to(prediction.variances).square()
-            prediction = replace(prediction, variances=variances)
-        return replace(prediction, means=self.target_scaling.invert(prediction.means))
+        return in_units(prediction, self.target_scaling)
 
     def table(self, prediction: Prediction) -> dict[str, list[Any]]:
         """Columns of a prediction in the units of the data; classes that have names are called by them:
         `labels` holds names, and `p0`, `p1` become `p_<name>`.
         """
-        columns = self.in_units(prediction).table()
-        if len(set(self.class_names)) != self.classes:
-            return columns
-        columns["labels"] = [self.class_names[label] for label in columns["labels"]]
-        called = {f"p{i}": f"p_{name}" for i, name in enumerate(self.class_names)}
-        return {called.get(name, name): values for name, values in columns.items()}
+        return named_columns(self.in_units(prediction), self.class_names, self.classes)
+
+
+def in_units(prediction: Prediction, scaling: Scaling) -> Prediction:
+    """Return means and variances of scaled targets in the units of the data; classes as they are."""
+    if not isinstance(prediction, ContinuousPrediction):
+        return prediction
+    if isinstance(prediction, GaussianPrediction):
+        variances = prediction.variances * scaling.std.to(prediction.variances).square()
+        prediction = replace(prediction, variances=variances)
+    return replace(prediction, means=scaling.invert(prediction.means))
+
+
+def named_columns(
+    prediction: Prediction, class_names: tuple[str, ...], classes: int | None
+) -> dict[str, list[Any]]:
+    """Return the columns of a prediction; where each class has a name, `p0` becomes `p_<name>`."""
+    columns = prediction.table()
+    if len(set(class_names)) != classes:
+        return columns
+    columns["labels"] = [class_names[label] for label in columns["labels"]]
+    called = {f"p{i}": f"p_{name}" for i, name in enumerate(class_names)}
+    return {called.get(name, name): values for name, values in columns.items()}
 
 
 def check_task(task: object) -> None:
@@ -213,13 +247,18 @@ def check_all_present(y: Tensor, classes: int, names: tuple[str, ...]) -> None:
     """Refuses a class without training samples, and names that are not one per class."""
     if names and len(names) != classes:
         raise invalid("class_names", f"{classes} names or none", names)
-    counts = torch.bincount(y[y >= 0], minlength=classes)
-    empty = [names[i] if names else str(i) for i in (counts == 0).nonzero().flatten().tolist()]
-    if empty:
-        raise InputError(
-            f"each of {classes} classes must have training samples, however: class {', '.join(empty)} "
-            "has none. Add samples, or number the classes without gaps."
-        )
+    present = set(torch.unique(y[y >= 0]).tolist())
+    if len(present) == classes:
+        return
+    # A loop over all classes would take as long as the greatest label says, which may be 10^9.
+    first = islice((i for i in range(classes) if i not in present), SHOWN)
+    empty = ", ".join(names[i] if names else str(i) for i in first)
+    more = classes - len(present) - SHOWN
+    raise InputError(
+        f"each of {classes} classes must have training samples, got none for class {empty}"
+        + (f" and {more} more" if more > 0 else "")
+        + ". Add samples, or number the classes without gaps."
+    )
 
 
 def check_numbers(part: str, y: Tensor, likelihood: Likelihood) -> None:

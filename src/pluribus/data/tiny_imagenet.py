@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pluribus.data.arrays import npz_archive
 from pluribus.data.assembly import assemble
 from pluribus.data.image_files import Array, channels_first, labels
 from pluribus.data.pictures import picture, pictures
-from pluribus.data.sources import Source, data_folder, npz_archive
+from pluribus.data.sources import Source, data_folder
 from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
 from pluribus.likelihood import Categorical

@@ -19,9 +19,9 @@ statistics of its own in BatchNorm; their affine parameters are shared as in the
 """
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,12 @@ from torch import Tensor, nn
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.axis import split_batch
-from pluribus.mechanisms.members.members import Binding, plant, take, tensors, uproot
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.members.tensors import Tensors
+from pluribus.mechanisms.members.tree import divide, named_tensors, plant, take, uproot
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.layers import there_are
 from pluribus.mechanisms.network.network import Network
@@ -67,49 +72,66 @@ def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return weight * factor.view(members, a, b, *[1] * (weight.ndim - 2))
 
 
-class RankOne(Binding):
-    """Shared weights with a rank-1 factor for each member."""
+class RankOne(Tensors):
+    """Shared weights with a rank-1 factor for each member.
+
+    Args:
+        network: Whose tensors these are.
+        own: By name, the other tensors that each member has for itself, `[members, ...]`.
+        members: How many there are.
+    """
 
     def __init__(self, network: Network, own: dict[str, Tensor], members: int) -> None:
-        super().__init__(network, own, members)
+        super().__init__(*divide(network, own))
+        self.members = members
         self.first, self.second = nn.Module(), nn.Module()
 
     def add(self, name: str, groups: int, std: float, generator: torch.Generator) -> None:
-        """Gives the weight of that name its factors, drawn from N(1, std²)."""
-        weight = tensors(self.shared)[name]
+        """Give the weight of that name its factors, drawn from N(1, std²)."""
+        weight = self.parts()[0][name]
         for tree, size in ((self.first, weight.shape[0]), (self.second, weight.shape[1] * groups)):
             factor = 1 + std * torch.randn(self.members, size, generator=generator, **ALIKE)
             plant(tree, name, nn.Parameter(factor.to(weight)))
 
-    def own_tensors(self, rows: slice | None = None) -> dict[str, Tensor]:
-        shared, second, some = tensors(self.shared), tensors(self.second), rows or slice(None)
-        weights = {
-            name: rank_one(shared[name], first[some], second[name][some])
-            for name, first in tensors(self.first).items()
-        }
-        return super().own_tensors(rows) | weights
+    def _stack(self, rows: slice) -> dict[str, Tensor]:
+        """Return the tensors that members have for themselves, Eq. (1), of some of them, `[members, ...]`."""
+        shared, own = self.parts()
+        second = named_tensors(self.second)
+        found = {name: tensor[rows] for name, tensor in own.items()}
+        for name, first in named_tensors(self.first).items():
+            found[name] = rank_one(shared[name], first[rows], second[name][rows])
+        return found
 
-    def bind(self, rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
-        return self._bind_apart(rows)  # going back through one row must not free the products of others
+    def of(self, rows: Iterable[int]) -> Iterator[dict[str, Tensor]]:
+        for row in rows:
+            # Row by row: going back through one row must not free the products of others.
+            own = self._stack(slice(row, row + 1))
+            yield {**self.parts()[0], **{name: tensor[0] for name, tensor in own.items()}}
 
-    def choices(self, row: int) -> dict[str, Hashable]:
-        return {**super().choices(row), **dict.fromkeys(tensors(self.first), row)}
+    def keys(self, row: int) -> dict[str, Hashable]:
+        return dict.fromkeys([*self.parts()[1], *named_tensors(self.first)], row)
 
-    def shrink(self, rows: Sequence[int]) -> Self:
-        small = super().shrink(rows)
-        for tree in (small.first, small.second):
-            take(tree, dict.fromkeys(tensors(tree), rows))
-        return small
+    def keep(self, rows: Sequence[int]) -> tuple["RankOne", Sequence[int]]:
+        small = copy.deepcopy(self)
+        small.members = len(rows)
+        for tree in (small.own, small.first, small.second):
+            take(tree, dict.fromkeys(named_tensors(tree), rows))
+        return small, range(len(rows))
+
+    def stacks(self, rows: Sequence[int]) -> bool:
+        return tuple(rows) == tuple(range(self.members))
+
+    def stacked(self) -> dict[str, Tensor]:
+        return self._stack(slice(None))
 
     @torch.no_grad()
-    def freeze(self) -> Binding:
-        frozen = copy.deepcopy(self).requires_grad_(False)
-        products = self.own_tensors()
-        for name in tensors(self.first):  # Eq. (1), once
-            uproot(frozen.shared, name)
-            plant(frozen.own, name, nn.Parameter(products[name].clone(), requires_grad=False))
-        frozen.first, frozen.second = nn.Module(), nn.Module()
-        return frozen
+    def resolved(self, rows: Sequence[int]) -> Stacked:
+        products = self.stacked()
+        shared, own = copy.deepcopy(self.shared), copy.deepcopy(self.own)
+        for name in named_tensors(self.first):  # Eq. (1), once
+            uproot(shared, name)
+            plant(own, name, nn.Parameter(products[name].clone(), requires_grad=False))
+        return Stacked(shared, own).requires_grad_(False)
 
 
 @dataclass(frozen=True)
@@ -152,18 +174,21 @@ class BatchEnsemble(Method):
             for name in _own_names(choice, matrices[choice.site], held)
         }
         changed = network.allow_other_weights(name for names in matrices.values() for name in names)
-        binding = RankOne(network, own, self.members)
+        tensors = RankOne(network, own, self.members)
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         for choice in choices:
             for name in matrices[choice.site]:
-                if name not in tensors(binding.first):  # tied weights have one factor
+                if name not in named_tensors(tensors.first):  # tied weights have one factor
                     layer = choice.site.module
                     groups = layer.groups if isinstance(layer, Convolution) else 1
-                    binding.add(name, groups, choice.method.std, generator)  # type: ignore[union-attr]
-        factors = {f"{axis}.{name}" for axis in ("first", "second") for name in tensors(binding.first)}
+                    tensors.add(name, groups, choice.method.std, generator)  # type: ignore[union-attr]
+        names = list(named_tensors(tensors.first))
+        factors = {f"tensors.{axis}.{name}" for axis in ("first", "second") for name in names}
         rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
         notes = tuple(f"gradients of {name} are dense" for name in changed)
-        return Built(binding, rows, notes, no_decay=frozenset(factors))
+        code = PlainCode.of(network.module, network.output)
+        members = Members(Fixed(self.members), tensors, code)
+        return Built(members, rows, notes, no_decay=frozenset(factors))
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
@@ -175,13 +200,16 @@ def _matrices(choice: LayerChoice, held: dict[str, Tensor]) -> list[str]:
 
     def is_matrix(name: str) -> bool:
         shape = held[name].shape
-        return len(shape) >= 2 and not _is_bias(name) and (known or min(shape[:2]) > 1)
+        return len(shape) >= 2 and not _is_added(name) and (known or min(shape[:2]) > 1)
 
     return [name for name in choice.site.trained if choice.method and is_matrix(name)]
 
 
-def _is_bias(name: str) -> bool:
-    """Attention has biases `bias_k` and `bias_v` of shape `[1, 1, n]`."""
+def _is_added(name: str) -> bool:
+    """Return whether a layer adds a tensor as it is: a bias, `bias_k` and `bias_v` of attention among them.
+
+    A table of biases that a layer indexes, such as Swin's `relative_position_bias_table`, is a matrix here.
+    """
     return name.rsplit(".", 1)[-1].startswith("bias")
 
 
@@ -189,7 +217,7 @@ def _own_names(choice: LayerChoice, matrices: list[str], held: dict[str, Tensor]
     """Biases of layers with factors (Eq. 2), and running statistics."""
     site = choice.site
     biases = [
-        n for n in site.trained if matrices and (held[n].ndim == 1 or _is_bias(n)) and n not in matrices
+        n for n in site.trained if matrices and (held[n].ndim == 1 or _is_added(n)) and n not in matrices
     ]
     return biases + (list(site.statistics) if choice.method else [])
 

@@ -19,16 +19,20 @@ Losses are summed, so that every member has the gradient of training alone; wher
 are trained and shared, the mean is trained.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from pluribus.conversion_record import LayerRecord
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -68,11 +72,11 @@ class DeepEnsembles(Method):
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
         return values if version > 1 else {"reduction": "mean", "settle_prior": False} | values
 
-    def is_separate(self, binding: Binding) -> bool:
-        return is_sum(self.reduction, binding) and shares_nothing(binding)
+    def is_separate(self, members: AnyMembers) -> bool:
+        return is_sum(self.reduction, members) and shares_nothing(members)
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        return reduce_losses(losses, shares, self.reduction, binding)  # Eq. (1)
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        return reduce_losses(losses, shares, self.reduction, members)  # Eq. (1)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         wanted = {
@@ -84,12 +88,17 @@ class DeepEnsembles(Method):
         own, notes = draw_options(network, wanted, seed)
         if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
-        binding = Binding(network, own, self.members)
+        learnt = self._members(network, own)
+        members: AnyMembers = learnt
         if self.prior_scale:
             every = dict.fromkeys(network.tensors(), (self.members, "fresh"))
             prior, _ = draw_options(network, every, seed + PRIOR_SEED)
-            binding.add_prior(Binding(network, prior, self.members), self.prior_scale)
-        return Built(binding, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
+            members = WithPrior(learnt, self._members(network, prior), self.prior_scale)
+        return Built(members, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
+
+    def _members(self, network: Network, own: Mapping[str, Tensor]) -> Members:
+        tensors = Stacked.of_network(network, own)
+        return Members(Fixed(self.members), tensors, PlainCode.of(network.module, network.output))
 
 
 def _row(choice: LayerChoice, members: int) -> LayerRecord:

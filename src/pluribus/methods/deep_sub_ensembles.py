@@ -28,21 +28,19 @@ from torch import Tensor
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.layers import select
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import MOST_MEMBERS, check, invalid, setting
 
 TRUNK = "trunk"
-
-
-class Tails(Binding):
-    """M tails of one trunk, which runs once."""
-
-    planned: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,11 @@ class DeepSubEnsembles(Method):
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
         return values if version > 1 else {"reduction": "mean"} | values
 
-    def is_separate(self, binding: Binding) -> bool:
-        return is_sum(self.reduction, binding) and shares_nothing(binding)
+    def is_separate(self, members: AnyMembers) -> bool:
+        return is_sum(self.reduction, members) and shares_nothing(members)
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        return reduce_losses(losses, shares, self.reduction, binding)
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        return reduce_losses(losses, shares, self.reduction, members)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         choices = self._split(choices)
@@ -101,7 +99,10 @@ class DeepSubEnsembles(Method):
         if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
         rows = tuple(_row(choice, self.members, self.start) for choice in choices)
-        return Built(Tails(network, own, self.members), rows, tuple(notes))
+        code = PlainCode.of(network.module, network.output)
+        # The trunk runs once for all tails, which is worth a plan.
+        members = Members(Fixed(self.members), Stacked.of_network(network, own), code, lowers=True)
+        return Built(members, rows, tuple(notes))
 
     def _split(self, choices: Sequence[LayerChoice]) -> list[LayerChoice]:
         """The choices with the layers of the trunk left."""

@@ -22,8 +22,12 @@ from typing import ClassVar
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.members.members import stack_modules
-from pluribus.mechanisms.members.mixture import Mixture, MixtureBank
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Seeds
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.mixed import Mixed
+from pluribus.mechanisms.members.mixture import Mixture
+from pluribus.mechanisms.members.tree import stack_modules
 from pluribus.mechanisms.network.layers import has_computed_weights, is_bias, is_norm, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -68,9 +72,11 @@ class DropConnect(Method):
         sites = {name: [name] for name in rates}
         mixtures = {name: Mixture("element", (1.0,), rate) for name, rate in rates.items()}
         notes = [f"gradients of {name} are dense" for name in network.allow_other_weights(rates)]
-        binding = MixtureBank(network, own, sites, mixtures, self.draws, self.train_draws, seed)
+        index = Seeds(self.draws, self.train_draws, seed)
+        code = PlainCode.of(network.module, network.output)
+        members = Members(index, Mixed(network, own, sites, mixtures), code)
         rows = tuple(_row(choice, weights[choice.site.name]) for choice in choices)
-        return Built(binding, rows, tuple(notes))
+        return Built(members, rows, tuple(notes))
 
 
 def _weights(choice: LayerChoice, network: Network) -> list[str]:

@@ -44,10 +44,15 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.first_and_last import find_ends, order_of_run
 from pluribus.mechanisms.members.axis import split_batch
-from pluribus.mechanisms.members.members import Binding
-from pluribus.mechanisms.members.mixture import DrawnBank, Mixed, Mixture, MixtureBank, uniform
-from pluribus.mechanisms.members.options import draw_options, start_alike, tie_sites
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.combinations import keep_draws
+from pluribus.mechanisms.members.index import Combinations, Index, Seeds
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.mixed import Mixed
+from pluribus.mechanisms.members.mixture import Mixture, uniform
+from pluribus.mechanisms.members.options import OptionTensors, draw_options, start_alike, tie_sites
 from pluribus.mechanisms.members.per_sample import PerSample, why_apart
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.layers import (
     Selector,
@@ -118,12 +123,6 @@ def patch_overhead(options: int, channels: int = 0, weights: int = 0) -> int:
     return (options - 1) * (2 * channels + weights)
 
 
-class Patches(MixtureBank):
-    """Rows that are draws of the patches; what precedes these is computed once."""
-
-    planned: ClassVar[bool] = True
-
-
 @dataclass(frozen=True)
 class Patching(Method, ABC):
     """What EMP and ECMP have in common: all but what takes one option as a whole."""
@@ -179,13 +178,39 @@ class Patching(Method, ABC):
             site: Mixture(self.assignment, settings[names[0]].mixing, noise=self.noise)
             for site, names in sites.items()
         }
-        # Options of whole layers can be named and shared; noise or single numbers follow from a seed.
-        bank = DrawnBank if self.assignment == "layer" and not self.noise else Patches
-        binding = bank(network, own, sites, mixtures, self.draws, self.train_draws, seed)
         if self.per_sample:
             _refuse_apart(network, sites)
-            binding.per_sample = True
-        return Built(binding, tuple(self._row(choice, own) for choice in choices), tuple(notes))
+        members = self._members(network, own, sites, mixtures, seed)
+        return Built(members, tuple(self._row(choice, own) for choice in choices), tuple(notes))
+
+    def _members(
+        self,
+        network: Network,
+        own: Mapping[str, Tensor],
+        sites: Mapping[str, Sequence[str]],
+        mixtures: Mapping[str, Mixture],
+        seed: int,
+    ) -> Members:
+        code = PlainCode.of(network.module, network.output)
+        # Options of whole layers can be named and shared; noise or single numbers follow from a seed.
+        if self.assignment != "layer" or self.noise:
+            index: Index = Seeds(self.draws, self.train_draws, seed, anonymous=self.per_sample)
+            return Members(index, Mixed(network, own, sites, mixtures), code, lowers=True)
+        tensors = OptionTensors(network, own, sites, mixtures)
+        probabilities = [mixtures[site].probabilities for site in sites]
+        generator = torch.Generator().manual_seed(derived_seed(seed, 1))
+        kept, shares = keep_draws(probabilities, self.draws, generator)
+        dtype = next(iter(own.values())).dtype  # that of the network, by which a file is read
+        index = Combinations(
+            tensors.sizes,
+            kept,
+            self.train_draws,
+            torch.tensor(shares, dtype=dtype),
+            probabilities,
+            anonymous=self.per_sample,
+        )
+        # What precedes the first patch is the same for all members, which is worth a plan.
+        return Members(index, tensors, code, lowers=True)
 
     @property
     def mixing(self) -> tuple[float, ...]:
@@ -221,17 +246,18 @@ class Patching(Method, ABC):
         # The objective has a prior of its own, so the paper has no decay besides.
         return Recipe(longer=2.0 if self.divide else 1.0, weight_decay=0.0)
 
-    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
-        assert isinstance(binding, Mixed)
+    def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor | float:
+        tensors = members.tensors
+        assert isinstance(tensors, Mixed | OptionTensors)
         learnt = {
             name: weight
-            for tree in (binding.own, binding.shared)
+            for tree in (tensors.own, tensors.shared)
             for name, weight in tree.named_parameters()
             if weight.requires_grad
         }
         if self.objective == "kl":
             tau, rho = self.weight_precision, self.bias_precision
-            return divergence(learnt, binding.mixing(), tau, rho) / dataset_size  # Eq. (9)
+            return divergence(learnt, tensors.probabilities(), tau, rho) / dataset_size  # Eq. (9)
         return self.decay / batch * squared_norm(learnt) if self.decay else 0.0  # App. C
 
     def _patched(self, network: Network, choices: Sequence[LayerChoice]) -> list[LayerChoice]:

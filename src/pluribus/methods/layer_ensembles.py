@@ -41,7 +41,13 @@ from torch import Tensor
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.feeds import find_feeds
-from pluribus.mechanisms.members.options import OptionBank, draw_options, tie_sites
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.combinations import keep_rows
+from pluribus.mechanisms.members.index import Combinations
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.options import OptionTensors, draw_options, tie_sites
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
 from pluribus.mechanisms.network.layers import is_norm, there_are
 from pluribus.mechanisms.network.network import Network
@@ -107,16 +113,32 @@ class LayerEnsembles(Method):
         own, notes = draw_options(network, wanted, seed)
         fed = self._fed(network, choices, sites, wanted, notes)
         own |= _statistics(network, fed, wanted, sites)
-        binding = OptionBank(network, own, sites, self.draws, self.train_draws, seed, fed)
+        learnt = self._members(network, own, sites, fed, seed)
+        members: AnyMembers = learnt
         if self.prior_scale:
             fresh = {name: (count, "fresh") for name, (count, _) in wanted.items()}
             options, _ = draw_options(network, fresh, seed + PRIOR_SEED)
             (shared,), _ = fresh_modules(network, 1, seed + PRIOR_SEED)
-            fixed = Network(shared)
+            fixed = Network(shared, output=network.output)
             options |= _statistics(fixed, fed, wanted, sites)
-            prior = OptionBank(fixed, options, sites, self.draws, self.train_draws, seed, fed)
-            binding.add_prior(prior, self.prior_scale)
-        return Built(binding, tuple(_row(choice, own) for choice in choices), tuple(notes))
+            members = WithPrior(learnt, self._members(fixed, options, sites, fed, seed), self.prior_scale)
+        return Built(members, tuple(_row(choice, own) for choice in choices), tuple(notes))
+
+    def _members(
+        self,
+        network: Network,
+        own: Mapping[str, Tensor],
+        sites: Mapping[str, Sequence[str]],
+        fed: Mapping[str, Sequence[str]],
+        seed: int,
+    ) -> Members:
+        tensors = OptionTensors(network, own, sites, fed=fed)
+        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
+        kept = keep_rows(list(tensors.sizes.values()), self.draws, generator)
+        index = Combinations(tensors.sizes, kept, self.train_draws)
+        code = PlainCode.of(network.module, network.output)
+        # Members share the options of their first layers, which is worth a plan.
+        return Members(index, tensors, code, lowers=True)
 
     def _fed(
         self,

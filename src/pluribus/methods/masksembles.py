@@ -35,10 +35,14 @@ from torch import Generator, Tensor
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
+from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.masks.places import DROPOUTS, READERS, Place, find_places, put_masks
 from pluribus.mechanisms.members.axis import split_batch
-from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.per_sample import why_apart
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed, seeded
 from pluribus.mechanisms.network.fresh import fresh_modules
 from pluribus.mechanisms.network.layers import find_sites, there_are
@@ -183,37 +187,6 @@ def _check_scale(scale: object) -> None:
         check("scale", scale, float, at_least=1)
 
 
-class Masks(Binding):
-    """One set of weights, and masks for each member.
-
-    Args:
-        network: Whose tensors these are, masks of layers among its buffers.
-        masks: By name, the masks of all members, `[members, channels]`.
-        members: How many members there are.
-        align: Of the widths of members that are cut out.
-
-    Attributes:
-        mixes: Whether samples of one batch may belong to different members in training.
-    """
-
-    def __init__(self, network: Network, masks: Mapping[str, Tensor], members: int, align: int) -> None:
-        super().__init__(network, masks, members)
-        self.align = align
-        self.mixes = True
-
-    @property
-    def masks(self) -> frozenset[str]:
-        return frozenset(tensors(self.own))
-
-    def mix(self, rows: Sequence[int], sizes: Sequence[int]) -> dict[str, Tensor] | None:
-        if not self.mixes:
-            return None
-        own = self.own_tensors()
-        order = [row for row, size in zip(rows, sizes, strict=True) for _ in range(size)]
-        index = torch.tensor(order, device=next(iter(own.values())).device)
-        return {**self.shared_tensors(), **{name: mask[index] for name, mask in own.items()}}
-
-
 @dataclass(frozen=True)
 class Masksembles(Method):
     """Members that see the network through fixed masks.
@@ -284,17 +257,20 @@ class Masksembles(Method):
             draw_masks(place.channels, self.members, count, generator)
             for place, count in zip(places, ones, strict=True)
         ]
-        binding = Masks(network, put_masks(network, places, masks), self.members, self.align)
+        tensors = Stacked.of_network(network, put_masks(network, places, masks))
         samples = [read.samples for place in places for read in place.reads]
-        binding.mixes = None not in samples and _may_mix(network, binding)
-        if not binding.mixes:
+        tensors.mixes = None not in samples and _may_mix(network, tensors, self.members - 1)
+        if not tensors.mixes:
             notes.append("in training members run one after the other: samples have no axis of their own")
         became = [
             f"mask {number}, {count} of {place.channels} channels, "
             f"scale {effective_scale(place.channels, self.members, count):.3g}"
             for number, (place, count) in enumerate(zip(places, ones, strict=True))
         ]
-        return Built(binding, tuple(_rows(choices, places, became)), tuple(notes))
+        names = frozenset(tensors.parts()[1])
+        code = MaskedCode(Caller(network.module, network.output), names, self.align)
+        members = Members(Fixed(self.members), tensors, code)
+        return Built(members, tuple(_rows(choices, places, became)), tuple(notes))
 
     def _places(self, network: Network, choices: Sequence[LayerChoice]) -> list[Place]:
         """The tensors that get a mask, in the order in which they are read."""
@@ -350,12 +326,12 @@ class Masksembles(Method):
         return [replace(choice, site=sites[choice.site.name]) for choice in choices], notes
 
 
-def _may_mix(network: Network, binding: Masks) -> bool:
-    """Whether samples with different masks may share a batch."""
-    half, last = network.example.batch // 2, binding.members - 1
-    mixed = binding.mix([0, last], [half, network.example.batch - half])
-    first, second = binding.bind([0, last])
-    return not why_apart(network, first, second, mixed or {})
+def _may_mix(network: Network, tensors: Stacked, last: int) -> bool:
+    """Return whether samples with different masks may share a batch, those of the first and the last row."""
+    half = network.example.batch // 2
+    mixed = tensors.mixed([0, last], [half, network.example.batch - half])
+    first, second = tensors.of([0, last])
+    return not why_apart(network, first, second, mixed)
 
 
 def _rows(

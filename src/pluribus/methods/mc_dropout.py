@@ -15,8 +15,7 @@ Deviations: in prediction a mask is drawn once for a whole batch and kept (by it
 member is a function of its input; training draws for each sample, as usual.
 """
 
-import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -25,10 +24,13 @@ from torch import Tensor, nn
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
-from pluribus.mechanisms.dropout.kept import Draw, Masked, batch_axes, named_masks
+from pluribus.mechanisms.dropout.code import KeptDropoutCode
+from pluribus.mechanisms.dropout.kept import batch_axes
 from pluribus.mechanisms.graph.export import Graph
-from pluribus.mechanisms.members.members import SeededBinding, Stage, Surrounding
-from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.members.index import Seeds
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.insert import insert, prove
 from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
@@ -101,49 +103,6 @@ def find_dropout_layers(module: nn.Module) -> list[Found]:
     return found
 
 
-class Draws(SeededBinding):
-    """One set of tensors, and a seed for each member; in training fresh random numbers of torch.
-
-    Args:
-        network: Whose tensors these are.
-        draws: How many seeds are kept for prediction.
-        train_draws: How many rows there are in training.
-        owners: Names of the modules whose own code calls dropout.
-        seed: Of the seeds.
-    """
-
-    def __init__(
-        self, network: Network, draws: int, train_draws: int, owners: tuple[str, ...], seed: int
-    ) -> None:
-        super().__init__(network, {}, draws, train_draws, seed)
-        self.owners = owners
-        self.axes = batch_axes(network.module, owners, network.example)
-
-    def draw(self, draws: int, training: bool = False) -> Sequence[int | None]:
-        return [None] * draws if training else super().draw(draws, training)
-
-    def bind(self, rows: Sequence[Any]) -> Iterator[dict[str, Tensor]]:
-        return itertools.repeat(self.shared_tensors(), len(rows))
-
-    def stage(self, module: nn.Module, inputs: Inputs) -> Stage:
-        masked = Masked(module, Draw(0, self.owners, self.axes), inputs)
-        drawn = masked.drawn
-
-        def bind(rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
-            shared = {f"network.{name}": tensor for name, tensor in self.shared_tensors().items()}
-            for row in rows:
-                masks = named_masks(drawn, row).items()
-                yield shared | {name: mask.to(self.seeds.device) for name, mask in masks}
-
-        def choices(row: int) -> dict[str, Hashable]:
-            return {f"mask_{call}": row for call in range(len(drawn))}
-
-        return Stage(masked, bind, choices, prefix="network.")
-
-    def surrounding(self, row: int | None) -> Surrounding | None:
-        return None if row is None else Draw(row, self.owners, self.axes)
-
-
 @dataclass(frozen=True)
 class AlwaysDropout:
     """Dropout that is on in every mode, put before a layer."""
@@ -204,8 +163,8 @@ class MCDropout(Method):
         places = {choice.site: AlwaysDropout(_rate(choice)) for choice in self._places(choices, kept)}
         if places:
             prove(network.module, insert(places), network.example)
-        binding = Draws(network, self.draws, self.train_draws, tuple(kept), seed)
-        if not binding.axes and any(_rate(choice) for choice in choices):
+        axes = batch_axes(network.module, tuple(kept), network.example)
+        if not axes and any(_rate(choice) for choice in choices):
             raise ConversionError(
                 "MCDropout needs dropout, or a layer to put it before, however: there is neither. "
                 + there_are([choice.site for choice in choices])
@@ -214,7 +173,11 @@ class MCDropout(Method):
             for name in kept.keys() & set(choice.site.names):
                 if choice.overridden:
                     kept[name] = _with_rate(choice, kept[name])
-        return Built(binding, tuple(_rows(choices, kept, places)), tuple(notes))
+        # In training torch's own random numbers are drawn, for every sample anew.
+        index = Seeds(self.draws, self.train_draws, seed, anonymous=True)
+        code = KeptDropoutCode(Caller(network.module, network.output), tuple(kept), axes)
+        members = Members(index, Stacked.of_network(network, {}), code)
+        return Built(members, tuple(_rows(choices, kept, places)), tuple(notes))
 
     def _places(self, choices: Sequence[LayerChoice], kept: Mapping[str, Found]) -> list[Any]:
         """The layers before which dropout is put."""

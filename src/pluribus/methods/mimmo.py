@@ -11,8 +11,8 @@ with the weights; predictions are averaged by it.
 
     symbol   here
     N        inputs
-    l_ij     Exits.logits, zero at first
-    θ_ij     Exits.preferences
+    l_ij     Pairs.logits, zero at first
+    θ_ij     Pairs.preferences
     |D|      dataset_size, of ensemble.loss
 
 Cost: one network with a wider first and last layer, and a head for each depth.
@@ -27,14 +27,14 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pluribus.mechanisms.exits.pairs import (
-    Exits,
+    Pairs,
     build_exits,
     check_where,
     depth_divergence,
     preferences,
     slot_orders,
 )
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import MOST_MEMBERS, setting
@@ -74,15 +74,17 @@ class MIMMO(Method):
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        assert isinstance(binding, Exits)
-        if not binding.training or binding.chosen is not None:
-            return binding.mean(losses)
-        return (preferences(binding.logits, 1.0).flatten() * losses).sum()  # Eq. (1)
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        index = members.index
+        assert isinstance(index, Pairs)
+        if not members.training or index.chosen is not None:
+            return index.mean(losses)
+        return (preferences(index.logits, 1.0).flatten() * losses).sum()  # Eq. (1)
 
-    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor:
-        assert isinstance(binding, Exits)
-        return depth_divergence(preferences(binding.logits, 1.0)).sum() / dataset_size  # Eq. (2)
+    def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor:
+        index = members.index
+        assert isinstance(index, Pairs)
+        return depth_divergence(preferences(index.logits, 1.0)).sum() / dataset_size  # Eq. (2)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(

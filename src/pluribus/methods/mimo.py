@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pluribus.mechanisms.exits.pairs import build_exits, slot_orders
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import MOST_MEMBERS, setting
@@ -59,9 +59,9 @@ class MIMO(Method):
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        if not binding.training:
-            return super().combine(losses, shares, binding, progress)
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        if not members.training:
+            return super().combine(losses, shares, members, progress)
         return losses.sum()  # Eq. (1)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:

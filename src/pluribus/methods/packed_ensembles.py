@@ -37,8 +37,13 @@ from torch import Tensor, nn
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.members.members import Binding, stack_modules
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.members.tree import stack_modules
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.mechanisms.network.fresh import fresh_modules
 from pluribus.mechanisms.network.network import Network, built
@@ -136,16 +141,16 @@ class PackedEnsembles(Method):
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        return reduce_losses(losses, shares, self.reduction, binding)
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        return reduce_losses(losses, shares, self.reduction, members)
 
     def recipe(self) -> Recipe:
         # Narrow members learn more slowly: three times the steps, about the training of four networks, took
         # the NLL from 1.33 to 1.23 on CIFAR-10 at 16 x 16, from .016 to -.017 on kin8nm.
         return Recipe(longer=3.0)
 
-    def is_separate(self, binding: Binding) -> bool:
-        return is_sum(self.reduction, binding) and shares_nothing(binding)
+    def is_separate(self, members: AnyMembers) -> bool:
+        return is_sum(self.reduction, members) and shares_nothing(members)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         chosen = [choice for choice in choices if isinstance(choice.method, PackedEnsembles)]
@@ -158,7 +163,9 @@ class PackedEnsembles(Method):
         notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]
         after = {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
         rows = tuple(_row(choice, self.members, before, after, groups) for choice in choices)
-        return Built(Binding(network, own, self.members), rows, tuple(notes))
+        tensors = Stacked.of_network(network, own)
+        code = PlainCode.of(network.module, network.output)
+        return Built(Members(Fixed(self.members), tensors, code), rows, tuple(notes))
 
     def _narrow(
         self, network: Network, choices: Sequence[LayerChoice], seed: int

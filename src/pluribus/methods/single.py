@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pluribus.conversion_record import LayerRecord
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 
@@ -24,4 +27,5 @@ class Single(Method):
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         rows = tuple(LayerRecord(c.site.names, c.site.kind, "left", "a single network") for c in choices)
-        return Built(Binding(network, {}, members=1), rows)
+        tensors = Stacked.of_network(network, {})
+        return Built(Members(Fixed(1), tensors, PlainCode.of(network.module, network.output)), rows)

@@ -14,8 +14,8 @@ by a relaxation; in prediction all slots get the same sample and the K most pref
 
     symbol     here
     N, K, D    inputs, exits, depths
-    l          Exits.logits, zero at first
-    θ, θ*      Exits.preferences, ensemble.weights
+    l          Pairs.logits, zero at first
+    θ, θ*      Pairs.preferences, ensemble.weights
     w          relaxed_top_k()
     α, T, i    alpha, temperature, input_repetition: linear in progress, from start to end
 
@@ -36,14 +36,14 @@ import torch
 from torch import Generator, Tensor
 
 from pluribus.mechanisms.exits.pairs import (
-    Exits,
+    Pairs,
     build_exits,
     check_where,
     depth_divergence,
     preferences,
     slot_orders,
 )
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
@@ -162,22 +162,24 @@ class SAE(Method):
         orders = slot_orders(batch, self.inputs, repetition, self.batch_repetition)
         return [orders[slot] for slot, _ in rows]
 
-    def combine(self, losses: Tensor, shares: Tensor, binding: Binding, progress: float) -> Tensor:
-        assert isinstance(binding, Exits)
-        if not binding.training or binding.chosen is not None:
-            return binding.mean(losses)
+    def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        index = members.index
+        assert isinstance(index, Pairs)
+        if not members.training or index.chosen is not None:
+            return index.mean(losses)
         temperature = interpolate(self.temperature, progress)
-        binding.temperature.fill_(temperature)
+        index.temperature.fill_(temperature)
         # Gumbel noise added to l / T is a draw from q; added to l it is one from softmax(l), whatever T is.
-        scores = binding.logits / temperature if self.draw_from == "preferences" else binding.logits
+        scores = index.logits / temperature if self.draw_from == "preferences" else index.logits
         drawn = relaxed_top_k(scores, self.exits, temperature)
         weights = drawn / self.exits if self.weighting == "one" else drawn
         return (weights.flatten() * losses).sum()  # Eq. (3)
 
-    def penalty(self, binding: Binding, batch: int, dataset_size: int, progress: float) -> Tensor | float:
-        assert isinstance(binding, Exits)
+    def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor | float:
+        index = members.index
+        assert isinstance(index, Pairs)
         alpha = interpolate(self.alpha, progress)
-        theta = preferences(binding.logits, interpolate(self.temperature, progress))
+        theta = preferences(index.logits, interpolate(self.temperature, progress))
         return alpha * depth_divergence(theta).sum() if alpha else 0.0  # Eq. (3)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:

@@ -37,13 +37,13 @@ from pluribus.metrics.samples import exact, samples
 from pluribus.prediction import DiscretePrediction
 from pluribus.settings import check, invalid
 
+# Returns the edges of some bins for confidences `[samples]`.
 Spacing = Callable[[Tensor, int], Tensor]
-"""Edges of some bins for confidences `[samples]`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """What a reliability diagram draws, in double precision.
+    """The bars of a reliability diagram, in double precision.
 
     Args:
         edges: Ends of the intervals (a, b] from 0 to 1, ascending, `[bins + 1]`.
@@ -60,11 +60,11 @@ class Reliability:
 
     @property
     def gaps(self) -> Tensor:
-        """Distance of accuracy and confidence, `[bins]`, in [0, 1]; NaN in an empty bin."""
+        """Compute the distance of accuracy and confidence, `[bins]`, in [0, 1]; NaN in an empty bin."""
         return (self.accuracy - self.confidence).abs()
 
     def error(self, norm: float = 1.0, least: int = 1) -> float:
-        """Norm of the gaps, in [0, 1], over the bins of at least `least` samples; NaN without such a bin.
+        """Compute the norm of the gaps, in [0, 1], over bins of at least `least` samples; NaN without one.
 
         A norm of 1 is the expected error, `math.inf` the greatest.
         """
@@ -80,13 +80,15 @@ class Reliability:
 
 
 def equal_width(confidence: Tensor, bins: int) -> Tensor:
-    """Edges of bins of one width, `[bins + 1]`, rounded as the confidences are."""
+    """Return edges of bins of one width, `[bins + 1]`."""
+    # Rounded as the confidences are: 0.6 in float32 lies above 0.6 in float64, and so in the next bin.
     return (torch.arange(bins + 1, dtype=torch.float64) / bins).to(confidence)
 
 
 def equal_size(confidence: Tensor, bins: int) -> Tensor:
-    """Edges, `[bins + 1]`, of bins that share the samples evenly as far as equal confidences allow."""
-    ends = (torch.arange(1, bins) * len(confidence) + bins - 1) // bins - 1  # last of each bin but one
+    """Return edges, `[bins + 1]`, of bins that share the samples evenly as far as equal confidences allow."""
+    # The last sample of each bin but the last one.
+    ends = (torch.arange(1, bins) * len(confidence) + bins - 1) // bins - 1
     inner = confidence.sort().values[ends.to(confidence.device)]
     return torch.cat((inner.new_zeros(1), inner, inner.new_ones(1)))
 
@@ -96,7 +98,7 @@ def binned(confidence: Tensor, correct: Tensor, edges: Tensor) -> Reliability:
 
     Args:
         confidence: Probabilities, `[samples]`, in [0, 1].
-        correct: Whether what they speak of is true, `[samples]`.
+        correct: Whether the outcome came true, `[samples]`.
         edges: Ends of the intervals (a, b], ascending from 0 to 1, `[bins + 1]`.
 
     """
@@ -116,7 +118,9 @@ def binned(confidence: Tensor, correct: Tensor, edges: Tensor) -> Reliability:
 def reliability(
     prediction: DiscretePrediction, target: Tensor, bins: int = 15, spacing: Spacing = equal_width
 ) -> Reliability:
-    """Reliability diagram of the most probable outcomes, bins spaced by `equal_width` or `equal_size`.
+    """Compute the reliability diagram of the most probable outcomes.
+
+    Bins are spaced by `equal_width` or `equal_size`.
 
     >>> prediction = pluribus.Bernoulli().prediction(torch.tensor([[2.0, 3.0, -4.0]]))
     >>> reliability(prediction, torch.tensor([1, 0, 0]), bins=5).accuracy
@@ -131,22 +135,22 @@ def reliability(
 def ece(
     prediction: DiscretePrediction, target: Tensor, bins: int = 15, norm: float = 1.0, least: int = 1
 ) -> float:
-    """Expected calibration error, Eq. (3), in [0, 1]; bins of fewer than `least` samples are dropped."""
+    """Compute the expected calibration error, Eq. (3), in [0, 1]; bins of fewer than `least` are dropped."""
     return reliability(prediction, target, bins).error(norm, least)
 
 
 def mce(prediction: DiscretePrediction, target: Tensor, bins: int = 15, least: int = 1) -> float:
-    """Maximum calibration error, Eq. (5), in [0, 1]; bins of fewer than `least` samples are dropped."""
+    """Compute the maximum calibration error, Eq. (5), in [0, 1]; bins of fewer than `least` are dropped."""
     return ece(prediction, target, bins, math.inf, least)
 
 
 def adaptive_ece(prediction: DiscretePrediction, target: Tensor, bins: int = 15) -> float:
-    """Expected calibration error with bins of equal size, in [0, 1]."""
+    """Compute the expected calibration error with bins of equal size, in [0, 1]."""
     return reliability(prediction, target, bins, equal_size).error()
 
 
 def class_conditional_ece(prediction: DiscretePrediction, target: Tensor, bins: int = 15) -> float:
-    """Mean over all classes of the error of the samples so labelled, in [0, 1]; 0 for a class never given."""
+    """Average over all classes the error of the samples so labelled, in [0, 1]; 0 for a class never given."""
     check("bins", bins, int, at_least=1)
     prediction, target = samples(prediction, target)
     confidence, labels = prediction.confidence, prediction.labels

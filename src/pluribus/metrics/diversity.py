@@ -31,21 +31,23 @@ from pluribus.metrics.samples import average, exact, samples
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction
 
 PACKED = "Laurent et al., Packed-Ensembles for efficient uncertainty estimation, ICLR 2023"
-ROUNDING = 1e-12  # relative; what is left of a difference of equal numbers is below
+# Relative; what rounding leaves of a difference of equal numbers is below.
+ROUNDING = 1e-12
 
 
 def disagreement(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Eq. (1): chance that two members give a sample different labels, in [0, 1]; NaN for a lone member."""
+    """Compute Eq. (1): chance that two members label a sample differently, in [0, 1]; NaN for one member."""
     prediction, _ = samples(prediction, target)
     weights, labels = exact(prediction.weights), prediction.member_labels.T.cpu()
     votes = torch.zeros(prediction.log_probabilities.shape, dtype=weights.dtype)
     votes = votes.scatter_add(1, labels, weights.expand(len(votes), -1))
-    agreement = votes.square().sum(1).mean()  # of all pairs, those of a member with itself included
+    # Of all pairs, those of a member with itself included.
+    agreement = votes.square().sum(1).mean()
     return _per_pair(weights.sum() ** 2 - agreement, weights, least=0.0)
 
 
 def error_correlation(prediction: DiscretePrediction | ContinuousPrediction, target: Tensor) -> float:
-    """Eq. (2): correlation of two members' errors, in [-1, 1].
+    """Compute Eq. (2): correlation of two members' errors, in [-1, 1].
 
     A member whose errors are all equal correlates with none and does not count; NaN if fewer than two do.
     """
@@ -56,22 +58,23 @@ def error_correlation(prediction: DiscretePrediction | ContinuousPrediction, tar
     varied, weights = sizes > least, exact(prediction.weights)
     weights, units = weights[varied], centred[varied] / sizes[varied].unsqueeze(1)
     together = (weights.unsqueeze(1) * units).sum(0).square().sum()
-    return _per_pair(together - weights.square().sum(), weights, least=-1.0)  # Eq. (4), |a_i| = 1
+    # Eq. (4), where |a_i| = 1.
+    return _per_pair(together - weights.square().sum(), weights, least=-1.0)
 
 
 def mutual_information(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Mean mutual information of outcome and member in nats, in [0, log outcomes]."""
+    """Compute the mean mutual information of outcome and member in nats, in [0, log outcomes]."""
     prediction, _ = samples(prediction, target)
     return average(prediction.mutual_information)
 
 
 def mutual_information_out(prediction: DiscretePrediction, out: DiscretePrediction) -> float:
-    """The same on data out of distribution, where no target is needed."""
+    """Compute the mean mutual information on data out of distribution, where no target is needed."""
     return average(out.mutual_information)
 
 
 def ambiguity(prediction: ContinuousPrediction, target: Tensor) -> float:
-    """Eq. (3): by how much the members' mean squared error exceeds the ensemble's, in [0, ∞]."""
+    """Compute Eq. (3): by how much the members' mean squared error exceeds the ensemble's, in [0, ∞]."""
     prediction, _ = samples(prediction, target)
     return average(prediction.epistemic)
 

@@ -13,12 +13,12 @@ Against = Literal["target", "out", "vanilla"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that says how good predictions are, with all that a report or a search must know of it.
+    """A measure of predictions, with all that a report or a search must know of it.
 
-    Values are Python floats; NaN says that the data leave the number undefined.
+    Values are Python floats, NaN where the data leave the number undefined.
 
     Args:
-        name: What records, tables and the command line call it.
+        name: Its name in records, in tables and on the command line.
         function: Takes the prediction and what it is held `against`.
         direction: Which values are better.
         range: The least and the greatest value, both possible.
@@ -46,7 +46,11 @@ class Metric:
     outcomes: int = 1
 
     def __call__(self, prediction: Any, other: Any) -> float:
-        """The value; a prediction that the metric does not suit is refused by name."""
+        """Compute the metric.
+
+        Raises:
+            InputError: the metric is not defined for such predictions.
+        """
         if self.kinds and not self.suits(prediction):
             came = [type(prediction).__name__, *(f"{name}={n}" for name, n in sizes(prediction).items())]
             raise InputError(
@@ -61,11 +65,15 @@ class Metric:
         return self.function(prediction, other)
 
     def suits(self, prediction: object) -> bool:
-        """Whether the metric is defined for such a prediction."""
+        """Return whether the metric is defined for such a prediction."""
+        if not isinstance(prediction, self.kinds):
+            return False
         came = sizes(prediction)
-        return isinstance(prediction, self.kinds) and all(came.get(name, n) >= n for name, n in self._least())
+        # Numbers have no outcomes to count.
+        return all(came.get(name, least) >= least for name, least in self._least())
 
     def _needs(self) -> str:
+        """Return the predictions that the metric is defined for, in words."""
         kinds = " or ".join(kind.__name__ for kind in self.kinds)
         return ", ".join([kinds, *(f"at least {n} {name}" for name, n in self._least() if n > 1)])
 
@@ -74,7 +82,7 @@ class Metric:
 
 
 def sizes(prediction: object) -> dict[str, int]:
-    """How many members a prediction has, and how many outcomes if it is discrete; nothing of all else."""
+    """Return how many members a prediction has, and how many outcomes if it is discrete."""
     found = {}
     if isinstance(prediction, Prediction):
         found["members"] = len(prediction.weights)

@@ -36,12 +36,13 @@ from pluribus.metrics.samples import exact, flat
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
 from pluribus.settings import check
 
+# The share of positives that FPR95 must find, as its name has it.
 RECALL = 0.95
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """How strange a sample is: its score, the predictions that have it, and how to say it."""
+    """An OOD score: its function, the predictions that have it, and its name in words."""
 
     score: Callable[[Any], Tensor]
     kinds: tuple[type[Prediction], ...]
@@ -75,7 +76,7 @@ CRITERIA = {
 
 
 def ood_scores(prediction: Prediction) -> dict[str, Tensor]:
-    """Scores by all criteria that the prediction has, each `[samples]`, higher for a stranger sample.
+    """Return the scores by all criteria of a prediction, each `[samples]`, higher for a stranger sample.
 
     Every position of a dense prediction, label of a multilabel one, and target of a regression is a sample.
     """
@@ -85,7 +86,7 @@ def ood_scores(prediction: Prediction) -> dict[str, Tensor]:
 
 
 def auroc(in_scores: Tensor, out_scores: Tensor) -> float:
-    """Eq. (1): area under the curve of true against false positives, in [0, 1]; 1/2 by chance.
+    """Compute Eq. (1): area under the curve of true against false positives, in [0, 1]; 1/2 by chance.
 
     >>> auroc(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.3, 0.9]))
     0.9166666666666666
@@ -96,7 +97,7 @@ def auroc(in_scores: Tensor, out_scores: Tensor) -> float:
 
 
 def aupr(in_scores: Tensor, out_scores: Tensor) -> float:
-    """Eq. (2): average precision, in [0, 1]; the share of samples out of distribution by chance."""
+    """Compute Eq. (2): average precision, in [0, 1]; the share of samples out of distribution by chance."""
     inside, outside = _sorted(in_scores, out_scores)
     thresholds, counts = torch.unique(outside, return_counts=True)
     found, mistaken = _at_least(outside, thresholds), _at_least(inside, thresholds)
@@ -105,7 +106,7 @@ def aupr(in_scores: Tensor, out_scores: Tensor) -> float:
 
 
 def fpr95(in_scores: Tensor, out_scores: Tensor, positive: Literal["out", "in"] = "out") -> float:
-    """Eq. (3): false positives where at least 95 % of the positives are found, in [0, 1].
+    """Compute Eq. (3): false positives where at least 95 % of the positives are found, in [0, 1].
 
     Args:
         in_scores: Of test data, `[samples]`.
@@ -116,6 +117,7 @@ def fpr95(in_scores: Tensor, out_scores: Tensor, positive: Literal["out", "in"] 
     """
     check("positive", positive, choices=("out", "in"))
     inside, outside = _sorted(in_scores, out_scores)
+    # Finding test data among the others is the same task with all signs turned.
     if positive == "in":
         inside, outside = -outside.flip(0), -inside.flip(0)
     shares = torch.arange(1, len(outside) + 1, dtype=torch.float64) / len(outside)
@@ -126,11 +128,12 @@ def fpr95(in_scores: Tensor, out_scores: Tensor, positive: Literal["out", "in"] 
 def detect(
     prediction: Prediction, out: Prediction, measure: Callable[[Tensor, Tensor], float], criterion: str
 ) -> float:
-    """A measure of how well a criterion tells a prediction on test data from one out of distribution."""
+    """Measure how well a criterion tells a prediction on test data from one out of distribution."""
     return measure(*(CRITERIA[criterion].score(flat(one)) for one in (prediction, out)))
 
 
 def _sorted(in_scores: Tensor, out_scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both sets of scores, checked, in ascending order."""
     found = []
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
         lost = int(scores.isnan().sum())
@@ -144,13 +147,13 @@ def _sorted(in_scores: Tensor, out_scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _at_least(ascending: Tensor, thresholds: Tensor) -> Tensor:
-    """How many values reach each threshold."""
+    """Return how many values reach each threshold."""
     return exact(len(ascending) - torch.searchsorted(ascending, thresholds))
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is made of two sets of scores, and how to say it."""
+    """A function of two sets of scores, and its meaning in words."""
 
     function: Callable[[Tensor, Tensor], float]
     direction: Direction

@@ -14,12 +14,13 @@ METRICS: dict[str, Metric] = {metric.name: metric for file in FILES for metric i
 
 
 def metrics_for(prediction: Prediction, against: Against = "target") -> list[Metric]:
-    """The metrics that a prediction has, against its target or against one out of distribution."""
-    return [one for one in METRICS.values() if one.against == against and one.suits(prediction)]
+    """Return the metrics that a prediction has, against its target or against one out of distribution."""
+    wanted = [metric for metric in METRICS.values() if metric.against == against]
+    return [metric for metric in wanted if metric.suits(prediction)]
 
 
 def evaluate_all(prediction: Prediction, target: Tensor) -> dict[str, float]:
-    """All metrics of a prediction against its target, by name.
+    """Compute all metrics of a prediction against its target, by name.
 
     >>> evaluate_all(pluribus.Point().prediction(torch.tensor([[1.0, 4.0]])), torch.tensor([2.0, 4.0]))
     {'ambiguity': 0.0, 'rmse': 0.7071067811865476, 'mae': 0.5}
@@ -29,6 +30,7 @@ def evaluate_all(prediction: Prediction, target: Tensor) -> dict[str, float]:
 
 
 def evaluate_ood(prediction: Prediction, out: Prediction) -> dict[str, float]:
-    """All metrics of a prediction against the same ensemble's on data out of distribution, by name."""
+    """Compute all metrics of a prediction against the same ensemble's out of distribution, by name."""
+    # Flat once, and not once for each metric.
     prediction, out = flat(prediction), flat(out)
     return {metric.name: metric(prediction, out) for metric in metrics_for(prediction, "out")}

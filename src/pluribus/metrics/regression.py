@@ -32,68 +32,70 @@ from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussi
 
 
 def rmse(prediction: ContinuousPrediction, target: Tensor) -> float:
-    """Root of the mean squared error of the mean, in [0, ∞]."""
+    """Compute the root of the mean squared error of the mean, in [0, ∞]."""
     prediction, target = samples(prediction, target)
     return math.sqrt(average((prediction.mean - target).square()))
 
 
 def mae(prediction: ContinuousPrediction, target: Tensor) -> float:
-    """Mean absolute error of the mean, in [0, ∞]."""
+    """Compute the mean absolute error of the mean, in [0, ∞]."""
     prediction, target = samples(prediction, target)
     return average((prediction.mean - target).abs())
 
 
 def gaussian_nll(prediction: GaussianPrediction, target: Tensor) -> float:
-    """Eq. (2), in nats."""
+    """Compute Eq. (2), in nats."""
     return average(joint_nll_per_sample(*samples(prediction, target)))
 
 
 def joint_nll_per_sample(prediction: GaussianPrediction, target: Tensor) -> Tensor:
-    """The summand of Eq. (2) for what `samples` gives, `[batch, ...]`."""
+    """Compute the summand of Eq. (2) of each target that `samples` returns, `[batch, ...]`."""
+    # The mixture is read as one Gaussian, so that there is one member.
     return gaussian_nll_per_sample(target, fork(prediction.mean, 1), fork(prediction.variance, 1))[0]
 
 
 def log_predictive_density(prediction: GaussianPrediction, target: Tensor) -> float:
-    """Eq. (1), in nats: the logarithm of the members' mean density."""
+    """Compute Eq. (1), in nats: the logarithm of the members' mean density."""
     prediction, target = samples(prediction, target)
     return average(prediction.log_prob(target))
 
 
 def interval_coverage(prediction: GaussianPrediction, target: Tensor, level: float = 0.95) -> float:
-    """Share of targets in their central interval, ends included, in [0, 1]; `level` if calibrated."""
+    """Compute the share of targets in their central interval, in [0, 1]; `level` if calibrated."""
     prediction, target = samples(prediction, target)
     low, high = prediction.interval(level)
     return average((low <= target) & (target <= high))
 
 
 def coverage_gap(prediction: GaussianPrediction, target: Tensor, level: float = 0.95) -> float:
-    """Distance of the interval coverage from the level, in [0, 1]."""
+    """Compute the distance of the interval coverage from the level, in [0, 1]."""
     return abs(interval_coverage(prediction, target, level) - level)
 
 
 def interval_width(prediction: GaussianPrediction, target: Tensor, level: float = 0.95) -> float:
-    """Mean width of the central intervals, in [0, ∞]."""
+    """Compute the mean width of the central intervals, in [0, ∞]."""
     prediction, _ = samples(prediction, target)
     low, high = prediction.interval(level)
     return average(high - low)
 
 
 def crps(prediction: GaussianPrediction, target: Tensor) -> float:
-    """Continuous ranked probability score, Eq. (3), in [0, ∞], in the unit of the target."""
+    """Compute the continuous ranked probability score, Eq. (3), in [0, ∞], in the unit of the target."""
     return average(ranked_distance(*samples(prediction, target)))
 
 
 def ranked_distance(prediction: GaussianPrediction, target: Tensor) -> Tensor:
-    """Eq. (3) of each target for what `samples` gives, `[batch, ...]`."""
+    """Compute Eq. (3) of each target that `samples` returns, `[batch, ...]`."""
     components = zip(prediction.weights, prediction.means, prediction.variances, strict=True)
     spread = torch.zeros_like(target)
+    # One member at a time: all pairs at once would take memory of the square of their number.
     for weight, mean, variance in components:
         spread += weight * _distance(prediction, mean, variance)
     return _distance(prediction, target, torch.zeros_like(target)) - spread / 2
 
 
 def absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:
-    """Eq. (4), elementwise; the variance is above 0."""
+    """Compute Eq. (4), elementwise; the variance is above 0."""
     std = variance.sqrt()
     ratio = mean / std
     density = (-ratio.square() / 2).exp() / math.sqrt(2 * math.pi)
@@ -101,7 +103,7 @@ def absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def _distance(prediction: GaussianPrediction, mean: Tensor, variance: Tensor) -> Tensor:
-    """Mean of |Y - X|, `[batch, ...]`, for a draw Y of the mixture and X ~ N(mean, variance)."""
+    """Compute the mean of |Y - X|, `[batch, ...]`, for a draw Y of the mixture and X ~ N(mean, variance)."""
     return prediction._average(absolute_moment(prediction.means - mean, prediction.variances + variance))
 
 

@@ -30,12 +30,13 @@ def flat(prediction: P) -> P:
         return prediction
     logs = _outcomes_last(prediction.member_log_probabilities)
     classes = isinstance(prediction, CategoricalPrediction)
+    # Logits of yes and no have no axis of outcomes.
     members = _outcomes_last(prediction.members) if classes else prediction.members.flatten(1)
     return replace(prediction, members=members, member_log_probabilities=logs)
 
 
 def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
-    """What a metric compares: a prediction and its target, checked, position by position.
+    """Return a prediction and its target, checked, position by position.
 
     Args:
         prediction: Of any kind.
@@ -66,20 +67,23 @@ def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
 
 
 def exact(values: Tensor) -> Tensor:
-    """The values in double precision, off the graph and on the CPU: some devices have no such floats."""
+    """Return values in double precision, off the graph."""
+    # On the CPU, because some devices have no such floats.
     return values.detach().to("cpu", torch.float64)
 
 
 def average(values: Tensor) -> float:
-    """Mean of all values, summed in double precision."""
+    """Return the mean of all values, summed in double precision."""
     return exact(values).mean().item()
 
 
 def _outcomes_last(values: Tensor) -> Tensor:
+    """Turn `[members, batch, outcomes, ...]` into `[members, samples, outcomes]`."""
     return values.movedim(2, -1).flatten(1, -2)
 
 
 def _check_whole(prediction: DiscretePrediction, target: Tensor) -> None:
+    """Raise where a target is a probability: metrics count right answers."""
     if not target.is_floating_point():
         return
     if not isinstance(prediction, BernoulliPrediction):

@@ -30,13 +30,13 @@ from pluribus.settings import check
 
 
 def accuracy(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Share of samples whose most probable outcome is the target, in [0, 1]."""
+    """Compute the share of samples whose most probable outcome is the target, in [0, 1]."""
     prediction, target = samples(prediction, target)
     return average(prediction.labels == target)
 
 
 def top_k_accuracy(prediction: CategoricalPrediction, target: Tensor, k: int = 5) -> float:
-    """Share of samples whose target is among the k most probable classes, in [0, 1].
+    """Compute the share of samples whose target is among the k most probable classes, in [0, 1].
 
     Of equally probable classes the first come first, so that `k=1` is the accuracy.
     """
@@ -47,7 +47,7 @@ def top_k_accuracy(prediction: CategoricalPrediction, target: Tensor, k: int = 5
 
 
 def macro_f1(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Eq. (1), in [0, 1]; a class that is never a target and never predicted does not count.
+    """Compute Eq. (1), in [0, 1]; a class that is never a target and never predicted does not count.
 
     Labels of a multilabel prediction are pooled: the classes are no and yes.
     """
@@ -58,26 +58,28 @@ def macro_f1(prediction: DiscretePrediction, target: Tensor) -> float:
         for values in (target[labels == target], target, labels)
     )
     present = wanted + given > 0
-    return average((2 * hits / (wanted + given))[present])  # 2 TP + FP + FN = wanted + given
+    # 2 TP + FP + FN = wanted + given, so that false answers need not be counted.
+    return average((2 * hits / (wanted + given))[present])
 
 
 def nll(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Negative log-likelihood in nats, Eq. (2), in [0, ∞]."""
+    """Compute the negative log-likelihood in nats, Eq. (2), in [0, ∞]."""
     return average(nll_per_sample(*samples(prediction, target)))
 
 
 def brier(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Brier score, Eq. (3), in [0, 2]."""
+    """Compute the Brier score, Eq. (3), in [0, 2]."""
     return average(squared_distance(*samples(prediction, target)))
 
 
 def nll_per_sample(prediction: DiscretePrediction, target: Tensor) -> Tensor:
-    """The summand of Eq. (2) for what `samples` gives, `[samples]`."""
-    return prediction.log_probabilities.gather(1, target.unsqueeze(1)).abs().squeeze(1)  # none is above 0
+    """Compute the summand of Eq. (2) of each sample that `samples` returns, `[samples]`."""
+    # No logarithm is above 0, and minus zero would be printed as such.
+    return prediction.log_probabilities.gather(1, target.unsqueeze(1)).abs().squeeze(1)
 
 
 def squared_distance(prediction: DiscretePrediction, target: Tensor) -> Tensor:
-    """The summand of Eq. (3) for what `samples` gives, `[samples]`."""
+    """Compute the summand of Eq. (3) of each sample that `samples` returns, `[samples]`."""
     errors = prediction.log_probabilities.exp()
     errors = errors.scatter_add(1, target.unsqueeze(1), errors.new_full((len(target), 1), -1))
     return errors.square().sum(1)

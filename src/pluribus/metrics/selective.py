@@ -24,7 +24,7 @@ from pluribus.prediction import DiscretePrediction
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """What a risk-coverage diagram draws, in double precision, each `[samples]`.
+    """The curves of a risk-coverage diagram, in double precision, each `[samples]`.
 
     Args:
         coverage: Share of samples answered, 1/n to 1.
@@ -39,17 +39,18 @@ class RiskCoverage:
 
     @property
     def area(self) -> float:
-        """Eq. (2)."""
+        """Compute Eq. (2)."""
         return average(self.risk)
 
     @property
     def excess(self) -> float:
-        """Eq. (3), at least 0."""
-        return max(self.area - average(self.ideal), 0.0)  # rounding may go below
+        """Compute Eq. (3), at least 0."""
+        # Rounding may go below.
+        return max(self.area - average(self.ideal), 0.0)
 
 
 def selective_risk(confidence: Tensor, losses: Tensor) -> RiskCoverage:
-    """Eq. (1) at every coverage, for confidences and losses of `[samples]`."""
+    """Compute Eq. (1) at every coverage, for confidences and losses of `[samples]`."""
     if confidence.shape != losses.shape or confidence.ndim != 1 or not len(confidence):
         raise InputError(
             "confidences and losses must be as many, at least 1, "
@@ -57,7 +58,8 @@ def selective_risk(confidence: Tensor, losses: Tensor) -> RiskCoverage:
         )
     losses = exact(losses)
     _, ties, sizes = torch.unique(-exact(confidence), return_inverse=True, return_counts=True)
-    means = torch.bincount(ties, losses) / sizes  # of each distinct confidence, falling
+    # Samples of one confidence are answered in no order: each counts with the mean of them.
+    means = torch.bincount(ties, losses) / sizes
     answered = torch.arange(1, len(losses) + 1, dtype=torch.float64)
     risk, ideal = (
         values.cumsum(0) / answered for values in (means.repeat_interleave(sizes), losses.sort().values)
@@ -66,18 +68,18 @@ def selective_risk(confidence: Tensor, losses: Tensor) -> RiskCoverage:
 
 
 def risk_coverage(prediction: DiscretePrediction, target: Tensor) -> RiskCoverage:
-    """Risk of a wrong label where only the most probable labels are given."""
+    """Compute the risk of a wrong label where only the most probable labels are given."""
     prediction, target = samples(prediction, target)
     return selective_risk(prediction.confidence, prediction.labels != target)
 
 
 def aurc(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Area under the risk-coverage curve, Eq. (2), in [0, 1]."""
+    """Compute the area under the risk-coverage curve, Eq. (2), in [0, 1]."""
     return risk_coverage(prediction, target).area
 
 
 def excess_aurc(prediction: DiscretePrediction, target: Tensor) -> float:
-    """What of that area better confidence could take away, Eq. (3), in [0, 1]."""
+    """Compute the part of that area that better confidence could take away, Eq. (3), in [0, 1]."""
     return risk_coverage(prediction, target).excess
 
 

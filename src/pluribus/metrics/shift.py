@@ -24,7 +24,8 @@ from statistics import fmean
 from pluribus.errors import InputError
 from pluribus.metrics.metric import Metric
 
-ROUNDING = 1e-9  # errors that differ do so by one over the size of the test set
+# Errors that differ do so by one over the size of the test set, which is far more.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -56,28 +57,29 @@ class ShiftErrors:
 
 
 def corruption_errors(model: ShiftErrors, vanilla: ShiftErrors) -> dict[str, float]:
-    """Eq. (1) by corruption, each in [0, ∞]."""
+    """Compute Eq. (1) by corruption, each in [0, ∞]."""
     return _ratios(model, vanilla, 0, 0)
 
 
 def relative_corruption_errors(model: ShiftErrors, vanilla: ShiftErrors) -> dict[str, float]:
-    """Eq. (2) by corruption: what it adds to the model's error over what it adds to vanilla's."""
+    """Compute Eq. (2) by corruption: what it adds to the model's error over what it adds to vanilla's."""
     return _ratios(model, vanilla, model.clean, vanilla.clean)
 
 
 def mean_corruption_error(model: ShiftErrors, vanilla: ShiftErrors) -> float:
-    """The mCE of Eq. (3), in [0, ∞]; 1 for vanilla itself."""
+    """Compute the mCE of Eq. (3), in [0, ∞]; 1 for vanilla itself."""
     return fmean(corruption_errors(model, vanilla).values())
 
 
 def relative_mean_corruption_error(model: ShiftErrors, vanilla: ShiftErrors) -> float:
-    """The rmCE of Eq. (3); 1 for vanilla itself, 0 where corruptions cost the model nothing."""
+    """Compute the rmCE of Eq. (3); 1 for vanilla itself, 0 where corruptions cost the model nothing."""
     return fmean(relative_corruption_errors(model, vanilla).values())
 
 
 def _ratios(model: ShiftErrors, vanilla: ShiftErrors, own: float, reference: float) -> dict[str, float]:
-    """Sums of the errors over the severities, each less its own baseline, of the model over vanilla's."""
-    ran, expected = ({n: len(e) for n, e in one.corrupted.items()} for one in (model, vanilla))
+    """Sum errors over severities, each less its own baseline, and divide the model's by vanilla's."""
+    ran = {name: len(errors) for name, errors in model.corrupted.items()}
+    expected = {name: len(errors) for name, errors in vanilla.corrupted.items()}
     if ran != expected:
         raise InputError(
             f"both models must have run on the same corruptions and severities, got {ran} "
@@ -85,6 +87,7 @@ def _ratios(model: ShiftErrors, vanilla: ShiftErrors, own: float, reference: flo
         )
     ratios = {}
     for name, errors in model.corrupted.items():
+        # A sum that loses nothing: its terms may cancel.
         harm = math.fsum(error - reference for error in vanilla.corrupted[name])
         if harm < ROUNDING:
             raise InputError(

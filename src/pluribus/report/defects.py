@@ -1,5 +1,8 @@
-"""Defects that `doctor` found in the runs of a group, as sentences."""
+"""Defects that `doctor` found in the runs of a group: sentences, and their card on the page."""
 
+from collections.abc import Sequence
+
+from pluribus.report.glossary import escaped
 from pluribus.report.groups import Group
 
 
@@ -13,3 +16,11 @@ def found_defects(group: Group) -> list[str]:
             _, first = cases[0]
             sentences.append(f"{entry.label}, seed {seeds}: {first['message']}. {first['remedy']}")
     return sentences
+
+
+def defects_card(sentences: Sequence[str]) -> str:
+    """Return the card with these sentences; nothing if there are none."""
+    if not sentences:
+        return ""
+    items = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences)
+    return f'<div class="card findings"><h2>What looks wrong</h2><ul>{items}</ul></div>'

@@ -18,9 +18,9 @@ class Picture:
         index: Its number among the test samples.
         png: The image file.
         truth: Its class.
-        answer: That of the ensemble, which weighs probabilities; the votes may be split or go another way.
-        said: The members' votes, by class, the most voted first, shares that sum to one.
-        confidence: Of the ensemble in its answer.
+        answer: The ensemble's class, by mean probabilities; the votes may be split or go another way.
+        said: The members' votes by class, the most voted first, shares that sum to one.
+        confidence: Confidence of the ensemble in its answer.
     """
 
     index: int
@@ -32,7 +32,7 @@ class Picture:
 
     @property
     def address(self) -> str:
-        """The image within a page."""
+        """Return the image as an address within a page."""
         return f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
 
 
@@ -47,17 +47,19 @@ class Wall:
 
 
 def read_wall(entry: Entry) -> Wall | None:
-    """Of the first run with pictures; None where there is none."""
+    """Return the pictures of the first run that has some; None where there is none."""
     for run in entry.runs:
         gallery = run.outcomes.gallery if run.outcomes else None
         if gallery is not None:
             found = [_picture(gallery, place) for place in range(len(gallery.index))]
+            # Outcomes store the least sure ones first, and as many of the most sure ones.
             half = len(found) // 2
             return Wall(entry.label, run.seed, tuple(found[:half]), tuple(found[half:]))
     return None
 
 
 def _picture(gallery: Gallery, place: int) -> Picture:
+    """Return one picture, with the votes of its members."""
     votes = np.bincount(gallery.votes[:, place], weights=gallery.weights)
     order = [int(one) for one in np.argsort(-votes, kind="stable") if votes[one] > 0]
     total = float(votes.sum())
@@ -72,10 +74,13 @@ def _picture(gallery: Gallery, place: int) -> Picture:
 
 
 def _name(gallery: Gallery, number: int) -> str:
+    """Return the name of a class; its number where the task has no names."""
     return gallery.class_names[number] if gallery.class_names else str(number)
 
 
 def _png(pixels: Array) -> bytes:
+    """Return pixels `[height, width, 1 or 3]` as a file."""
+    # Pillow comes with the report alone.
     from PIL import Image
 
     file = io.BytesIO()

@@ -14,7 +14,7 @@ The interval holds 95 % of the Δ*; if 0 lies in it, the difference is within no
 between seeds unknown, and of a few the interval is too narrow: it says at least how large the noise is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,8 +25,10 @@ from pluribus.report.groups import Entry
 
 Columns = dict[str, Array]
 
+# Enough to place the ends of a 95 % interval: 25 draws lie beyond each of them.
 DRAWS = 1000
 LEVEL = 0.95
+# As many as the metric `ece` has.
 BINS = 15
 
 
@@ -36,8 +38,8 @@ class Form:
 
     Args:
         needs: Columns of the outcomes.
-        parts: What is averaged, `[samples, parts]`.
-        finish: The metric of the means, `[..., parts]` to `[...]`.
+        parts: Returns what is averaged, `[samples, parts]`.
+        finish: Computes the metric from means, `[..., parts]` to `[...]`.
     """
 
     needs: tuple[str, ...]
@@ -46,11 +48,12 @@ class Form:
 
 
 def _mean_of(column: str) -> Form:
+    """Return the form of a metric that is the mean of a column."""
     return Form((column,), lambda c: c[column][:, None], lambda means: means[..., 0])
 
 
-def _gaps(columns: Columns) -> Array:
-    """Of each sample its accuracy less its confidence, in the column of its bin."""
+def _calibration_gaps(columns: Columns) -> Array:
+    """Return each sample's accuracy less its confidence, in the column of its bin."""
     edges = np.arange(1, BINS, dtype=np.float32) / np.float32(BINS)
     bins = np.digitize(columns["confidence"], edges, right=True)
     found = np.zeros((len(bins), BINS))
@@ -65,7 +68,7 @@ FORMS = {
     ),
     "nll": _mean_of("nll"),
     "brier": _mean_of("brier"),
-    "ece": Form(("confidence", "label", "target"), _gaps, lambda means: np.abs(means).sum(-1)),
+    "ece": Form(("confidence", "label", "target"), _calibration_gaps, lambda means: np.abs(means).sum(-1)),
     "rmse": Form(
         ("squared_error",), lambda c: c["squared_error"][:, None], lambda means: np.sqrt(means[..., 0])
     ),
@@ -96,14 +99,14 @@ class Difference:
 
     @property
     def within_noise(self) -> bool:
-        """Whether the interval holds 0."""
+        """Return whether the interval holds 0."""
         return self.low <= 0 <= self.high
 
 
 def difference(one: Entry, other: Entry, metric: str, draws: int = DRAWS) -> Difference | None:
-    """Eq. (1) with its interval; None where outcomes on the same samples and seeds are not there."""
+    """Compute Eq. (1) with its interval; None without outcomes on the same samples and seeds."""
     form, pairs = FORMS.get(metric), _pairs(one, other)
-    if form is None or not pairs or any(name not in c for pair in pairs for c in pair for name in form.needs):
+    if form is None or not pairs or not _have(pairs, form.needs):
         return None
     parts = np.array([[form.parts(columns) for columns in pair] for pair in pairs], dtype=np.float64)
     if not np.isfinite(parts).all():
@@ -112,6 +115,7 @@ def difference(one: Entry, other: Entry, metric: str, draws: int = DRAWS) -> Dif
     plain = form.finish(parts.mean(2))  # [seeds, 2]
     counts = sample_counts(samples, draws)
     drawn = form.finish(np.einsum("dn,spnk->dspk", counts, parts, optimize=True) / samples)
+    # A generator of its own: the draws of seeds do not follow from those of samples.
     chosen = np.random.default_rng(1).multinomial(seeds, [1 / seeds] * seeds, size=draws)
     found = ((drawn[..., 0] - drawn[..., 1]) * chosen).sum(1) / seeds
     low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -120,14 +124,20 @@ def difference(one: Entry, other: Entry, metric: str, draws: int = DRAWS) -> Dif
 
 @lru_cache(maxsize=4)
 def sample_counts(samples: int, draws: int) -> Array:
-    """How often each sample was drawn, `[draws, samples]`; the same for all that is compared."""
+    """Return how often each sample was drawn, `[draws, samples]`; the same for all that is compared."""
     generator = np.random.default_rng(0)
     rows = (generator.integers(samples, size=samples) for _ in range(draws))
     return np.stack([np.bincount(row, minlength=samples) for row in rows]).astype(np.float32)
 
 
+def _have(pairs: Sequence[tuple[Columns, Columns]], names: Sequence[str]) -> bool:
+    """Return whether all outcomes have some columns."""
+    wanted = set(names)
+    return all(one.keys() >= wanted and other.keys() >= wanted for one, other in pairs)
+
+
 def _pairs(one: Entry, other: Entry) -> list[tuple[Columns, Columns]]:
-    """The columns of both for every seed that both have; none if they are not of the same samples."""
+    """Return the columns of both for every seed that both have; none if they are of different samples."""
     found = []
     others = {run.seed: run.outcomes for run in other.runs}
     for run in one.runs:

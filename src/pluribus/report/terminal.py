@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pluribus.report.tables import Cell, Column, Table
+from pluribus.report.columns import Cell, Column
+from pluribus.report.tables import Table
 
 IMPORTANCE = (
     *("accuracy", "rmse", "nll", "gaussian_nll", "multiply_adds", "latency", "ece", "coverage_gap_95"),

@@ -1,8 +1,8 @@
-"""The training loop, on Lightning Fabric for any device, precision and number of processes, or a plain CPU.
+"""The training loop. Lightning Fabric runs it on any device, precision and number of processes.
 
     for each epoch: for each batch: loss, backward, step; then validate, log, write a checkpoint
 
-Run again with the same arguments, it goes on from its last epoch and ends at the same weights.
+Run again with the same arguments, it continues from its last epoch and ends with the same weights.
 """
 
 import copy
@@ -30,11 +30,13 @@ from pluribus.training.smoothing import check_smoothing
 from pluribus.training.stepping import Stepper
 from pluribus.writing import replacing
 
+logger = logging.getLogger("pluribus")
+
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SCORES = ("nll", "gaussian_nll", "rmse")
-"""What the validation set is scored by: the first that suits."""
+"""Metrics of the validation set; the first that suits the prediction is used."""
 
 LOGGER = logging.getLogger("pluribus")
 STILL_IMPROVING = "%s is still improving: epoch %d of %d was the best. Train for more steps."
@@ -51,24 +53,31 @@ def train(
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> list[dict[str, float]]:
-    """Trains an ensemble in place, by its own objective.
+    """Train an ensemble in place, by the objective of its method.
 
     Args:
-        ensemble: What to train; it ends in eval mode, on the device it was trained on.
+        ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
         task: The data.
-        training: How; `Training()`.
-        out: A folder for the checkpoint and `log.csv`; with it an interrupted training goes on.
+        training: Settings; by default `Training()`.
+        out: A folder for the checkpoint and `log.csv`; with it an interrupted training can continue.
         fabric: A `lightning_fabric.Fabric` with devices, precision and strategy; by default one CPU or GPU.
-        tensorboard: Whether to write TensorBoard logs into `out` too.
-        show: Whether to show progress with the time left.
+        tensorboard: Write TensorBoard logs into `out` too.
+        show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
 
     Returns:
-        One row for each epoch: `epoch`, `step`, `lr`, `loss`, and `validation_nll` where there is such a set,
-        with the score that `keep` names.
+        One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
+        and the score that `keep` names.
+
+    Raises:
+        SettingError: a setting does not suit the task, or TensorBoard is missing.
+        CheckpointError: `out` holds the checkpoint of another run.
+        PluribusError: the loss is not finite.
     """
     check_task(task)
-    training, fabric, folder = training or Training(), fabric or make_fabric(), _log_folder(out, tensorboard)
+    training = training or Training()
+    fabric = fabric or make_fabric()
+    folder = _log_folder(out, tensorboard)
     check_smoothing(task, training.label_smoothing)
     check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
@@ -85,6 +94,7 @@ def train(
             with averaged(ensemble, now.mean_weights):
                 _validate(ensemble, task, training, now, loss)
             bar.tell(f"epoch {now.epoch} of {budget.epochs}, loss {loss:.4g}")
+            logger.info("epoch %d of %d: %s", now.epoch, budget.epochs, now.history[-1])
             if on_epoch is not None:
                 on_epoch(now.history[-1])
             checked = budget.is_checked(now.epoch, training.checked_every(len(task.train)))
@@ -96,7 +106,12 @@ def train(
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
-    """Return a Fabric for one or several devices, or its stand-in where a plain CPU is all there is."""
+    """Return a Fabric for one or several devices, or `OneCPU` if a plain CPU is enough.
+
+    Raises:
+        PluribusError: Lightning Fabric is not installed.
+        SettingError: Fabric does not offer this on the machine.
+    """
     if is_enough(accelerator, devices, precision):
         return OneCPU()
     try:
@@ -107,7 +122,8 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
         ) from error
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
-    except Exception as error:  # each thing that this machine lacks raises something else
+    # Fabric and its plugins raise errors without a common parent for what this machine lacks.
+    except Exception as error:
         raise SettingError(
             "accelerator, devices and precision must be what Lightning Fabric offers on this machine, "
             f"got {str(error).rstrip('.!')}."
@@ -127,7 +143,7 @@ def _set_up(fabric: "Fabric | OneCPU", ensemble: Ensemble, optimizer: Any) -> tu
 
 
 def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
-    """Where logs go, if anywhere; that they cannot be written is told before training."""
+    """Return the folder of logs, or None; raise `SettingError` if TensorBoard logs cannot be written."""
     if tensorboard and out is None:
         raise SettingError("tensorboard=True needs a folder for its logs, got out=None. Give out=.")
     if tensorboard:
@@ -144,7 +160,7 @@ def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
 def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
-    """The state to begin with: fresh, or that of an interrupted training, with all weights put back."""
+    """Return the state to begin with: a fresh one, or that of an interrupted training, restored."""
     settings: dict[str, Any] = {
         "method": ensemble.method.to_dict(),
         "likelihood": ensemble.likelihood.to_dict(),
@@ -161,15 +177,19 @@ def _resume(
     state = checkpoint.read(folder, settings)
     if state is None:
         return Progress(settings)
-    return checkpoint.restore(folder, state, ensemble, optimizer)
+    restored = checkpoint.restore(folder, state, ensemble, optimizer)
+    logger.info("continuing the training in %s after epoch %d", folder, restored.epoch)
+    return restored
 
 
 def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
-    """Raise where weights are to be kept by a metric that does not suit what the ensemble predicts."""
+    """Raise if weights are kept by a metric that does not suit the predictions of the ensemble."""
     if keep not in METRICS or not len(task.validation):
         return
+    # Two samples are enough to try a metric, before any training.
     two = task.validation.take(torch.arange(min(2, len(task.validation))))
-    METRICS[keep](ensemble.predict(two.x.to(ensemble.device)), two.y.to(ensemble.device))
+    prediction = ensemble.predict(two.x.to(ensemble.device))
+    METRICS[keep](prediction, two.y.to(ensemble.device))
 
 
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
@@ -183,16 +203,22 @@ def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress,
         unknown = dict.fromkeys(_score_names(training.keep), math.nan)
         scores = _scores(ensemble, task, training.keep) if checked else unknown
         row |= {f"validation_{name}": value for name, value in scores.items()}
-        score = _decisive(scores, training.keep)
-        if score < now.best:
-            now.best, now.best_epoch = score, now.epoch
-            if training.keep != "last":
-                now.best_weights = copy.deepcopy(ensemble.state_dict())
-    now.history.append(row | ensemble.binding.readings())
+        _keep_best(ensemble, training, now, _decisive(scores, training.keep))
+    now.history.append(row | ensemble.members.index.readings())
+
+
+def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: float) -> None:
+    # NaN is not less than anything, and is never kept.
+    if not score < now.best:
+        return
+    now.best = score
+    now.best_epoch = now.epoch
+    if training.keep != "last":
+        now.best_weights = copy.deepcopy(ensemble.state_dict())
 
 
 def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
-    """Return the scores of the validation set: `nll`, or what stands for it, and the metric of `keep`."""
+    """Return the scores of the validation set: `nll`, or the RMSE under that name, and that of `keep`."""
     prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
     target = task.validation.y.to(ensemble.device)
     usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
@@ -206,14 +232,16 @@ def _score_names(keep: str) -> list[str]:
 
 
 def _decisive(scores: Mapping[str, float], keep: str) -> float:
-    """Return the score by which weights are kept, negated where more is better."""
+    """Return the score by which weights are kept, negated if more is better."""
     if keep not in METRICS:
         return scores["nll"]
-    return -scores[keep] if METRICS[keep].direction == "higher" else scores[keep]
+    if METRICS[keep].direction == "higher":
+        return -scores[keep]
+    return scores[keep]
 
 
 def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
-    """Of the validation set under the members' mixture, in nats; the error itself for point predictions."""
+    """Return the negative log-likelihood of the validation set in nats; the RMSE of point predictions."""
     return _scores(ensemble, task, "best")["nll"]
 
 

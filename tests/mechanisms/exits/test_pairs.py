@@ -13,15 +13,14 @@ import pluribus as pl
 from pluribus.backbones import vgg
 from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.mechanisms.exits.pairs import (
-    Exits,
+    Pairs,
     depth_divergence,
     greatest,
     kind_of,
     preferences,
     slot_orders,
 )
-from pluribus.mechanisms.members.members import share_among
-from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.members.index import share_among
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
 from tests.cases import blocks
 
@@ -89,10 +88,10 @@ def test_without_repetition_slots_are_independent_and_with_it_they_are_equal():
 
 def test_weights_are_those_of_the_kept_exits_alone():
     ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
-    ensemble.binding.logits.data = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 1.0]])
-    ensemble.binding.temperature.fill_(0.5)
+    ensemble.members.index.logits.data = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 1.0]])
+    ensemble.members.index.temperature.fill_(0.5)
     expected = torch.cat([torch.tensor([2.0, 4.0]).softmax(0), torch.tensor([6.0, 2.0]).softmax(0)]) / 2
-    assert ensemble.binding.rows() == [(0, 1), (0, 2), (1, 0), (1, 2)]
+    assert ensemble.members.index.rows(training=False) == [(0, 1), (0, 2), (1, 0), (1, 2)]
     assert_close(ensemble.weights, expected)
     assert_close(ensemble.weights.sum(), torch.ones(()))
 
@@ -102,10 +101,10 @@ def test_exits_without_weight_are_no_rows_and_cost_nothing():
     x = torch.randn(5, 6)
     ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
     alive = pl.cost(ensemble.freeze(), x).multiply_adds
-    ensemble.binding.logits.data = torch.tensor([[0.0, 0.9, 2.0], [3.0, 0.0, 2.9]])
+    ensemble.members.index.logits.data = torch.tensor([[0.0, 0.9, 2.0], [3.0, 0.0, 2.9]])
     before = ensemble.predict(x).probabilities
-    ensemble.binding.temperature.fill_(0.01)
-    assert ensemble.binding.rows() == [(0, 2), (1, 0), (1, 2)]
+    ensemble.members.index.temperature.fill_(0.01)
+    assert ensemble.members.index.rows(training=False) == [(0, 2), (1, 0), (1, 2)]
     assert ensemble(x).shape == ensemble.freeze()(x).shape == (3, 5, 2)
     assert_close(ensemble.weights.sum(), torch.ones(()))
     assert pl.cost(ensemble.freeze(), x).multiply_adds < alive
@@ -115,10 +114,10 @@ def test_exits_without_weight_are_no_rows_and_cost_nothing():
 
 def test_the_first_rows_alone_count_among_themselves():
     ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=3), example=torch.zeros(2, 6))
-    ensemble.binding.logits.data = torch.tensor([[0.0, 1.0, 2.0]])
+    ensemble.members.index.logits.data = torch.tensor([[0.0, 1.0, 2.0]])
     assert_close(ensemble.nested_weights(2), torch.tensor([0.0, 1.0, -torch.inf]).softmax(0))
     assert_close(ensemble.nested_weights(3), ensemble.weights)
-    with pytest.raises(pl.SettingError, match="draws must be at least 1"):
+    with pytest.raises(pl.SettingError, match="draws must be at most 3, got 4"):
         ensemble.nested_weights(4)
 
 
@@ -126,7 +125,7 @@ def test_rows_of_training_are_all_pairs_and_those_of_eval_mode_the_kept_ones():
     ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=1), example=torch.zeros(2, 6))
     x = torch.randn(5, 6)
     assert ensemble.train()(x).shape == (6, 5, 2)
-    ensemble.eval().binding.logits.data[0, 0] = 1.0
+    ensemble.eval().members.index.logits.data[0, 0] = 1.0
     everything = ensemble(x, members=[(slot, depth) for slot in range(2) for depth in range(3)])
     assert_close(ensemble(x), everything[[0, 5]])
     assert_close(ensemble(x, members=[1, (0, 0)]), everything[[5, 0]])
@@ -140,25 +139,22 @@ def test_pairs_that_do_not_exist_are_refused(pair):
 
 
 def test_logits_are_where_the_network_is():
-    ensemble = pl.convert(blocks(3), SAE(), example=torch.zeros(2, 6))
-    network = Network(ensemble._runner.member(ensemble.binding, 0).network)
-    network.become(network.module.to("meta", torch.float16))
-    elsewhere = Exits(network, 1, learnt=True)
+    elsewhere = Pairs(2, 3, 1, torch.empty(0, dtype=torch.float16, device="meta"), learnt=True)
     assert elsewhere.logits.device == elsewhere.temperature.device == torch.device("meta")
     assert elsewhere.logits.dtype == elsewhere.temperature.dtype == torch.float16
 
 
 def test_learnt_preferences_are_read_and_fixed_ones_are_not():
-    learnt = pl.convert(blocks(3), SAE(inputs=1), example=torch.zeros(2, 6)).binding.readings()
+    learnt = pl.convert(blocks(3), SAE(inputs=1), example=torch.zeros(2, 6)).members.index.readings()
     assert learnt == pytest.approx({f"preference_1_{depth}": 1 / 3 for depth in (1, 2, 3)})
-    assert pl.convert(blocks(3), EarlyExit(), example=torch.zeros(2, 6)).binding.readings() == {}
+    assert pl.convert(blocks(3), EarlyExit(), example=torch.zeros(2, 6)).members.index.readings() == {}
 
 
 def test_a_shrunk_ensemble_keeps_its_pairs_whatever_is_learnt():
     ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
     x = torch.randn(4, 6)
     outputs, small = ensemble(x), ensemble.shrink([3, 0])
-    small.binding.logits.data.normal_()
+    small.members.index.logits.data.normal_()
     assert_close(small(x), outputs[[3, 0]])
     assert_close(small.weights, torch.full((2,), 0.5))
 
@@ -166,7 +162,7 @@ def test_a_shrunk_ensemble_keeps_its_pairs_whatever_is_learnt():
 def test_convolutions_behind_the_deepest_exit_that_is_used_are_gone_when_frozen():
     x, network = torch.randn(2, 1, 4, 4), vgg(2, 1, planes=(2, 3, 4), layers=(1, 1, 1), pooling=(0, 0, 0))
     ensemble = pl.convert(network, SAE(inputs=1, exits=1), example=x).eval()
-    ensemble.binding.logits.data[0, 0] = 1.0
+    ensemble.members.index.logits.data[0, 0] = 1.0
     frozen = ensemble.freeze()
     assert_close(frozen(x), ensemble(x), atol=1e-5, rtol=1e-5)
     first, reshaping, head = 16 * 9 * 2, 16 * 2 * 4, 4 * 2
@@ -183,9 +179,9 @@ def test_a_shrunk_ensemble_is_frozen_with_its_rows_alone():
     ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
     small, x = ensemble.shrink([2, 1]), torch.randn(4, 6)
     frozen = small.freeze()
-    assert frozen.network.binding.members == 2
+    assert frozen.network.members.count == 2
     assert_close(frozen(x), small(x))
-    assert_close(frozen.network.binding.weights(), small.weights)
+    assert_close(frozen.network.members.index.weights(), small.weights)
 
 
 EXITS = [SAE(inputs=2, exits=2), EarlyExit(), MIMO(inputs=3), MIMMO(inputs=2)]
@@ -197,13 +193,13 @@ def test_a_shrunk_ensemble_holds_what_its_rows_need_and_goes_on_training(method,
     torch.manual_seed(0)
     x, y = torch.randn(5, 6), torch.arange(5) % 2
     ensemble = pl.convert(blocks(3), method, example=x).eval()
-    ensemble.binding.logits.data.normal_()
-    expected, pairs = ensemble(x)[rows], [ensemble.binding.kept[row] for row in rows]
+    ensemble.members.index.logits.data.normal_()
+    expected, pairs = ensemble(x)[rows], [ensemble.members.index.kept[row] for row in rows]
     small = ensemble.shrink(rows)
     assert_close(small(x), expected)
-    depths, output = {depth for _, depth in pairs}, ensemble.binding.depths - 1
+    depths, output = {depth for _, depth in pairs}, ensemble.members.index.depths - 1
     layers = 3 if output in depths else max(depths) + 1
-    first, block, head, row = (6 * ensemble.binding.inputs + 1) * 8, 9 * 8, 9 * 8 + 16, 9 * 2
+    first, block, head, row = (6 * ensemble.members.index.inputs + 1) * 8, 9 * 8, 9 * 8 + 16, 9 * 2
     held = first + layers * block + len(depths - {output}) * head + len(rows) * row
     assert pl.cost(small, x).parameters == held
     small.train().loss(x, y).backward()
@@ -219,14 +215,14 @@ def test_a_file_that_was_shrunk_to_rows_that_do_not_exist_is_refused(tmp_path):
     small = pl.convert(blocks(3), SAE(), example=torch.zeros(2, 6)).shrink([3, 0])
     small.shrunk_to = (9, 0)
     small.save(tmp_path / "odd")
-    with pytest.raises(InputError, match=r"positions from 0 to 3, at least one, however: \[9, 0\]"):
+    with pytest.raises(InputError, match=r"positions from 0 to 3, at least one, got \[9, 0\]"):
         pl.load(tmp_path / "odd", blocks(3), example=torch.zeros(2, 6))
 
 
 def test_a_shrunk_ensemble_learns_by_the_weights_of_its_rows():
     torch.manual_seed(0)
     ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=3), example=torch.zeros(2, 6))
-    ensemble.binding.logits.data = torch.tensor([[0.0, 1.0, 2.0]])
+    ensemble.members.index.logits.data = torch.tensor([[0.0, 1.0, 2.0]])
     x, y, small = torch.randn(5, 6), torch.arange(5) % 2, ensemble.shrink([2, 0]).train()
     losses = torch.stack([nn.functional.cross_entropy(one, y) for one in small(x)])
     assert_close(small.loss(x, y), (losses * torch.tensor([2.0, 0.0]).softmax(0)).sum())
@@ -238,15 +234,15 @@ def test_statistics_behind_the_deepest_exit_are_gone_in_a_shrunk_ensemble():
     small = pl.convert(network, EarlyExit(), example=torch.zeros(2, 6)).shrink([1])
     names = [name for name, value in small.state_dict().items() if "running_mean" in name and len(value)]
     left = ("network.1.1", "network.2.1", "heads.1.features.1")
-    assert names == [f"binding.shared.{norm}.running_mean" for norm in left]
+    assert names == [f"members.tensors.shared.{norm}.running_mean" for norm in left]
 
 
 def test_a_frozen_layer_stays_frozen_in_a_shrunk_ensemble():
     ensemble = pl.convert(blocks(3), EarlyExit(), example=torch.zeros(2, 6))
-    dict(ensemble.named_parameters())["binding.shared.network.0.weight"].requires_grad_(False)
+    dict(ensemble.named_parameters())["members.tensors.shared.network.0.weight"].requires_grad_(False)
     small = dict(ensemble.shrink([1]).named_parameters())
     frozen = [name for name, p in small.items() if p.numel() and not p.requires_grad]
-    assert frozen == ["binding.shared.network.0.weight"]
+    assert frozen == ["members.tensors.shared.network.0.weight"]
 
 
 class Typed(nn.Module):
@@ -280,13 +276,13 @@ def test_a_run_that_cannot_end_where_layers_are_gone_is_refused():
 def test_weights_of_half_precision_sum_to_one():
     ensemble = pl.convert(blocks(3).bfloat16(), SAE(inputs=1, exits=3), example=torch.zeros(2, 6).bfloat16())
     for one in (ensemble, ensemble.shrink([0, 1, 2]), ensemble.freeze().network):
-        assert_close(one.binding.weights().sum(), torch.ones(()))
+        assert_close(one.members.index.weights().sum(), torch.ones(()))
 
 
 def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():
     torch.manual_seed(0)
     ensemble = pl.convert(blocks(4), SAE(inputs=2, exits=1), example=torch.zeros(2, 6)).eval()
-    ensemble.binding.logits.data[:, 1] = 1.0
+    ensemble.members.index.logits.data[:, 1] = 1.0
     x, frozen = torch.randn(5, 6), ensemble.freeze()
     assert_close(frozen(x), ensemble(x), atol=1e-5, rtol=1e-5)
     assert_close(ensemble.member(1)(x), ensemble(x)[1])

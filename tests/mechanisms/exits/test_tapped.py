@@ -12,8 +12,8 @@ from pluribus.backbones import residual_mlp
 from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.exits.exit_points import find_exit_points
 from pluribus.mechanisms.exits.tapped import tap
-from pluribus.mechanisms.members.members import tensors
 from pluribus.mechanisms.members.skeleton import Skeleton, blank
+from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
@@ -282,7 +282,7 @@ def test_it_can_be_exported():
 
 def test_a_skeleton_filled_with_its_tensors_computes_the_same():
     model, parts = tapped(2), images(2)
-    filled = Skeleton(blank(model)).fill(tensors(model))
+    filled = Skeleton(blank(model)).fill(named_tensors(model))
     assert_close(filled.run(parts), model.run(parts))
 
 

@@ -226,7 +226,9 @@ def test_a_network_that_needs_more_in_training_cannot_be_read_there():
 
 
 def test_an_example_that_the_network_does_not_take_is_refused_as_such():
-    with pytest.raises(InputError, match=r"example must be .* on \(float32\[4, 6\]\) it raised ValueError"):
+    with pytest.raises(
+        InputError, match=r"example must be .* got \(float32\[4, 6\]\), on which it raised ValueError"
+    ):
         read_graph(Fussy(), Inputs.of(torch.zeros(4, 6)), training=False)
 
 

@@ -75,7 +75,7 @@ def test_members_take_turns_where_samples_have_no_axis_of_their_own():
     network = nn.Sequential(cut, nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 4), paste, nn.Linear(8, 3)).double()
     x, y = torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 3  # two windows of each sample
     ensemble = pl.convert(network, Masksembles(members=2), example=x)
-    assert not ensemble.binding.mixes
+    assert not ensemble.members.tensors.mixes
     assert "in training members run one after the other" in str(ensemble.conversion)
     assert_close(ensemble.train()(x), ensemble.eval()(x))
     ensemble.train().loss(x, y).backward()

@@ -98,7 +98,7 @@ class Concatenated(nn.Module):
 def test_parts_of_a_concatenation_are_cut_each_by_itself():
     x = images()
     ensemble = masked(Concatenated(), x)
-    member, mask = ensemble.member(0), next(ensemble.binding.own.buffers())[0]
+    member, mask = ensemble.member(0), next(ensemble.members.tensors.own.buffers())[0]
     rows = [p.shape[0] for p in member.parameters() if p.ndim == 4]
     assert rows == [int(mask[:6].sum()), int(mask[6:].sum()), 3]
     assert_close(member(x), ensemble(x)[0])
@@ -127,7 +127,8 @@ def test_a_network_that_writes_into_buffers_is_not_cut():
     frozen = ensemble.freeze()
     assert "writes into calls in eval mode" in frozen.notes[0]
     frozen(x)
-    assert dict(frozen.named_buffers())["network.binding.shared.calls"] == 3
+    # A call in eval mode writes nothing.
+    assert dict(frozen.named_buffers())["network.members.tensors.shared.calls"] == 0
 
 
 def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselves():
@@ -148,7 +149,7 @@ def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselve
 def test_channels_of_a_flattened_tensor_stay_while_one_of_their_entries_is_read():
     x = images()
     ensemble = masked(nn.Sequential(nn.Conv2d(4, 12, 5), nn.Flatten(), nn.Linear(48, 3)), x)
-    member, mask = ensemble.member(0), next(ensemble.binding.own.buffers())[0]
+    member, mask = ensemble.member(0), next(ensemble.members.tensors.own.buffers())[0]
     convolution, linear = (p for p in member.parameters() if p.ndim > 1)
     assert convolution.shape[0] == int(mask.view(12, 4).any(1).sum())
     assert linear.shape == (3, int(mask.sum()))
@@ -202,7 +203,7 @@ def test_a_channel_that_the_skip_needs_is_kept():
 
 
 def masks(ensemble, row):
-    return [mask[row] != 0 for mask in ensemble.binding.own.buffers()]
+    return [mask[row] != 0 for mask in ensemble.members.tensors.own.buffers()]
 
 
 def test_multiply_adds_of_an_mlp_are_those_of_its_masks():
@@ -218,7 +219,7 @@ def test_multiply_adds_of_an_mlp_are_those_of_its_masks():
 def test_multiply_adds_of_a_resnet_are_those_of_its_masks():
     x, side = torch.randn(2, 3, 16, 16), {1: 16, 2: 8, 3: 4, 4: 2}
     ensemble = pl.convert(resnet18(width=16), PLAIN, example=x).eval()
-    module, own = ensemble._runner.module, dict(ensemble.binding.own.named_buffers())
+    module, own = ensemble._caller.module, dict(ensemble.members.tensors.own.named_buffers())
     names = {id(buffer): name for name, buffer in module.named_buffers()}
 
     def mask(layer, row):

@@ -1,4 +1,4 @@
-"""Binding: a member is a set of tensors for the user's own code, and nothing else."""
+"""Members: a member is a set of tensors for the user's own code, and nothing else."""
 
 import copy
 
@@ -12,8 +12,12 @@ from torch.utils.checkpoint import checkpoint
 
 import pluribus as pl
 from pluribus.errors import InputError
-from pluribus.mechanisms.members.members import Binding, plant, stack_modules, tensors
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.index import Fixed
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.skeleton import Skeleton, blank, materialise
+from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.members.tree import named_tensors, stack_modules
 from pluribus.mechanisms.network.network import Network
 from pluribus.methods import BatchEnsemble, DeepEnsembles, Single
 from tests import zoo
@@ -25,7 +29,7 @@ AWKWARD = [case_named(name) for name in NAMES.split()]
 
 
 def filled(model, values=None):
-    return Skeleton(blank(model)).fill(tensors(model) if values is None else values)
+    return Skeleton(blank(model)).fill(named_tensors(model) if values is None else values)
 
 
 def separate(case, count=3):
@@ -43,7 +47,8 @@ def separate(case, count=3):
 def bound(case, models):
     network = Network(case.model().eval())
     own = stack_modules(models, {name for name, t in network.tensors().items() if t.is_floating_point()})
-    return Binding(network, own, len(models)), Skeleton(blank(network.module))
+    members = Members(Fixed(len(models)), Stacked.of_network(network, own), PlainCode.of(network.module))
+    return members, Skeleton(blank(network.module))
 
 
 @each(CASES, few=True)
@@ -58,16 +63,18 @@ def test_filling_again_leaves_nothing_of_the_first_filling(case):
     skeleton = Skeleton(blank(case.model().eval()))
     x = case.inputs()
     for model in (first, second, first):
-        assert_close(logits(run(skeleton.fill(tensors(model)), x)), logits(run(model, x)), rtol=0, atol=0)
+        assert_close(
+            logits(run(skeleton.fill(named_tensors(model)), x)), logits(run(model, x)), rtol=0, atol=0
+        )
 
 
 @each(CASES, few=True)
 def test_a_blank_has_no_values_and_takes_none_from_the_model(case):
     model = case.model()
     before = copy.deepcopy(model.state_dict())
-    made = tensors(blank(model))
+    made = named_tensors(blank(model))
     assert {tensor.device.type for tensor in made.values()} == {"meta"}
-    own = tensors(model)
+    own = named_tensors(model)
     assert {name: t.requires_grad for name, t in made.items()} == {n: t.requires_grad for n, t in own.items()}
     assert_close(model.state_dict(), before, rtol=0, atol=0)
 
@@ -79,7 +86,9 @@ def test_shared_layers_and_tied_tensors_stay_so():
     assert embedding[0].weight is embedding[4].weight
     repeated = filled(case_named("repeated_child").model())
     assert repeated[1][0] is repeated[1][2] is repeated[3][1]
-    member = materialise(case_named("tied_linears").model(), tensors(case_named("tied_linears").model()))
+    member = materialise(
+        case_named("tied_linears").model(), named_tensors(case_named("tied_linears").model())
+    )
     assert member[1].weight is member[3].weight
 
 
@@ -103,23 +112,23 @@ def test_recurrent_layers_may_be_parametrised(has_run):
 @each([case for case in AWKWARD if not case.has_dropout])
 def test_gradients_of_rows_are_those_of_separate_networks(case):
     models, x, y = separate(case), case.inputs(), case.target()
-    binding, skeleton = bound(case, models)
+    members, skeleton = bound(case, models)
     for model in models:
         F.cross_entropy(logits(run(model, x)), y).backward()
-    for values in binding.bind(range(3)):
+    for values in members.tensors.of(range(3)):
         F.cross_entropy(logits(run(skeleton.fill(values), x)), y).backward(retain_graph=True)
     expected = [dict(model.named_parameters()) for model in models]
-    for name, parameter in binding.own.named_parameters():
+    for name, parameter in members.tensors.own.named_parameters():
         if parameter.requires_grad and expected[0][name].grad is not None:
             assert_close(parameter.grad, torch.stack([own[name].grad for own in expected]), msg=name)
 
 
 @each(AWKWARD)
 def test_rows_are_the_same_with_and_without_gradients(case):
-    binding, _ = bound(case, separate(case))
+    members, _ = bound(case, separate(case))
     with torch.no_grad():
-        plain = [{name: value.clone() for name, value in row.items()} for row in binding.bind([2, 0])]
-    for row, expected in zip(binding.bind([2, 0]), plain, strict=True):
+        plain = [{name: value.clone() for name, value in row.items()} for row in members.tensors.of([2, 0])]
+    for row, expected in zip(members.tensors.of([2, 0]), plain, strict=True):
         assert_close(row, expected, rtol=0, atol=0)
 
 
@@ -149,8 +158,8 @@ def test_statistics_are_updated_in_place_with_and_without_gradients(gradients):
     ensemble = pl.convert(case_named("batch_norm_mlp").model(), DeepEnsembles(members=2)).train()
     with torch.set_grad_enabled(gradients):
         ensemble(case_named("batch_norm_mlp").inputs())
-    assert_close(ensemble.binding.own.get_buffer("1.num_batches_tracked"), torch.tensor([1, 1]))
-    assert (ensemble.binding.own.get_buffer("1.running_mean") != 0).all()
+    assert_close(ensemble.members.tensors.own.get_buffer("1.num_batches_tracked"), torch.tensor([1, 1]))
+    assert (ensemble.members.tensors.own.get_buffer("1.running_mean") != 0).all()
 
 
 class Averaging(nn.Module):
@@ -227,7 +236,7 @@ def test_a_member_is_a_copy_of_the_users_class():
         p.requires_grad for p in case.model().parameters()
     ]
     with torch.no_grad():
-        for tensor in tensors(member).values():
+        for tensor in named_tensors(member).values():
             tensor.zero_()
     assert_close(ensemble(case.inputs()), rows, rtol=0, atol=0)
 
@@ -235,30 +244,22 @@ def test_a_member_is_a_copy_of_the_users_class():
 def test_unsaved_buffers_are_bound_but_not_saved():
     ensemble = pl.convert(case_named("custom_matmul").model(), DeepEnsembles(members=2))
     saved = set(ensemble.state_dict())
-    assert "binding.own.scale" in saved
+    assert "members.tensors.own.scale" in saved
     assert not any("shift" in name for name in saved)
-    assert "shift" in ensemble.binding.own_tensors()
+    assert "shift" in ensemble.members.tensors.stacked()
 
 
 @pytest.mark.parametrize("member", [-1, 3, True, 0.0, "0", None])
 def test_a_row_that_does_not_exist_is_refused(member):
-    binding, _ = bound(case_named("mlp"), separate(case_named("mlp")))
+    members, _ = bound(case_named("mlp"), separate(case_named("mlp")))
     with pytest.raises(InputError, match=rf"positions from 0 to 2, however: {member!r}\."):
-        binding.pick([0, member])
+        members.index.pick([0, member])
 
 
 def test_fixed_members_cannot_be_drawn():
-    binding, _ = bound(case_named("mlp"), separate(case_named("mlp")))
+    members, _ = bound(case_named("mlp"), separate(case_named("mlp")))
     with pytest.raises(InputError, match="this one has 3 fixed members"):
-        binding.draw(2)
-
-
-def test_a_planted_tensor_is_found_under_its_name():
-    tree = nn.Module()
-    plant(tree, "a.b.weight", nn.Parameter(torch.ones(2)))
-    plant(tree, "a.count", torch.tensor(3), persistent=False)
-    assert_close(tensors(tree), {"a.b.weight": nn.Parameter(torch.ones(2)), "a.count": torch.tensor(3)})
-    assert set(tree.state_dict()) == {"a.b.weight"}
+        members.index.draw(2, training=False)
 
 
 class Checkpointed(nn.Module):
@@ -308,14 +309,8 @@ def test_members_lie_in_memory_as_the_network_does(tmp_path):
     for first, second in zip(one.parameters(), other.parameters(), strict=True):
         assert_close(second.grad, first.grad)
         assert second.grad.stride() == second.stride()
-    weight = other.binding.own.get_parameter("0.weight")
+    weight = other.members.tensors.own.get_parameter("0.weight")
     assert weight.shape == (3, 8, 2, 3, 3)
     assert weight[1].is_contiguous(memory_format=torch.channels_last)
     other.eval().save(tmp_path / "saved")
     assert_close(pl.load(tmp_path / "saved", last).eval()(x), other(x), rtol=0, atol=0)
-
-
-def test_rows_share_a_tensor_where_their_choices_are_equal():
-    network = Network(nn.Linear(3, 2))
-    binding = Binding(network, {"weight": torch.zeros(4, 2, 3)}, members=4)
-    assert binding.choices(2) == {"weight": 2}  # the bias is everybody's

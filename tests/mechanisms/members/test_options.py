@@ -6,16 +6,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from pluribus.errors import InputError
-from pluribus.mechanisms.members.members import tensors
-from pluribus.mechanisms.members.options import (
-    OptionBank,
-    all_rows,
-    draw_options,
-    draw_rows,
-    keep_rows,
-    start_alike,
-    tie_sites,
-)
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.combinations import keep_rows
+from pluribus.mechanisms.members.index import Combinations
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.options import OptionTensors, draw_options, start_alike, tie_sites
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
 from tests.cases import seeded
@@ -28,72 +23,50 @@ def bank(options=(2, 3), draws=9, train_draws=2, seed=0):
     wanted = {
         name: (count, "fresh") for names, count in zip(SITES.values(), options, strict=True) for name in names
     }
-    return OptionBank(network, draw_options(network, wanted, seed)[0], SITES, draws, train_draws, seed)
-
-
-def test_all_rows_come_in_lexicographic_order_with_the_first_site_slowest():
-    assert all_rows([2, 3]) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
-    assert all_rows([1, 2, 1]) == [(0, 0, 0), (0, 1, 0)]
-    assert len(all_rows([5] * 3)) == 125
-
-
-def test_drawn_rows_choose_every_option_alike_and_independently():
-    rows = torch.tensor(draw_rows([2, 4], 40_000, seeded(0)))
-    counts = torch.zeros(2, 4).index_put(tuple(rows.T), torch.ones(()), accumulate=True)
-    assert_close(counts / 40_000, torch.full((2, 4), 1 / 8), atol=0.01, rtol=0)
-
-
-@pytest.mark.parametrize(("sizes", "draws"), [([3, 3], 8), ([2, 5], 3), ([5] * 60, 20)])
-def test_kept_rows_are_different_and_follow_from_the_seed(sizes, draws):
-    kept = keep_rows(sizes, draws, seeded(1))
-    assert len(set(kept)) == len(kept) == draws
-    assert all(0 <= option < size for row in kept for option, size in zip(row, sizes, strict=True))
-    assert kept == keep_rows(sizes, draws, seeded(1)) != keep_rows(sizes, draws, seeded(2))
-
-
-def test_few_rows_are_all_kept():
-    assert keep_rows([3, 3], 9, seeded(0)) == all_rows([3, 3])
+    tensors = OptionTensors(network, draw_options(network, wanted, seed)[0], SITES)
+    index = Combinations(tensors.sizes, keep_rows(options, draws, seeded(seed)), train_draws)
+    return Members(index, tensors, PlainCode.of(network.module)).eval()
 
 
 def test_a_bare_tuple_may_be_rows_or_options_and_is_refused():
-    assert bank().pick([(1, 2)]) == [(1, 2)]
-    assert bank().pick([1, 2]) == bank().pick((1, 2, 3))[:2]
-    assert bank().pick(((1, 2), (0, 0))) == [(1, 2), (0, 0)]
+    assert bank().index.pick([(1, 2)]) == [(1, 2)]
+    assert bank().index.pick([1, 2]) == bank().index.pick((1, 2, 3))[:2]
+    assert bank().index.pick(((1, 2), (0, 0))) == [(1, 2), (0, 0)]
     with pytest.raises(InputError, match=r"Pass \[1, 2\] for the former, \[\(1, 2\)\] for the latter"):
-        bank().pick((1, 2))
+        bank().index.pick((1, 2))
 
 
 def test_a_row_has_the_tensors_of_its_options():
     one = bank()
-    own = tensors(one.own)
+    own = one.tensors.parts()[1]
     rows = [(1, 2), (0, 0), (1, 2)]
-    for (first, second), bound in zip(rows, one.bind(rows), strict=True):
+    for (first, second), bound in zip(rows, one.tensors.of(rows), strict=True):
         assert_close(bound["0.weight"], own["0.weight"][first], rtol=0, atol=0)
         assert_close(bound["0.bias"], own["0.bias"][first], rtol=0, atol=0)
         assert_close(bound["2.weight"], own["2.weight"][second], rtol=0, atol=0)
-    assert one.choices((1, 2)) == {"0.weight": 1, "0.bias": 1, "2.weight": 2, "2.bias": 2}
+    assert one.tensors.keys((1, 2)) == {"0.weight": 1, "0.bias": 1, "2.weight": 2, "2.bias": 2}
 
 
 def test_rows_are_kept_in_eval_mode_and_fresh_in_training():
     one = bank(options=(3, 3), draws=4, train_draws=5)
-    assert one.eval().rows() == one.rows() == [tuple(row) for row in one.kept.tolist()]
-    assert len(one.rows()) == one.members == 4
-    drawn = {tuple(one.rows(training=True)) for _ in range(5)}
+    assert one.index.rows(training=False) == [tuple(row) for row in one.index.kept.tolist()]
+    assert one.count == 4
+    drawn = {tuple(one.index.rows(training=True)) for _ in range(5)}
     assert len(drawn) == 5
     assert {len(rows) for rows in drawn} == {5}
 
 
 def test_the_buffer_of_rows_is_saved_and_restored():
     one, other = bank(options=(3, 3), draws=4, seed=0), bank(options=(3, 3), draws=4, seed=1)
-    assert one.eval().rows() != other.eval().rows()
+    assert one.index.rows(training=False) != other.index.rows(training=False)
     other.load_state_dict(one.state_dict())
-    assert one.rows() == other.rows()
-    assert not one.kept.is_floating_point()
+    assert one.index.rows(training=False) == other.index.rows(training=False)
+    assert not one.index.kept.is_floating_point()
 
 
 def test_rows_are_named_by_position_or_by_options():
     one = bank()
-    assert one.pick([5, (0, 1), [1, 0], 0, 0]) == [(1, 2), (0, 1), (1, 0), (0, 0), (0, 0)]
+    assert one.index.pick([5, (0, 1), [1, 0], 0, 0]) == [(1, 2), (0, 1), (1, 0), (0, 0), (0, 0)]
 
 
 @pytest.mark.parametrize("row", [(0,), (0, 3), (-1, 0), (0, 1, 0), (0.0, 1), "01", None, (True, 1)])
@@ -101,28 +74,30 @@ def test_a_row_that_is_none_is_refused_with_the_sites(row):
     with pytest.raises(
         InputError, match=r"0 to 5, or name one option for each site.*'0': 2, '2': 3.*however: "
     ):
-        bank().pick([row])
+        bank().index.pick([row])
 
 
 def test_a_position_out_of_range_is_refused():
     with pytest.raises(InputError, match="positions from 0 to 5, however: 6"):
-        bank().pick([(0, 0), 6])
+        bank().index.pick([(0, 0), 6])
 
 
 def test_shrinking_drops_what_no_kept_row_uses_and_renumbers():
     one = bank(options=(3, 3), draws=9).eval()
-    small = one.shrink([7, 1])  # (2, 1) and (0, 1)
-    assert small.options == (2, 1)
-    assert small.rows() == [(1, 0), (0, 0)]
-    pairs = zip(small.bind(small.rows()), one.bind([(2, 1), (0, 1)]), strict=True)
+    small = one.keep([7, 1])  # (2, 1) and (0, 1)
+    assert small.tensors.sizes == small.index.sizes == {"0": 2, "2": 1}
+    assert small.index.rows(training=False) == [(1, 0), (0, 0)]
+    pairs = zip(
+        small.tensors.of(small.index.rows(training=False)), one.tensors.of([(2, 1), (0, 1)]), strict=True
+    )
     for kept, before in pairs:
         assert_close(kept, before, rtol=0, atol=0)
-    assert one.options == (3, 3)
+    assert one.tensors.sizes == {"0": 3, "2": 3}
 
 
 def test_shrinking_twice_is_shrinking_once():
     one = bank(options=(3, 3), draws=9)
-    twice, once = one.shrink([8, 3, 1, 4]).shrink([2, 0]), one.shrink([1, 8])
+    twice, once = one.keep([8, 3, 1, 4]).keep([2, 0]), one.keep([1, 8])
     assert_close(dict(twice.state_dict()), dict(once.state_dict()), rtol=0, atol=0)
 
 

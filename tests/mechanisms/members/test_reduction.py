@@ -74,14 +74,14 @@ def test_tails_of_a_frozen_trunk_train_as_if_alone():
 def test_a_trained_trunk_has_the_mean_and_a_frozen_one_the_sum():
     model = network()
     tails = pl.convert(model, DeepSubEnsembles(members=3, trunk=("0", "1")))
-    assert not shares_nothing(tails.binding)
-    assert not is_sum("auto", tails.binding)
+    assert not shares_nothing(tails.members)
+    assert not is_sum("auto", tails.members)
     model[0].requires_grad_(False)
     model[1].requires_grad_(False)
     frozen = pl.convert(model, DeepSubEnsembles(members=3, trunk=("0", "1")))
-    assert is_sum("auto", frozen.binding)
-    assert not is_sum("mean", frozen.binding)
-    assert is_sum("sum", tails.binding)
+    assert is_sum("auto", frozen.members)
+    assert not is_sum("mean", frozen.members)
+    assert is_sum("sum", tails.members)
 
 
 def test_deep_ensembles_with_a_shared_trained_layer_train_the_mean():
@@ -89,7 +89,7 @@ def test_deep_ensembles_with_a_shared_trained_layer_train_the_mean():
     deep = pl.convert(network(), DeepEnsembles(members=2), exclude="0").train()
     losses = torch.stack([nn.functional.cross_entropy(row, y) for row in deep(x)])
     assert_close(deep.loss(x, y), losses.mean())
-    assert not deep.method.is_separate(deep.binding)
+    assert not deep.method.is_separate(deep.members)
 
 
 @pytest.mark.parametrize("method", [DeepEnsembles(members=3), PackedEnsembles(members=3, alpha=1.5)], ids=str)

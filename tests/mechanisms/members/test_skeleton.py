@@ -11,9 +11,9 @@ from pluribus.mechanisms.members.skeleton import (
     Skeletons,
     blank,
     modes_of,
-    named_tensors,
     set_modes,
 )
+from pluribus.mechanisms.members.tree import named_tensors
 
 x = torch.ones(2, 3)
 

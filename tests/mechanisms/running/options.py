@@ -6,7 +6,11 @@ import torch
 from torch import nn
 
 import pluribus as pl
-from pluribus.mechanisms.members.options import OptionBank, draw_rows, tie_sites
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.combinations import draw_rows, keep_rows
+from pluribus.mechanisms.members.index import Combinations
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.options import OptionTensors, tie_sites
 from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.layers import find_sites
 from pluribus.mechanisms.network.network import Network
@@ -31,25 +35,28 @@ def options(network, counts):
                 noise = torch.randn(count, *held[name].shape, generator=generator, dtype=torch.float64)
                 own[name] = held[name].detach() + 0.3 * noise.to(held[name])
     sites = tie_sites({site.name: site.parameters for site in found})
-    return OptionBank(network, own, sites, draws=128, train_draws=1, seed=0).eval()
+    tensors = OptionTensors(network, own, sites)
+    kept = keep_rows(list(tensors.sizes.values()), 128, seeded(0))
+    index = Combinations(tensors.sizes, kept, train_draws=1)
+    return Members(index, tensors, PlainCode.of(network.module, network.output), lowers=True).eval()
 
 
 def some(bank, count, seed=0):
     """Random rows, the first of them twice."""
-    rows = draw_rows(bank.options, count - 1, seeded(seed))
+    rows = draw_rows(list(bank.tensors.sizes.values()), count - 1, seeded(seed))
     return [*rows, rows[0]]
 
 
 def mixed(model, x, counts):
     """An ensemble in eval mode whose rows pick options."""
     ensemble = pl.convert(model, Single(), example=x).eval()
-    ensemble.binding = options(Network(model, x), counts)
+    ensemble.members = options(Network(model, x), counts)
     return ensemble
 
 
 def alone(ensemble, model, rows, x):
     """Every row by itself."""
-    networks = [materialise(model, held).eval() for held in ensemble.binding.bind(rows)]
+    networks = [materialise(model, held).eval() for held in ensemble.members.tensors.of(rows)]
     with torch.no_grad():
         return torch.stack([select_output(run(network, x)) for network in networks])
 

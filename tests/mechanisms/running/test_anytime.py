@@ -25,7 +25,7 @@ def made(method, depth=3, seed=0):
 
 def reference(ensemble, x, sure):
     """One sample after the other, in the obvious way: probabilities and the depth at which it left."""
-    pairs, weights = ensemble.binding.rows(), ensemble.weights
+    pairs, weights = ensemble.members.index.rows(training=False), ensemble.weights
     outputs = ensemble(x)
     found, left = [], []
     for sample in range(len(x)):
@@ -52,7 +52,7 @@ def test_each_sample_is_told_the_mean_of_the_exits_it_reached(method, sure):
 
 def price(ensemble, depth):
     """The multiply-adds of one sample with the exits up to a depth alone."""
-    rows = [row for row, (_, at) in enumerate(ensemble.binding.rows()) if at <= depth]
+    rows = [row for row, (_, at) in enumerate(ensemble.members.index.rows(training=False)) if at <= depth]
     return pl.cost(Rows(ensemble, rows), X[:1]).multiply_adds
 
 
@@ -87,9 +87,9 @@ def test_a_threshold_in_between_parts_the_batch():
 
 def test_what_follows_an_exit_is_not_run_for_samples_that_left():
     ensemble, seen = made(EarlyExit()), []
-    for skeleton in (ensemble._runner.module,):
+    for skeleton in (ensemble._caller.module,):
         skeleton.network[3].register_forward_hook(lambda module, args, out: seen.append(len(args[0])))
-    ensemble._runner._skeletons._idle.clear()
+    ensemble._caller._skeletons._idle.clear()
     spent = ensemble.predict(X, exit_when=0.75).spent
     gone_on = int((spent == spent.max()).sum())
     assert 0 < gone_on < len(X)

@@ -1,120 +1,57 @@
-"""Chains: known layers in a row run for all members as they run for each."""
+"""Batched: small networks run with one operator for all members."""
 
-import copy
-
-import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.backbones import mlp
-from pluribus.mechanisms.running.batched import read_chain
-from pluribus.mechanisms.running.runner import STACKED_ROWS
-from pluribus.methods import BatchEnsemble, DeepEnsembles, PackedEnsembles
-from tests import zoo
-from tests.cases import normal
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.chain import STACKED_ROWS, Batched
+from pluribus.mechanisms.running.engine import Job
+from pluribus.mechanisms.running.looped import Looped
+from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout
 
-x, y = normal(6)(), torch.arange(10) % 3
-
-
-def sequences():
-    hidden = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 5, bias=False), nn.Tanh()]
-    return nn.Sequential(*hidden, nn.Flatten(), nn.Linear(15, 3))
+x = torch.randn(4, 6)
 
 
-CHAINS = [
-    (zoo.mlp, x),
-    (lambda: mlp(6, 3, hidden=(8, 5), activation="gelu"), x.view(10, 3, 2)),
-    (zoo.tied_linears, x),
-    (sequences, normal(3, 4)()),
-    (lambda: nn.Linear(6, 3), x),
-    (lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3)), x),
-]
+class Skipping(nn.Module):
+    """No chain of layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.last(self.first(x) + x)
 
 
-@pytest.mark.parametrize("method", [DeepEnsembles, BatchEnsemble], ids=lambda method: method.__name__)
-@pytest.mark.parametrize(("build", "x"), CHAINS)
-def test_a_chain_computes_what_its_members_do(build, x, method):
-    settings = {"repeat": True} if method is BatchEnsemble else {}
-    ensemble = pl.convert(build().double(), method(members=STACKED_ROWS, **settings), example=x)
-    assert ensemble._runner._chain
-    looped = copy.deepcopy(ensemble)
-    looped._runner.reason = "for this test"
-    given = x.clone()
-    for one in (ensemble, looped):
-        one.loss(given, y).backward()
-    assert_close(ensemble(given), looped(x))
-    for one, other in zip(ensemble.parameters(), looped.parameters(), strict=True):
-        assert_close(one.grad, other.grad)
+def job(ensemble, *inputs, rows=None, memory=None):
+    rows = ensemble.members.index.rows(ensemble.training) if rows is None else rows
+    given = tuple(Inputs.of(one) for one in inputs)
+    return Job(ensemble.members, tuple(rows), given, ensemble._caller.modes, memory)
 
 
-@pytest.mark.parametrize("batch", [10 * STACKED_ROWS, 10 * STACKED_ROWS + 3])
-@pytest.mark.parametrize(("build", "x"), CHAINS)
-def test_a_chain_computes_what_its_members_do_on_batches_of_their_own(build, x, batch):
-    method = PackedEnsembles(members=STACKED_ROWS, alpha=STACKED_ROWS, shuffle_members=True)
-    ensemble = pl.convert(build().double(), method, example=x)
-    looped = copy.deepcopy(ensemble)
-    looped._runner.reason = "for this test"
-    many, targets = x[torch.arange(batch) % 10] * torch.linspace(1, 2, batch).view(-1, *[1] * (x.ndim - 1)), y
-    given = many.double()
-    for one in (ensemble, looped):
-        one.loss(given.clone(), targets[torch.arange(batch) % 10]).backward()
-    for one, other in zip(ensemble.parameters(), looped.parameters(), strict=True):
-        assert one.grad.abs().sum() > 0
-        assert_close(one.grad, other.grad)
+def test_a_chain_and_code_under_vmap_agree_with_the_loop():
+    for model in (nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)), Skipping()):
+        for method in (DeepEnsembles(members=STACKED_ROWS), BatchEnsemble(members=STACKED_ROWS)):
+            rows = job(pl.convert(model, method).eval(), x)
+            assert Batched().why_not(rows) == ""
+            assert_close(Batched().run(rows), torch.stack(Looped().run(rows)))
 
 
-def test_inputs_that_do_not_fit_a_chain_are_refused():
-    method = PackedEnsembles(members=STACKED_ROWS, shuffle_members=True)
-    ensemble = pl.convert(zoo.mlp(), method, example=x.float())
-    with pytest.raises(pl.InputError, match=r"layer 0 \(Linear\) failed, on \(float32\[2, 7\]\)"):
-        ensemble.loss(torch.zeros(2 * STACKED_ROWS, 7), torch.zeros(2 * STACKED_ROWS).long())
+def test_reasons_against_stacking_are_told():
+    few = pl.convert(Skipping(), DeepEnsembles(members=2))
+    assert "fewer than" in Batched().why_not(job(few, x))
+    many = pl.convert(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8)), DeepEnsembles(members=9))
+    assert Batched().why_not(job(many, x)) == "1 is a BatchNorm1d"
+    random = pl.convert(Skipping(), MCDropout(draws=9), example=x).eval()
+    assert Batched().why_not(job(random, x)) == "rows are no stack of tensors"
+    some = pl.convert(Skipping(), DeepEnsembles(members=10))
+    assert Batched().why_not(job(some, x, rows=range(9))) == "rows are no stack of tensors"
+    large = pl.convert(Skipping(), DeepEnsembles(members=9))
+    assert "large" in Batched().why_not(job(large, torch.zeros(1, 6).expand(10_000_000, 6)))
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        zoo.layer_norm,
-        zoo.batch_norm_mlp,
-        zoo.SharedModule,
-        zoo.alpha_dropout,
-        lambda: nn.Sequential(nn.Linear(6, 3), nn.Softmax(1)),
-        lambda: nn.Sequential(nn.Linear(6, 3), nn.Flatten(0)),
-        lambda: nn.Sequential(nn.Linear(6, 3), nn.PReLU()),
-    ],
-)
-def test_what_is_not_known_is_no_chain(build):
-    assert read_chain(build()) == []
-
-
-def test_a_hook_breaks_the_chain():
-    model = zoo.mlp()
-    model[0].register_forward_hook(lambda module, args, output: 2 * output)
-    assert read_chain(model) == []
-
-
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
-def test_stacked_training_gives_the_weights_of_networks_trained_one_after_the_other(optimizer):
-    inputs, targets = torch.randn(5, 100, 13, dtype=torch.float64), torch.randn(5, 100, dtype=torch.float64)
-    model = nn.Sequential(nn.Linear(13, 50), nn.ReLU(), nn.Linear(50, 2)).double()
-    ensemble = pl.convert(model, DeepEnsembles(members=20), "gaussian").train()
-    singles = [ensemble.member(row).train() for row in range(20)]
-    step(ensemble.parameters(), optimizer, lambda x, y: 20 * ensemble.loss(x, y), inputs, targets)
-    for row, single in enumerate(singles):
-        step(single.parameters(), optimizer, lambda x, y, one=single: plain_loss(one, x, y), inputs, targets)
-        trained = ensemble.member(row).state_dict()
-        assert_close(dict(trained), dict(single.state_dict()), rtol=1e-8, atol=1e-8)
-
-
-def plain_loss(network, x, y):
-    mean, raw = network(x).unbind(1)
-    return nn.functional.gaussian_nll_loss(mean, y, nn.functional.softplus(raw) + 1e-6)
-
-
-def step(parameters, optimizer, loss, inputs, targets):
-    chosen = optimizer(parameters, lr=1e-2)
-    for x, y in zip(inputs, targets, strict=True):
-        chosen.zero_grad()
-        loss(x, y).backward()
-        chosen.step()
+def test_batches_of_their_own_need_a_chain():
+    ensemble = pl.convert(Skipping(), DeepEnsembles(members=9)).train()
+    assert "no chain" in Batched().why_not(job(ensemble, *[x] * 9))

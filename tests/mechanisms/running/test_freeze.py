@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
+from pluribus.mechanisms.running.chain import why_not_stacked
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, each, normal, run
@@ -32,7 +33,7 @@ def settled(ensemble):
     """In eval mode, with norms that are far from the identity, as after training."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for name, tensor in ensemble.binding.state_dict().items():
+        for name, tensor in ensemble.members.state_dict().items():
             if "running" in name:
                 tensor.copy_(torch.rand(tensor.shape, generator=generator).to(tensor) + 0.5)
             elif tensor.is_floating_point():
@@ -131,14 +132,18 @@ def test_whoever_holds_a_norm_finds_it_folded():
 def test_all_norms_of_a_resnet_are_folded():
     frozen = pl.convert(resnet18(width=2), DEEP).freeze()
     assert sum("is part of" in note for note in frozen.notes) == 20
-    norms = [layer for layer in frozen.network.runner.module.modules() if isinstance(layer, nn.BatchNorm2d)]
+    norms = [
+        layer
+        for layer in frozen.network.members.code.caller.module.modules()
+        if isinstance(layer, nn.BatchNorm2d)
+    ]
     assert norms == []
 
 
 def test_a_folded_network_of_linear_layers_runs_stacked():
     ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9))
-    assert ensemble._runner.reason
-    assert not ensemble.freeze().network.runner.reason
+    assert why_not_stacked(ensemble._caller)
+    assert not why_not_stacked(ensemble.freeze().network.members.code.caller)
 
 
 def test_narrow_convolutions_have_channels_last_where_no_view_minds():
@@ -147,7 +152,9 @@ def test_narrow_convolutions_have_channels_last_where_no_view_minds():
 
     for model, last in ((zoo.residual_cnn(), True), (Two(pooled), False)):
         frozen = pl.convert(model.double(), DEEP, example=images).freeze()
-        weights = [tensor[0] for tensor in frozen.network.binding.own.parameters() if tensor.ndim == 5]
+        weights = [
+            tensor[0] for tensor in frozen.network.members.tensors.own.parameters() if tensor.ndim == 5
+        ]
         assert ("channels last in memory" in frozen.notes) == last
         assert all(weight.is_contiguous(memory_format=torch.channels_last) == last for weight in weights)
 

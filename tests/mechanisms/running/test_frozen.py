@@ -33,7 +33,7 @@ def test_members_count_alike_where_nothing_else_is_learnt(method):
 
 def test_frozen_exits_count_as_much_as_they_did():
     ensemble = pl.convert(blocks(3), SAE(inputs=1, exits=2), example=torch.zeros(2, 6)).eval()
-    ensemble.binding.logits.data = torch.tensor([[3.0, 0.0, 1.0]])
+    ensemble.members.index.logits.data = torch.tensor([[3.0, 0.0, 1.0]])
     network, x = ensemble.freeze(), torch.randn(4, 6)
     assert_close(network.weights, torch.tensor([3.0, 1.0]).softmax(0))
     mean = torch.einsum("m,mbc->bc", network.weights, network(x).softmax(-1))

@@ -19,14 +19,14 @@ def test_a_row_is_measured_on_the_samples_it_sees():
     parts = [torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5])]
     outputs = ensemble(X)
     expected = torch.stack([cross_entropy(outputs[row, part], Y[part]) for row, part in enumerate(parts)])
-    given = ensemble._runner, ensemble.binding, [0, 1], Inputs.of(X), Y
-    assert_close(Losses(Categorical(), None).of_parts(*given, parts), expected)
-    assert_close(Losses(Categorical(), cross_entropy).of_parts(*given, parts), expected)
+    given, modes = (ensemble.members, [0, 1], Inputs.of(X), Y), ensemble._caller.modes
+    assert_close(Losses(Categorical(), None).of_parts(*given, parts, modes), expected)
+    assert_close(Losses(Categorical(), cross_entropy).of_parts(*given, parts, modes), expected)
 
 
 def test_all_samples_count_alike():
     ensemble = pl.convert(nn.Linear(3, 2), DeepEnsembles(2)).eval()
     expected = torch.stack([cross_entropy(output, Y) for output in ensemble(X)])
-    given = ensemble._runner, ensemble.binding, [0, 1], Inputs.of(X), Y
-    assert_close(Losses(Categorical(), None).of_batch(*given), expected)
-    assert_close(Losses(Categorical(), cross_entropy).of_batch(*given), expected)
+    given, modes = (ensemble.members, [0, 1], Inputs.of(X), Y), ensemble._caller.modes
+    assert_close(Losses(Categorical(), None).of_batch(*given, modes), expected)
+    assert_close(Losses(Categorical(), cross_entropy).of_batch(*given, modes), expected)

@@ -15,7 +15,7 @@ from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.planner import Planner
-from pluribus.mechanisms.running.simulate import weigh_steps
+from pluribus.mechanisms.running.simulate import simulate_steps
 from tests import zoo
 from tests.cases import case_named, normal
 from tests.mechanisms.running.options import alone, chain, mixed, options, some
@@ -82,15 +82,15 @@ def network_named(name):
 def planned(name, rows=6):
     network = network_named(name)
     network.module.eval()
-    binding = options(network, (2, 1, 3))
-    program, rows = read_program(network), some(binding, rows)
-    plan = ExecutionPlan(program, [binding.choices(row) for row in rows])
-    return network, binding, plan, rows
+    members = options(network, (2, 1, 3))
+    program, rows = read_program(network), some(members, rows)
+    plan = ExecutionPlan(program, [members.tensors.keys(row) for row in rows])
+    return network, members, plan, rows
 
 
-def run_plan(plan, binding, rows, inputs, size):
+def run_plan(plan, members, rows, inputs, size):
     with torch.no_grad():
-        return plan.run(lambda chosen: binding.bind([rows[row] for row in chosen]), inputs, size)
+        return plan.run(lambda chosen: members.tensors.of([rows[row] for row in chosen]), inputs, size)
 
 
 def upstream(program, node):
@@ -106,15 +106,15 @@ def upstream(program, node):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rows_run_together_are_rows_alone(name):
-    network, binding, plan, rows = planned(name)
-    expected = torch.stack([run_alone(network, held) for held in binding.bind(rows)])
-    weights = weigh_steps(plan.program, next(binding.bind(rows)), network.example)
+    network, members, plan, rows = planned(name)
+    expected = torch.stack([run_alone(network, held) for held in members.tensors.of(rows)])
+    weights = simulate_steps(plan.program, next(members.tensors.of(rows)), network.example)
     for node in plan.program.calls:
-        taken = [[binding.choices(row).get(one) for one in upstream(plan.program, node)] for row in rows]
+        taken = [[members.tensors.keys(row).get(one) for one in upstream(plan.program, node)] for row in rows]
         assert plan.count(node) == len({tuple(one) for one in taken})
     for size in (1, 4):
         with Meter() as meter:
-            outputs = run_plan(plan, binding, rows, network.example, size)
+            outputs = run_plan(plan, members, rows, network.example, size)
         assert_close(outputs, expected, **EXACT)
         assert meter.multiply_adds == sum(
             plan.count(node) * weights[node].multiply_adds for node in plan.program.steps
@@ -137,11 +137,11 @@ def least_memory(refused):
 @pytest.mark.parametrize("name", ["cnn", "residual_cnn", "awkward"])
 def test_peaks_are_those_planned(name):
     network = network_named(name)
-    binding = options(network, (2, 1, 3))
-    rows, planner = some(binding, 7), Planner(network.module, None)
-    least = least_memory(lambda: planner(binding, rows, network.example, 1))
+    members = options(network, (2, 1, 3))
+    rows, planner = some(members, 7), Planner(members)
+    least = least_memory(lambda: planner(tuple(rows), network.example, 1))
     for memory in (None, 2 * least, least):
-        ready = planner(binding, rows, network.example, memory)
+        ready = planner(tuple(rows), network.example, memory)
         with torch.no_grad(), Meter() as meter:
             ready(network.example)
         assert meter.peak == ready.peak(network.example)
@@ -210,7 +210,7 @@ def test_dropout_that_is_off_is_shared():
     model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double()
     ensemble = mixed(model, x, [1, 3])
     assert ensemble.explain(x).layer_calls.planned == 1 + 3
-    assert_close(ensemble(x), alone(ensemble, model, ensemble.binding.rows(), x), **EXACT)
+    assert_close(ensemble(x), alone(ensemble, model, ensemble.members.index.rows(training=False), x), **EXACT)
 
 
 def test_gradients_are_those_of_rows_alone():
@@ -218,7 +218,7 @@ def test_gradients_are_those_of_rows_alone():
     found = []
     for is_planned in (True, False):
         ensemble = mixed(model, x, [2])
-        ensemble.binding.planned = is_planned
+        ensemble.members.lowers = is_planned
         given = x.clone().requires_grad_()
         ensemble(given).square().sum().backward()
         found.append([given.grad, *(parameter.grad for parameter in ensemble.parameters())])
@@ -231,5 +231,7 @@ def test_inputs_stay_as_they_are():
     ensemble, before = mixed(model, x.clone(), [2]), x.clone()
     outputs = ensemble(x)
     assert_close(x, before, rtol=0, atol=0)
-    expected = [alone(ensemble, model, [row], x.clone())[0] for row in ensemble.binding.rows()]
+    expected = [
+        alone(ensemble, model, [row], x.clone())[0] for row in ensemble.members.index.rows(training=False)
+    ]
     assert_close(outputs, torch.stack(expected), **EXACT)

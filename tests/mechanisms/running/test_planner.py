@@ -10,18 +10,19 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running import planner
 from pluribus.mechanisms.running.plan import ExecutionPlan
-from pluribus.mechanisms.running.planner import ROOM
-from pluribus.mechanisms.running.runner import Runner
+from pluribus.mechanisms.running.planner import ROOM, planner_of
 from pluribus.methods import ECMP, EMP, BatchEnsemble, DeepEnsembles, MCDropout
 from tests import zoo
 from tests.cases import case_named, normal, run
 from tests.mechanisms.running.options import alone, chain, mixed, options
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
-call = Runner._call
+call = Caller.call_module
 x = normal(6)()
 
 
@@ -49,7 +50,7 @@ def test_tensors_are_those_of_the_moment(plans):
             parameter.mul_(1.5)
     outputs, planned = by_plan(plans, lambda: ensemble(x))
     assert planned
-    assert_close(outputs, alone(ensemble, model, ensemble.binding.rows(), x), **EXACT)
+    assert_close(outputs, alone(ensemble, model, ensemble.members.index.rows(training=False), x), **EXACT)
     other = mixed(chain(6, 5, 3), x, [3])
     other.load_state_dict(ensemble.state_dict())
     assert_close(other(x), outputs, rtol=0, atol=0)
@@ -92,7 +93,7 @@ def test_rows_may_be_planned_in_inference_mode(plans):
         outputs, planned = by_plan(plans, lambda: ensemble(x.clone()))
         explained = ensemble.explain(x)
     assert planned
-    assert_close(outputs, alone(ensemble, model, ensemble.binding.rows(), x), **EXACT)
+    assert_close(outputs, alone(ensemble, model, ensemble.members.index.rows(training=False), x), **EXACT)
     assert explained == ensemble.explain(x)
     ensemble(x).sum().backward()  # and what was planned serves outside of it
 
@@ -100,15 +101,15 @@ def test_rows_may_be_planned_in_inference_mode(plans):
 def test_other_sizes_are_read_anew_and_other_batches_are_not(plans):
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), *zoo.pooled(3, nn.AdaptiveAvgPool2d(1))).double()
     ensemble = mixed(model, normal(2, 8, 8)(), [2])
-    rows = ensemble.binding.rows()
+    rows = ensemble.members.index.rows(training=False)
     for size in (5, 6, 7, 8, 9):
         image = torch.randn(3, 2, size, size, dtype=torch.float64)
         outputs, planned = by_plan(plans, lambda image=image: ensemble(image))
         assert planned == (size < 9)
         assert_close(outputs, alone(ensemble, model, rows, image), **EXACT)
-    assert "more than 4 kinds" in ensemble._runner.planner.reason
+    assert "more than 4 kinds" in planner_of(ensemble.members)(tuple(rows), Inputs.of(image))
     assert by_plan(plans, lambda: ensemble(torch.zeros(1, 2, 8, 8, dtype=torch.float64)))[1]
-    assert len(ensemble._runner.planner._readings) == 4
+    assert len(planner_of(ensemble.members)._readings) == 4
 
 
 def test_inputs_that_are_refused_are_not_read_and_do_not_count(plans):
@@ -117,7 +118,7 @@ def test_inputs_that_are_refused_are_not_read_and_do_not_count(plans):
         for verb in (ensemble, ensemble.explain, ensemble.predict):
             with pytest.raises(pl.InputError, match=r"layer 0 \(Linear\) failed, on .*check shapes"):
                 verb(torch.zeros(4, width, dtype=torch.float64))
-    assert ensemble._runner.planner._readings == {}
+    assert planner_of(ensemble.members)._readings == {}
     assert by_plan(plans, lambda: ensemble(x))[1]
 
 
@@ -139,7 +140,7 @@ def test_trying_inputs_draws_no_numbers_of_the_user():
 def test_kinds_that_are_not_read_are_not_tried(monkeypatch):
     monkeypatch.setattr(planner, "KINDS", 0)
     ensemble, calls = mixed(chain(6, 5, 3), x, [2, 3]), []
-    monkeypatch.setattr(Runner, "_call", lambda *given: calls.append(1) or call(*given))
+    monkeypatch.setattr(Caller, "call_module", lambda *given: calls.append(1) or call(*given))
     assert len(ensemble(x)) == len(calls) == 6
 
 
@@ -166,7 +167,7 @@ def test_tensors_that_are_drawn_for_rows_count_in_memory():
 def test_a_batch_that_the_network_counts_is_looped_in_another_size(plans):
     model = zoo.CountedBatch().double()
     ensemble = mixed(model, x, [2])
-    rows = ensemble.binding.rows()
+    rows = ensemble.members.index.rows(training=False)
     for inputs, planned in ((x, True), (x[:4], False)):
         outputs, came = by_plan(plans, lambda inputs=inputs: ensemble(inputs))
         assert came == planned
@@ -178,7 +179,7 @@ def test_a_network_that_cannot_be_read_runs_and_says_why(plans):
     ensemble = mixed(model, x, [2])
     outputs, planned = by_plan(plans, lambda: ensemble(x))
     assert not planned
-    assert_close(outputs, alone(ensemble, model, ensemble.binding.rows(), x), **EXACT)
+    assert_close(outputs, alone(ensemble, model, ensemble.members.index.rows(training=False), x), **EXACT)
     found = ensemble.explain(x)
     assert found.layer_calls is None
     assert "one after the other: the data flow of DataDependent cannot be read" in str(found)
@@ -218,10 +219,10 @@ def test_code_with_side_effects_is_looped(model, reason, plans):
 def test_priors_run_by_plans_of_their_own(plans):
     ensemble = mixed(chain(6, 5, 3), x, [3])
     prior = options(Network(chain(6, 5, 3), x), [3])
-    ensemble.binding.add_prior(prior, 0.5)
+    ensemble.members.add_prior(prior, 0.5)
     outputs, _ = by_plan(plans, lambda: ensemble(x))
     assert sum(len(plan.order) > 1 for plan in plans) == 2
-    ensemble.binding.planned = prior.planned = False
+    ensemble.members.lowers = prior.planned = False
     assert_close(outputs, ensemble(x), **EXACT)
     assert ensemble.explain(x).prior.layer_calls.planned == 3 + 9
 
@@ -229,7 +230,7 @@ def test_priors_run_by_plans_of_their_own(plans):
 def test_layers_in_train_mode_are_looped(plans):
     ensemble = mixed(nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double(), x, [1, 3])
     assert by_plan(plans, lambda: ensemble(x))[1]
-    ensemble._runner.module[1].train()
+    ensemble._caller.module[1].train()
     assert not by_plan(plans, lambda: ensemble(x))[1]
 
 
@@ -259,4 +260,4 @@ def test_members_that_share_nothing_are_not_read(plans):
     outputs, planned = by_plan(plans, lambda: frozen(normal(2, 8, 8)()))
     assert not planned
     assert len(outputs) == 3
-    assert not frozen.network.runner.planner._readings
+    assert not planner_of(frozen.network.members)._readings

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from pluribus.report.columns import metric_column
 from pluribus.report.figures.grid import case_of, draw_grid, grid_panel, read_grid
-from pluribus.report.tables import metric_column
 from tests.report.records import classes, only_group, sae
 
 ACCURACY, NLL = metric_column("accuracy"), metric_column("nll")

@@ -3,8 +3,8 @@
 import html
 import math
 
+from pluribus.report.columns import columns_of
 from pluribus.report.figures.pareto import WIDTH, draw_pareto, pareto_panel, read_pareto
-from pluribus.report.tables import columns_of
 from tests.report.records import classes, only_group
 
 

@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.dry_run import ALIKE, accepting, derived_seed, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.torch_private import buffer_table
 
 ALPHA = -1.7580993408473766  # of SELU: the value that alpha dropout gives to dropped units
 
@@ -295,43 +294,6 @@ class Draw:
         finally:
             for layer, training in zip(layers, before, strict=True):
                 layer.training = training
-
-
-class Masked(nn.Module):
-    """A network whose dropout masks are buffers, so that a member is nothing but tensors.
-
-    Args:
-        network: The network.
-        draw: Any draw of its masks.
-        inputs: One batch, to see what is dropped.
-
-    Attributes:
-        drawn: Of each mask, its shape and its rate.
-    """
-
-    def __init__(self, network: nn.Module, draw: Draw, inputs: Inputs) -> None:
-        super().__init__()
-        self.network, self.draw = network, draw
-        inputs = inputs.copy()
-        with dry_run(network, training=False), torch.no_grad(), draw(network, inputs.batch) as masks:
-            network(*inputs.args, **inputs.keywords)
-        self.drawn = tuple(masks.drawn)
-        for name, mask in named_masks(self.drawn, draw.seed).items():
-            self.register_buffer(name, mask.to(next(inputs.tensors()).device))
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the network returns."""
-        masks = GivenMasks([mask for mask in buffer_table(self).values() if mask is not None])
-        with self.draw(self.network, 0, masks):
-            return self.network(*args, **kwargs)
-
-
-def named_masks(drawn: Sequence[tuple[tuple[int, ...], float]], seed: int) -> dict[str, Tensor]:
-    """All masks of a seed, by their names in `Masked`."""
-    return {
-        f"mask_{call}": keep_mask(shape, rate, derived_seed(seed, call))
-        for call, (shape, rate) in enumerate(drawn)
-    }
 
 
 def batch_axes(module: nn.Module, owners: tuple[str, ...], example: Inputs) -> tuple[int | None, ...]:

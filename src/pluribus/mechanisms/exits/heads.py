@@ -114,10 +114,16 @@ class Head(nn.Module):
         if self.dense:
             return self._positions(self.last(features))
         if self.rank > 2:
-            features = features.flatten(2).mean(2) if self.images else features.flatten(1, -2).mean(1)
+            features = self._averaged(features)
         made: Tensor = self.last(features)
         # A prediction of one number for each sample has no axis besides the slots.
         return torch.unflatten(made, 1, (-1, *self.output)) if self.output else made
+
+    def _averaged(self, features: Tensor) -> Tensor:
+        """Return the mean over all positions of an image, or over all tokens."""
+        if self.images:
+            return features.flatten(2).mean(2)
+        return features.flatten(1, -2).mean(1)
 
     def _positions(self, made: Tensor) -> Tensor:
         """Bring what the last layer made at every position to the shape of the prediction."""

@@ -1,4 +1,4 @@
-"""Exits: one run of one network answers for several inputs, at several depths.
+"""Pairs: one run of one network answers for several inputs, at several depths.
 
 A row is a pair of an input slot and a depth. All rows come out of one pass of a `Tapped` network; which of
 them stay in eval mode, and how much each counts, follows from logits that may be learnt.
@@ -6,18 +6,21 @@ them stay in eval mode, and how much each counts, follows from logits that may b
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, InputError, SettingError
+from pluribus.mechanisms.exits.code import TappedCode
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, find_exit_points
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
-from pluribus.mechanisms.members.members import Binding, share_among
+from pluribus.mechanisms.members.index import Index, Row, share_among
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -55,12 +58,14 @@ def greatest(logits: Tensor, exits: int) -> list[Pair]:
     return [(slot, depth) for slot, row in enumerate(order[:, :exits].tolist()) for depth in sorted(row)]
 
 
-class Exits(Binding):
-    """One set of tensors for a network with exits.
+class Pairs(Index):
+    """Rows that are pairs of an input and a depth; which stay in eval mode follows from logits.
 
     Args:
-        network: Its module is `Tapped`.
+        inputs: How many inputs enter together.
+        depths: How many exits there are.
         exits: How many exits of each input stay in eval mode.
+        like: A tensor of the precision and on the device of the network.
         learnt: Whether the logits are learnt.
 
     Attributes:
@@ -71,19 +76,14 @@ class Exits(Binding):
         shares: How much each of the chosen counts, `[rows]`.
     """
 
-    at_once: ClassVar[bool] = True
-
-    def __init__(self, network: Network, exits: int, learnt: bool) -> None:
-        assert isinstance(network.module, Tapped)
-        super().__init__(network, {}, network.module.inputs * exits)
-        self.inputs, self.depths, self.exits = network.module.inputs, network.module.depths, exits
-        numbers = (parameter for parameter in network.module.parameters() if parameter.is_floating_point())
-        like = next(numbers, torch.empty(0))
+    def __init__(self, inputs: int, depths: int, exits: int, like: Tensor, learnt: bool) -> None:
+        super().__init__()
+        self.inputs, self.depths, self.exits = inputs, depths, exits
         self.logits: Tensor
         self.temperature: Tensor
         self.chosen: Tensor | None
         self.shares: Tensor | None
-        logits = like.new_zeros(self.inputs, self.depths)
+        logits = like.new_zeros(inputs, depths)
         if learnt:
             self.logits = nn.Parameter(logits)
         else:
@@ -93,7 +93,7 @@ class Exits(Binding):
         self.register_buffer("shares", None)
 
     @property
-    def kind(self) -> str:
+    def case(self) -> str:
         return kind_of(self.inputs, self.exits, self.depths)
 
     @property
@@ -104,8 +104,11 @@ class Exits(Binding):
     def readings(self) -> dict[str, float]:
         if not isinstance(self.logits, nn.Parameter):
             return {}
-        rows = enumerate(self.preferences.tolist(), 1)
-        return {f"preference_{slot}_{depth}": one for slot, row in rows for depth, one in enumerate(row, 1)}
+        found = {}
+        for slot, row in enumerate(self.preferences.tolist(), 1):
+            for depth, preference in enumerate(row, 1):
+                found[f"preference_{slot}_{depth}"] = preference
+        return found
 
     @property
     def kept(self) -> list[Pair]:
@@ -118,13 +121,16 @@ class Exits(Binding):
         return [pair for pair, weight in zip(found, weights.tolist(), strict=True) if weight >= DEAD]
 
     @property
-    def members(self) -> int:
+    def count(self) -> int:
         return len(self.kept)
 
-    def rows(self, training: bool = False) -> Sequence[Pair]:
+    def rows(self, training: bool) -> Sequence[Pair]:
         if training and self.chosen is None:
-            return list(itertools.product(range(self.inputs), range(self.depths)))
+            return self._all()
         return self.kept
+
+    def _all(self) -> list[Pair]:
+        return list(itertools.product(range(self.inputs), range(self.depths)))
 
     def weights(self, draws: int | None = None) -> Tensor:
         weights = self._weights()
@@ -135,7 +141,7 @@ class Exits(Binding):
 
     def _weights(self) -> Tensor:
         if self.shares is not None:
-            return share_among(at_least_float32(self.shares), range(self.members))
+            return share_among(at_least_float32(self.shares), range(self.count))
         return self._weights_of(self.kept) / self.inputs
 
     def _weights_of(self, pairs: Sequence[Pair]) -> Tensor:
@@ -145,70 +151,37 @@ class Exits(Binding):
         logits[*kept] = self.logits.detach()[*kept]
         return preferences(logits, self.temperature)[*kept]
 
-    def pick(self, members: Sequence[Any]) -> Sequence[Pair]:
-        kept = self.kept
-        named = [one for one in members if isinstance(one, tuple)]
+    def pick(self, named: Sequence[Any]) -> Sequence[Pair]:
+        kept, every = self.kept, self._all()
         for pair in named:
-            if pair not in itertools.product(range(self.inputs), range(self.depths)):
+            if isinstance(pair, tuple) and pair not in every:
                 raise InputError(
                     f"members must be positions, or pairs of an input below {self.inputs} and a depth below "
                     f"{self.depths}, however: {pair!r}."
                 )
-        super().pick([one for one in members if not isinstance(one, tuple)])
-        return [one if isinstance(one, tuple) else kept[one] for one in members]
+        self.check_positions([one for one in named if not isinstance(one, tuple)])
+        return [one if isinstance(one, tuple) else kept[one] for one in named]
 
-    def bind(self, rows: Sequence[Pair]) -> Iterator[dict[str, Tensor]]:
-        return itertools.repeat(self.shared_tensors(), len(rows))
-
-    def stacked_rows(self) -> None:
-        return None
-
-    def shrink(self, rows: Sequence[int]) -> Self:
-        small, kept = super().shrink(rows), self.kept
-        small.chosen = torch.tensor([kept[row] for row in rows], device=self.logits.device)
-        small.shares = share_among(self.weights(), rows).to(self.logits)
+    def keep(self, positions: Sequence[int], rows: Sequence[Row]) -> "Pairs":
+        small = Pairs(self.inputs, self.depths, self.exits, self.logits, learnt=False)
+        small.logits, small.temperature = self.logits.detach().clone(), self.temperature.clone()
+        kept = self.kept
+        small.chosen = torch.tensor([kept[one] for one in positions], device=self.logits.device)
+        small.shares = share_among(self.weights(), positions).to(self.logits)
+        small.shares = small.weights().to(self.logits)  # sums to one in this precision too
         return small
 
-    def alone(self, module: nn.Module, row: Pair) -> nn.Module:
-        assert isinstance(module, Tapped)
-        module.keep([row])
-        return Alone(module)
-
     def mean(self, losses: Tensor) -> Tensor:
-        """Of the losses of the pairs that stay, as much as each counts."""
+        """Return the mean of the losses of the pairs that stay, as much as each counts."""
         return (losses * self.weights().to(losses)).sum()
 
-    def recall(self, rows: Sequence[int], saved: Mapping[str, Tensor]) -> None:
-        pairs = map(tuple, saved["binding.chosen"].tolist() if "binding.chosen" in saved else [])
+    def restore(self, positions: Sequence[int], saved: Mapping[str, Tensor]) -> None:
+        pairs = map(tuple, saved["chosen"].tolist() if "chosen" in saved else [])
         kept = self.kept
-        for row, pair in zip(rows, pairs, strict=False):
+        for row, pair in zip(positions, pairs, strict=False):
             if row in range(len(kept)):  # another row is refused by `shrink`
                 kept[row] = pair
         self.chosen = torch.tensor(kept, device=self.logits.device)
-
-    def prune(self, module: nn.Module, merge: bool) -> tuple[nn.Module, Binding]:
-        assert isinstance(module, Tapped)
-        module.keep(self.kept)
-        if merge:
-            module.merge()
-        small = Exits(Network(module), self.exits, learnt=False)
-        small.logits, small.temperature = self.logits.detach().clone(), self.temperature.clone()
-        small.chosen = torch.tensor(self.kept, device=self.logits.device)
-        small.shares = self.weights().to(self.logits)
-        return module, small.train(module.training)
-
-
-class Alone(nn.Module):
-    """One pair of a network that keeps this pair alone: `[batch, ...]`."""
-
-    def __init__(self, network: Tapped) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The prediction of this exit for a sample that is in every slot."""
-        outputs: Tensor = self.network(*args, **kwargs)
-        return outputs[:, 0]
 
 
 def slot_orders(batch: int, inputs: int, repetition: float, times: int = 1) -> list[Tensor]:
@@ -270,8 +243,17 @@ def build_exits(
     notes.append(f"exit {found} is the network's output")
     if inputs > 1 and points.aside:
         notes.append(f"{', '.join(points.aside)}: behind the first layers, that of the first slot for all")
-    no_decay = frozenset({"logits"}) if learnt else frozenset()
-    return Built(Exits(network, exits or found, learnt), rows, tuple(notes), no_decay)
+    no_decay = frozenset({"index.logits"}) if learnt else frozenset()
+    return Built(_members(network, exits or found, learnt), rows, tuple(notes), no_decay)
+
+
+def _members(network: Network, exits: int, learnt: bool) -> Members:
+    """Return the pairs of a `Tapped` network, which all share its tensors."""
+    module = network.module
+    assert isinstance(module, Tapped)
+    numbers = (parameter for parameter in module.parameters() if parameter.is_floating_point())
+    index = Pairs(module.inputs, module.depths, exits, next(numbers, torch.empty(0)), learnt)
+    return Members(index, Stacked.of_network(network, {}), TappedCode.of(module))
 
 
 def check_where(method: Method) -> None:

@@ -8,27 +8,27 @@ trained tensors train the mean, so that the shared gradient has the scale of one
 
 from torch import Tensor
 
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 
 REDUCTIONS = ("auto", "sum", "mean")
 """Values of a method's setting `reduction`."""
 
 
-def shares_nothing(binding: Binding) -> bool:
+def shares_nothing(members: AnyMembers) -> bool:
     """Return whether no tensor that is trained belongs to several members."""
-    return not any(parameter.requires_grad for parameter in binding.shared.parameters())
+    return not any(parameter.requires_grad for parameter in members.tensors.shared.parameters())
 
 
-def is_sum(reduction: str, binding: Binding) -> bool:
+def is_sum(reduction: str, members: AnyMembers) -> bool:
     """Return whether losses are summed: `auto` sums where members share nothing."""
-    return shares_nothing(binding) if reduction == "auto" else reduction == "sum"
+    return shares_nothing(members) if reduction == "auto" else reduction == "sum"
 
 
-def reduce_losses(losses: Tensor, shares: Tensor, reduction: str, binding: Binding) -> Tensor:
+def reduce_losses(losses: Tensor, shares: Tensor, reduction: str, members: AnyMembers) -> Tensor:
     """Return the objective of losses `[members]` that count by shares `[members]`, a scalar.
 
     In eval mode it is always the mean, which compares with the loss of one network.
     """
-    if binding.training and is_sum(reduction, binding):
+    if members.training and is_sum(reduction, members):
         return losses.sum()
     return (losses * shares).sum()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.mechanisms.network.network import computed
 from pluribus.mechanisms.network.torch_private import buffer_table, flat_weights, parameter_table
 
@@ -23,11 +24,6 @@ Modes = tuple[bool, ...]
 
 IDLE_SKELETONS = 16
 """Skeletons kept per mode when nobody uses them: more threads than that at once build new ones."""
-
-
-def named_tensors(tree: nn.Module) -> dict[str, Tensor]:
-    """Return all parameters and buffers of a module by name, tied ones once."""
-    return {**dict(tree.named_parameters()), **dict(tree.named_buffers())}
 
 
 def blank(module: nn.Module) -> nn.Module:

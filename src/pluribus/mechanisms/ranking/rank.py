@@ -19,11 +19,10 @@ from torch import Tensor
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import work_by_layer
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
 from pluribus.mechanisms.ranking.criteria import Criterion, criterion, is_higher_better
-from pluribus.mechanisms.running.runner import Runner
 from pluribus.prediction import Prediction
 from pluribus.settings import check
 
@@ -172,24 +171,25 @@ def per_work(gain: Tensor, added: Tensor) -> Tensor:
     return torch.where(gain > 0, gain / added, gain * added)
 
 
-def read_work(runner: Runner, binding: Binding, inputs: Inputs) -> Work:
+def read_work(members: AnyMembers, inputs: Inputs) -> Work:
     """Return the work of all rows of eval mode, by one pass of the first.
 
     Raises:
         InputError: One run gives all rows, so that none of them adds any work.
     """
-    if binding.at_once:
+    code, tensors = members.code, members.tensors
+    if code.one_pass:
         raise InputError(
             "per_multiply_add expects members that run apart, got members that one run gives all. "
             "Rank them without it."
         )
-    rows = binding.pick(range(binding.members))
+    rows = members.index.rows(training=False)
     with torch.no_grad():
-        member = materialise(runner.module, next(iter(binding.bind(rows[:1])))).eval()
-    choices = [binding.choices(row) for row in rows]
+        member = materialise(code.caller.module, tensors.of_one(rows[0])).eval()
+    choices = [tensors.keys(row) for row in rows]
     stretches = work_by_layer(member, inputs)
     # Random layers may be anywhere, and are never shared: every stretch depends on the row itself.
-    if binding.surrounding(rows[0]) is not None:
+    if code.is_random:
         stretches = [(names | {""}, count) for names, count in stretches]
         choices = [{**chosen, "": row} for chosen, row in zip(choices, rows, strict=True)]
     return Work(stretches, choices)

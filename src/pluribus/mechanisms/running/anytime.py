@@ -10,9 +10,9 @@ from torch import Tensor
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical, Likelihood
 from pluribus.mechanisms.graph.cost import Meter
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.runner import Runner
+from pluribus.mechanisms.running.engines import run_watched
 from pluribus.prediction import DiscretePrediction, Prediction
 
 
@@ -69,8 +69,7 @@ class Leaving:
 
 
 def predict_anytime(
-    runner: Runner,
-    binding: Binding,
+    members: AnyMembers,
     likelihood: Likelihood,
     rows: Sequence[Any],
     weights: Tensor,
@@ -80,23 +79,22 @@ def predict_anytime(
     """The prediction for one batch, with the multiply-adds that each sample took.
 
     Args:
-        runner: The code.
-        binding: The tensors of all exits.
+        members: All exits.
         likelihood: What outputs mean: classes.
         rows: The rows.
         weights: How much each counts, `[rows]`.
         inputs: One batch.
         sure: The probability of a class at which a sample leaves.
     """
-    if not binding.at_once or not isinstance(likelihood, Categorical):
+    if not members.code.one_pass or not isinstance(likelihood, Categorical):
         raise InputError(
             "exit_when is for classes and for networks with exits, such as EarlyExit, however: "
-            f"{f'outputs are {likelihood}' if binding.at_once else 'there are no exits'}. Leave it out."
+            f"{f'outputs are {likelihood}' if members.code.one_pass else 'there are no exits'}. Leave it out."
         )
-    prices = _prices(runner, binding, rows, inputs.take(slice(0, 1)))
+    prices = _prices(members, rows, inputs.take(slice(0, 1)))
     leaving = Leaving(rows, weights, likelihood, sure, inputs.batch)
     try:
-        runner.watch(binding, rows, inputs, leaving)
+        run_watched(members, rows, inputs, leaving)
     except InputError as error:
         if len(leaving.present) == inputs.batch:
             raise
@@ -110,17 +108,17 @@ def predict_anytime(
     return replace(likelihood.prediction(leaving.members, weights), spent=spent)
 
 
-def _prices(runner: Runner, binding: Binding, rows: Sequence[tuple[int, int]], one: Inputs) -> dict[int, int]:
+def _prices(members: AnyMembers, rows: Sequence[tuple[int, int]], one: Inputs) -> dict[int, int]:
     """By depth, the multiply-adds of one sample up to its exit; read once for each size of input."""
-    key = f"prices of {rows} on {one}"
-    if key not in runner.kept:
+    key, cache = f"prices of {rows} on {one}", members.code.caller.cache
+    if key not in cache:
         prices: dict[int, int] = {}
         with Meter() as meter:
 
             def watch(depth: int, outputs: Tensor) -> None:
                 prices[depth] = meter.multiply_adds
 
-            runner.watch(binding, rows, one, watch)
-        runner.kept[key] = prices
-    prices = runner.kept[key]
+            run_watched(members, rows, one, watch)
+        cache[key] = prices
+    prices = cache[key]
     return prices

@@ -1,20 +1,25 @@
 """What rows share and what that saves, before anything runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.cost import Meter
 from pluribus.mechanisms.graph.export import layer_of
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.masks.code import MaskedCode
+from pluribus.mechanisms.members.index import Row
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.batched import Batched
+from pluribus.mechanisms.running.engine import Job
+from pluribus.mechanisms.running.engines import ENGINES, run_rows
+from pluribus.mechanisms.running.lowered import NOTHING_SHARED, WHEN_FROZEN
 from pluribus.mechanisms.running.plan import ExecutionPlan
-from pluribus.mechanisms.running.planner import Planned
-from pluribus.mechanisms.running.runner import Runner
-from pluribus.mechanisms.running.simulate import weigh_plan
+from pluribus.mechanisms.running.planner import Planned, planner_of
+from pluribus.mechanisms.running.simulate import simulate_plan
 
 SHOWN = 8
 """Layers that are printed of a list."""
@@ -63,6 +68,8 @@ class Explanation:
             made for a row, such as drawn weights, without what drawing takes for a moment; the network's own
             tensors and its inputs excluded.
         prior: The same of the prior networks; None where there are none.
+        engines: The ways of running rows that were considered, each with the reason against it; the last one
+            runs and has none.
 
     Numbers are None where the data flow cannot be read.
     """
@@ -79,6 +86,7 @@ class Explanation:
     written_bytes: Saving | None = None
     peak_bytes: Saving | None = None
     prior: "Explanation | None" = None
+    engines: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         rows = f"{self.rows} rows" + f" for {self.draws} draws" * (self.draws > self.rows)
@@ -101,6 +109,8 @@ class Explanation:
         if self.forks:
             forks = [f"{fork.layer} ({fork.values} → {fork.runs})" for fork in self.forks]
             lines.append("rows part at: " + _some(forks))
+        for name, reason in self.engines:
+            lines.append(f"{name}: {reason or 'runs'}")
         if self.prior:
             lines.append(f"prior networks: {self.prior}")
         return "\n".join(lines)
@@ -112,57 +122,86 @@ def _some(names: Sequence[str]) -> str:
 
 
 def explain(
-    runner: Runner, binding: Binding, rows: Sequence[Any], inputs: Inputs, memory: int | None = None
+    members: AnyMembers, rows: Sequence[Row], inputs: Inputs, memory: int | None = None
 ) -> Explanation:
-    """What rows share on one batch in eval mode; nothing runs but what reading the data flow needs.
+    """Return what rows share on one batch in eval mode, and which engine runs them.
+
+    Nothing runs but what reading the data flow needs.
 
     Args:
-        runner: The code.
-        binding: The tensors of all rows.
+        members: Whose rows.
         rows: The rows.
         inputs: One batch.
         memory: The most bytes of activations that may be alive at once.
     """
-    if binding.at_once:
-        return _explain_at_once(runner, binding, rows, inputs)
-    planned = runner.planned_rows(binding, rows, inputs, memory)
-    prior = None
-    if binding.prior is not None:
-        prior = explain(runner.prior_runner, binding.prior, rows, inputs, memory)
-    if planned is None:
-        draws = binding.count_draws(rows)
-        return Explanation(len(rows), runner.planner.reason, draws=draws, prior=prior)
-    plan, count, calls = planned.plan, len(rows), planned.plan.program.calls
+    learnt = members.learnt if isinstance(members, WithPrior) else members
+    prior = explain(members.prior, rows, inputs, memory) if isinstance(members, WithPrior) else None
+    job = Job(learnt, tuple(rows), (inputs,), learnt.code.caller.eval_modes, memory)
+    if learnt.code.one_pass:
+        return replace(_explain_one_pass(learnt, rows, inputs), engines=_considered(job))
+    planned = planner_of(learnt)(job.rows, inputs, memory)
+    if isinstance(planned, str):
+        draws = learnt.index.count_draws(rows)
+        return Explanation(len(rows), planned, draws=draws, prior=prior, engines=_considered(job))
+    return replace(_explain_plan(job, planned), prior=prior, engines=_considered(job))
+
+
+def _considered(job: Job) -> tuple[tuple[str, str], ...]:
+    """Return the engines up to the one that runs, each with the reason against it."""
+    found = []
+    for engine in ENGINES:
+        reason = engine.why_not(job)
+        found.append((engine.name, reason))
+        if not reason:
+            break
+    return tuple(found)
+
+
+def _explain_plan(job: Job, planned: Planned) -> Explanation:
+    """Return what rows share that could run by a plan."""
+    plan, count, calls = planned.plan, len(job.rows), planned.plan.program.calls
     work = {node: weight.multiply_adds for node, weight in planned.weights.items()}
     written = {node: weight.bytes for node, weight in planned.weights.items()}
     names = {node: _name(node, planned) for node in plan.program.steps}
-    alone = _peak_alone(planned, inputs)
+    alone = _peak_alone(planned, job.inputs[0])
     several = {names[node] for node in calls if plan.count(node) > 1}
     once = dict.fromkeys(names[node] for node in calls if names[node] not in several)
     first = sum(work[node] for node in work if plan.count(node) == 1)
     return Explanation(
         count,
-        runner.why_alone(binding, planned, inputs, memory),
+        _why_no_plan(job, planned),
         planned.size,
-        binding.count_draws(rows),
+        job.members.index.count_draws(job.rows),
         tuple(once) if count > 1 else (),
         first / max(sum(work.values()), 1) if count > 1 else 0.0,
         _forks(plan, names),
         Saving(sum(map(plan.count, calls)), count * len(calls)),
         _saving(plan, work, count),
         _saving(plan, written, count),
-        Saving(planned.peak(inputs) if plan.shares else alone, alone),
-        prior,
+        Saving(planned.peak(job.inputs[0]) if plan.shares else alone, alone),
     )
 
 
-def _explain_at_once(runner: Runner, binding: Binding, rows: Sequence[Any], inputs: Inputs) -> Explanation:
-    """Of rows that one run gives: it is counted with all of them, and with each alone, for one sample."""
+def _why_no_plan(job: Job, planned: Planned) -> str:
+    """Return why rows that could run by a plan do not; empty where they do."""
+    if job.memory is not None:
+        return ""
+    if not planned.plan.shares:
+        return NOTHING_SHARED
+    if not Batched().why_not(job):
+        return "stacked, as the network is small"
+    if isinstance(job.members.code, MaskedCode):
+        return "they are cut out by their masks when frozen"
+    return "" if job.members.lowers or job.members.frozen else WHEN_FROZEN
+
+
+def _explain_one_pass(members: Members, rows: Sequence[Row], inputs: Inputs) -> Explanation:
+    """Return what one run costs that gives all rows, with all of them and with each alone."""
     one = inputs.take(slice(0, 1))
 
-    def work(some: Sequence[Any]) -> int:
+    def work(some: Sequence[Row]) -> int:
         with torch.no_grad(), Meter() as meter:
-            runner(binding, some, one, modes=runner.eval_modes)
+            run_rows(members, some, one)
         return int(inputs.batch * meter.multiply_adds)
 
     saving = Saving(work(rows), sum(work([row]) for row in rows))
@@ -175,7 +214,7 @@ def _saving(plan: ExecutionPlan, each: Mapping[Node, int], rows: int) -> Saving:
 
 
 def _name(node: Node, planned: Planned) -> str:
-    name = layer_of(node).removeprefix(planned.stage.prefix.removesuffix(".")).removeprefix(".")
+    name = layer_of(node).removeprefix(planned.code.prefix.removesuffix(".")).removeprefix(".")
     return name or "the network itself"
 
 
@@ -191,6 +230,6 @@ def _forks(plan: ExecutionPlan, names: Mapping[Node, str]) -> tuple[Fork, ...]:
 def _peak_alone(planned: Planned, inputs: Inputs) -> int:
     """Of rows one after the other: one row beside the predictions of the others, then all of them joined."""
     one = ExecutionPlan(planned.plan.program, [{}])
-    peak, prediction = weigh_plan(one, 1, planned.tensors(), inputs)
+    peak, prediction = simulate_plan(one, 1, planned.tensors(), inputs)
     rows = len(planned.rows)
     return max(peak + (rows - 1) * prediction, 2 * rows * prediction) + planned.drawn_bytes([0])

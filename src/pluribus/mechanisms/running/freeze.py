@@ -11,7 +11,7 @@ get their channels last in memory, where no operator minds.
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,18 @@ from pluribus.mechanisms.graph.export import Graph, Operation
 from pluribus.mechanisms.graph.folding import Norm, fold_norm
 from pluribus.mechanisms.graph.operators import MEMORY_ORDER
 from pluribus.mechanisms.graph.prove import prove
-from pluribus.mechanisms.members.members import Binding, plant, reorder, tensors, uproot
+from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.members.code import Code
+from pluribus.mechanisms.members.index import Index
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.members.skeleton import materialise
+from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.members.tensors import Tensors
+from pluribus.mechanisms.members.tree import named_tensors, plant, reorder, uproot
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.running.runner import Runner
+from pluribus.mechanisms.running.engines import run_slowly
 
 OPERATORS = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d", nn.Conv3d: "conv3d"}
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -39,79 +46,93 @@ Fold = tuple[str, str]
 """The names of a layer and of the norm that becomes part of it."""
 
 
-def freeze(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Runner, Binding, list[str]]:
-    """The code and the tensors of all members for inference alone, and notes on what was changed.
+def freeze(members: AnyMembers, example: Inputs | None) -> tuple[AnyMembers, list[str]]:
+    """Return all members for inference alone, and notes on what was folded and what could not be.
 
     Args:
-        runner: The code; copied.
-        binding: The tensors; copied.
+        members: Copied.
         example: One input, to read the data flow with; made from the network where it is None.
     """
-    if binding.at_once:
-        runner, binding = prune(runner, binding, merge=True)
-        runner.train(False)
-    binding, row = binding.freeze(), binding.pick([0])[0]
-    member = materialise(runner.module, next(iter(binding.bind([row]))))
+    if isinstance(members, WithPrior):
+        learnt, notes = freeze_learnt(members.learnt, example)
+        prior, others = freeze_learnt(members.prior, example)
+        notes += [f"prior networks: {note}" for note in others if "nothing" in note]
+        return WithPrior(learnt, prior, members.scale), notes
+    return freeze_learnt(members, example)
+
+
+def freeze_learnt(members: Members, example: Inputs | None) -> tuple[Members, list[str]]:
+    """Return members without a prior for inference alone, and notes; as `freeze`."""
+    plain = _resolved(members)
+    caller, row = plain.code.caller, plain.index.pick([0])[0]
+    member = materialise(caller.module, plain.tensors.of_one(row))
     narrow = _is_narrow(member)
     if not narrow and not any(type(layer) in NORMS for layer in member.modules()):
-        return Runner(runner.module, runner.output, planned=True), binding, []
-    # A row with a surrounding, such as kept dropout, may run code of both modes.
-    modes = [False] if binding.surrounding(row) is None else [False, True]
+        return plain, []
+    # Code with kept dropout may run what other rows run in train mode alone.
+    modes = [False, True] if plain.code.is_random else [False]
     try:
         network = Network(member, example and example.to(next(member.parameters()).device))
         graphs = [network.graph(training) for training in modes]
     except (ConversionError, UnreadableError) as error:
-        return Runner(runner.module, runner.output, planned=True), binding, [f"nothing folded: {error}"]
-    unchanged, folds, notes = binding, list[Fold](), list[str]()
-    for layer, norm in find_folds(member, graphs):
-        why = _why_apart(binding, member, (layer, norm))
-        folds += [] if why else [(layer, norm)]
+        return plain, [f"nothing folded: {error}"]
+    folds, notes = _choose_folds(plain, member, find_folds(member, graphs))
+    last = narrow and not any(op.operator in MEMORY_ORDER for graph in graphs for op in graph.operations())
+    if not folds and not last:
+        return plain, notes
+    folded = _folded(plain, member, folds)
+    if last:
+        _put_channels_last(folded.tensors, member)
+        notes.append("channels last in memory")
+    rows = plain.index.rows(training=False)
+    why = prove(
+        lambda: run_slowly(folded, rows, network.example.copy()),
+        lambda: run_slowly(plain, rows, network.example.copy()),
+    )
+    return (plain, [f"nothing folded: {why}"]) if why else (folded, notes)
+
+
+def _resolved(members: Members) -> Members:
+    """Return the members with nothing left to compute, and without what no row of eval mode needs."""
+    rows, code = members.index.rows(training=False), members.code
+    if code.one_pass:
+        code, tensors = code.keep(members.tensors, rows, merge=True)
+        index = members.index.keep(range(len(rows)), rows)
+    else:
+        tensors, index = members.tensors.resolved(rows), copy.deepcopy(members.index)
+    return _frozen(members, index, tensors.requires_grad_(False), _with_module(code, code.caller.module))
+
+
+def _frozen(members: Members, index: Index, tensors: Tensors, code: Code) -> Members:
+    frozen = Members(index.requires_grad_(False), tensors, code, members.lowers)
+    frozen.frozen = True
+    return frozen.eval()
+
+
+def _with_module(code: Code, module: nn.Module) -> Code:
+    return code.with_caller(Caller(module, code.caller.output, code.caller.inside))
+
+
+def _choose_folds(members: Members, member: nn.Module, found: Sequence[Fold]) -> tuple[list[Fold], list[str]]:
+    """Return the norms that become part of a layer, and a note on each that was found."""
+    folds, notes = list[Fold](), list[str]()
+    keys = [members.tensors.keys(row) for row in members.index.rows(training=False)]
+    for layer, norm in found:
+        why = _why_apart(members.tensors, keys, member, (layer, norm))
         into = f"part of {layer or 'the network itself'}"
         notes.append(f"{norm} is not {into}: {why}" if why else f"{norm} is {into}")
-    module, binding = copy.deepcopy(runner.module), copy.deepcopy(binding)
+        if not why:
+            folds.append((layer, norm))
+    return folds, notes
+
+
+def _folded(members: Members, member: nn.Module, folds: Sequence[Fold]) -> Members:
+    """Return a copy of the members in which norms are part of the layers before them."""
+    module, tensors = copy.deepcopy(members.code.caller.module), copy.deepcopy(members.tensors)
     for fold in folds:
         _fold_code(module, fold)
-        for one in (binding, binding.prior) if binding.prior else (binding,):
-            _fold_tensors(one, member, fold)
-    if narrow and not any(op.operator in MEMORY_ORDER for graph in graphs for op in graph.operations()):
-        _put_channels_last(binding, member)
-        notes.append("channels last in memory")
-    plain, changed = (Runner(code, runner.output, planned=True) for code in (runner.module, module))
-    if why := _why_unproved(changed, binding, plain, unchanged, network.example):
-        return plain, unchanged, [f"nothing folded: {why}"]
-    return changed, binding, notes
-
-
-def _why_unproved(new: Runner, changed: Binding, old: Runner, unchanged: Binding, example: Inputs) -> str:
-    """Return why folded rows do not compute on the example what they did; empty where they do."""
-    return prove(
-        lambda: _one_by_one(new, changed, example.copy()),
-        lambda: _one_by_one(old, unchanged, example.copy()),
-    )
-
-
-def _one_by_one(runner: Runner, binding: Binding, inputs: Inputs) -> Tensor:
-    """Return the outputs of all rows without a plan, whose data flow would be read first."""
-    outputs = runner.one_by_one(binding, binding.rows(training=False), inputs)
-    if binding.prior is None:
-        return outputs
-    return outputs + binding.prior_scale * _one_by_one(runner.prior_runner, binding.prior, inputs)
-
-
-def prune(runner: Runner, binding: Binding, merge: bool = False) -> tuple[Runner, Binding]:
-    """The code and the tensors of rows that one run gives, without what none of them needs.
-
-    Args:
-        runner: The code; copied.
-        binding: The tensors; copied.
-        merge: Whether inputs that are the same in prediction become one.
-    """
-    (values,) = binding.bind(binding.pick([0]))
-    module = materialise(runner.module, values)
-    for name, parameter in module.named_parameters():
-        parameter.requires_grad_(values[name].requires_grad)
-    module, binding = binding.prune(module, merge)
-    return Runner(module, runner.output), binding
+        _fold_tensors(tensors, member, fold)
+    return _frozen(members, copy.deepcopy(members.index), tensors, _with_module(members.code, module))
 
 
 def find_folds(module: nn.Module, graphs: Sequence[Graph]) -> list[Fold]:
@@ -159,16 +180,16 @@ def _readers(module: nn.Module, graph: Graph) -> dict[nn.Parameter, set[Node]]:
     return readers
 
 
-def _why_apart(binding: Binding, member: nn.Module, fold: Fold) -> str:
+def _why_apart(
+    tensors: Tensors, keys: Sequence[Mapping[str, Hashable]], member: nn.Module, fold: Fold
+) -> str:
     """Return why a norm cannot become part of a layer; empty where it can.
 
     The keys of the rows decide: tensors without a key are shared by all, and equal keys are one tensor.
     """
-    held, values = _held(member, fold), tensors(member)
+    held, values = _held(member, fold), named_tensors(member)
     if len({values[name].dtype for name in held if name}) > 1:
         return "they have different precisions"
-    rows = binding.rows(training=False)
-    keys = [binding.choices(row) for row in rows]
     layer_differs = any(name in chosen for chosen in keys for name in held[:2])
     norm_differs = any(name in chosen for chosen in keys for name in held[2:])
     if not layer_differs and not norm_differs:
@@ -176,16 +197,14 @@ def _why_apart(binding: Binding, member: nn.Module, fold: Fold) -> str:
     if not layer_differs:
         # A layer that all members share runs once, and with the norms of each it would not.
         return "members share the layer and not the norm"
-    own = tensors(binding.own)
-    kept = all(name in own for chosen in keys for name in held if name in chosen)
-    if not kept or binding.stacked_rows() is None:
-        return "members compute the layer's tensors when they run"
-    return ""
+    own = tensors.parts()[1]
+    stored = all(name in own for chosen in keys for name in held if name in chosen)
+    return "" if stored and isinstance(tensors, Stacked) else "the layer's tensors are not stored row by row"
 
 
 def _held(member: nn.Module, fold: Fold) -> list[str]:
     """The names of the layer's weight and bias, and of the norm's mean, variance, weight and bias."""
-    names = {id(tensor): name for name, tensor in tensors(member).items()}
+    names = {id(tensor): name for name, tensor in named_tensors(member).items()}
     layer, norm = map(member.get_submodule, fold)
     held = (layer.weight, layer.bias, norm.running_mean, norm.running_var, norm.weight, norm.bias)
     return [names.get(id(tensor), "") for tensor in held]
@@ -199,23 +218,24 @@ def _fold_code(module: nn.Module, fold: Fold) -> None:
 
 
 @torch.no_grad()
-def _fold_tensors(binding: Binding, member: nn.Module, fold: Fold) -> None:
-    """Puts the product of layer and norm in place of the layer's tensors, once or for each member."""
+def _fold_tensors(tensors: Tensors, member: nn.Module, fold: Fold) -> None:
+    """Put the product of layer and norm in place of the layer's tensors, once or for each member."""
     held, norm = _held(member, fold), member.get_submodule(fold[1])
-    own, shared = tensors(binding.own), tensors(binding.shared)
-    is_own = any(name in own for name in held)
+    shared, own = tensors.parts()
+    sizes = [len(own[name]) for name in held if name in own]
+    is_own = bool(sizes)
 
     def product(row: int) -> tuple[Tensor, Tensor]:
         values: list[Any] = [own[name][row] if name in own else shared.get(name) for name in held]
         weight, bias, mean, variance, scale, shift = values
         return fold_norm(weight, bias, Norm(mean, variance, float(norm.eps), scale, shift))  # type: ignore[arg-type]
 
-    products = [product(row) for row in range(binding.members if is_own else 1)]
+    products = [product(row) for row in range(sizes[0] if is_own else 1)]
     for name, rows in zip((held[0], f"{fold[0]}.bias".lstrip(".")), zip(*products, strict=True), strict=True):
         if name in shared:
-            uproot(binding.shared, name)
+            uproot(tensors.shared, name)
         value = torch.stack(rows) if is_own else rows[0]
-        plant(binding.own if is_own else binding.shared, name, nn.Parameter(value, requires_grad=False))
+        plant(tensors.own if is_own else tensors.shared, name, nn.Parameter(value, requires_grad=False))
 
 
 def _convolutions(module: nn.Module) -> list[Tensor]:
@@ -233,10 +253,10 @@ def _is_narrow(module: nn.Module) -> bool:
     )
 
 
-def _put_channels_last(binding: Binding, member: nn.Module) -> None:
+def _put_channels_last(tensors: Tensors, member: nn.Module) -> None:
     chosen = {id(weight) for weight in _convolutions(member)}
-    names = {name for name, tensor in tensors(member).items() if id(tensor) in chosen}
-    for tree, axes in ((binding.own, (0, 1, 3, 4, 2)), (binding.shared, (0, 2, 3, 1))):
-        for name, tensor in tensors(tree).items():
+    names = {name for name, tensor in named_tensors(member).items() if id(tensor) in chosen}
+    for tree, axes in ((tensors.own, (0, 1, 3, 4, 2)), (tensors.shared, (0, 2, 3, 1))):
+        for name, tensor in named_tensors(tree).items():
             if name in names:
                 tensor.data = reorder(tensor.data, axes)

@@ -8,32 +8,32 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.likelihood import Likelihood
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.network.error_context import blaming_inputs
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.error_context import blaming_inputs
+from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.no_compile import uncompiled
-from pluribus.mechanisms.running.runner import Runner
 from pluribus.mechanisms.running.specialised import SpecialisedMembers
 from pluribus.prediction import Prediction
 from pluribus.settings import check
 
 
-class Rows(nn.Module):
-    """All rows of a binding, `[rows, batch, ...]`, in eval mode and without gradients."""
+class FrozenRows(nn.Module):
+    """All rows of eval mode, `[rows, batch, ...]`, without gradients."""
 
-    def __init__(self, runner: Runner, binding: Binding) -> None:
+    def __init__(self, members: AnyMembers) -> None:
         super().__init__()
-        self.runner, self.binding = runner, binding
+        self.members = members
 
     def train(self, mode: bool = True) -> Self:
-        """Stays in eval mode whatever is asked."""
-        self.runner.train(False)
+        """Stay in eval mode whatever is asked."""
+        self.members.train(False)
         return super().train(False)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The outputs of all rows."""
-        return self.runner(self.binding, self.binding.rows(training=False), Inputs(args, kwargs))
+        """Return the outputs of all rows."""
+        return run_rows(self.members, self.members.index.rows(training=False), Inputs(args, kwargs))
 
 
 class Frozen(nn.Module):
@@ -46,10 +46,10 @@ class Frozen(nn.Module):
     """
 
     def __init__(
-        self, network: Rows | SpecialisedMembers, notes: Sequence[str], likelihood: Likelihood
+        self, network: FrozenRows | SpecialisedMembers, notes: Sequence[str], likelihood: Likelihood
     ) -> None:
         super().__init__()
-        self.network: Rows | SpecialisedMembers = network
+        self.network: FrozenRows | SpecialisedMembers = network
         self.notes, self.likelihood = tuple(notes), likelihood
         self.train(False)
 
@@ -86,7 +86,7 @@ class Frozen(nn.Module):
             members = len(self.network.members)
             weights = torch.full((members,), 1 / members)
         else:
-            weights = self.network.binding.weights()
+            weights = self.network.members.index.weights()
         tensors = itertools.chain(self.parameters(), self.buffers())
         return weights.to(next((tensor.device for tensor in tensors), weights.device))
 
@@ -94,5 +94,5 @@ class Frozen(nn.Module):
         """What the rows of `frozen(x)` share, where they part, and what that saves."""
         if isinstance(self.network, SpecialisedMembers):
             return Explanation(len(self.network.members), "they are cut out by their masks")
-        rows = self.network
-        return explain(rows.runner, rows.binding, rows.binding.rows(training=False), Inputs.of(x))
+        members = self.network.members
+        return explain(members, members.index.rows(training=False), Inputs.of(x))

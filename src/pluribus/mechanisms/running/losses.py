@@ -1,7 +1,6 @@
-"""What rows lose on a batch: the parts of which a method makes its training objective."""
+"""Per-member losses of a batch, before the method combines them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +8,11 @@ from torch import Tensor
 from pluribus.errors import InputError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.axis import fork, join
-from pluribus.mechanisms.members.members import Binding
+from pluribus.mechanisms.members.index import Row
+from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.members.skeleton import Modes
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.runner import Runner
+from pluribus.mechanisms.running.engines import run_apart, run_rows
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 """Of one member's outputs and the targets, a scalar or one value per sample."""
@@ -31,22 +32,22 @@ class Losses:
         self.likelihood, self.criterion = likelihood, criterion
 
     def of_batch(
-        self, runner: Runner, binding: Binding, rows: Sequence[Any], inputs: Inputs, y: Tensor
+        self, members: AnyMembers, rows: Sequence[Row], inputs: Inputs, y: Tensor, modes: Modes
     ) -> Tensor:
-        """The mean loss of each row on all samples, `[rows]`."""
-        return self._each(runner(binding, rows, inputs), y).reshape(len(rows), -1).mean(1)
+        """Return the mean loss of each row on all samples, `[rows]`."""
+        return self._each(run_rows(members, rows, inputs, modes), y).reshape(len(rows), -1).mean(1)
 
     def of_parts(
         self,
-        runner: Runner,
-        binding: Binding,
-        rows: Sequence[Any],
+        members: AnyMembers,
+        rows: Sequence[Row],
         inputs: Inputs,
         y: Tensor,
         parts: Sequence[Tensor],
+        modes: Modes,
     ) -> Tensor:
-        """The mean loss of each row on the samples that it sees, `[rows]`."""
-        outputs = runner.split(binding, rows, [inputs.take(part) for part in parts])
+        """Return the mean loss of each row on the samples that it sees, `[rows]`."""
+        outputs = run_apart(members, rows, [inputs.take(part) for part in parts], modes)
         if self.criterion is None and len({output.shape[1:] for output in outputs}) == 1:
             found = self._each(fork(torch.cat(outputs), 1), y[torch.cat(list(parts))])[0]
             return torch.stack([one.mean() for one in torch.split(found, [len(part) for part in parts])])
@@ -54,7 +55,7 @@ class Losses:
         return torch.stack([self._each(fork(output, 1), y[part]).mean() for output, part in pairs])
 
     def _each(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Losses of the rows, `[rows, batch]`, or `[rows]` for a criterion that averages."""
+        """Return losses of the rows, `[rows, batch]`, or `[rows]` for a criterion that averages."""
         if self.criterion is None:
             return self.likelihood.losses(outputs, y)
         losses = [self.criterion(output, y) for output in outputs]

@@ -12,15 +12,17 @@ from torch.fx import Node
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import storages
 from pluribus.mechanisms.graph.program import Program, read_program
-from pluribus.mechanisms.members.members import Binding, Stage
+from pluribus.mechanisms.members.code import LoweredCode
+from pluribus.mechanisms.members.index import Row
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.skeleton import materialise
-from pluribus.mechanisms.network.dry_run import PROCESS
+from pluribus.mechanisms.network.dry_run import PROCESS, dry_run
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.outputs import Output, select_output
+from pluribus.mechanisms.network.outputs import select_output
 from pluribus.mechanisms.network.torch_private import without_dispatch_modes
 from pluribus.mechanisms.running.plan import ExecutionPlan
-from pluribus.mechanisms.running.simulate import Weight, estimate, weigh_plan, weigh_steps
+from pluribus.mechanisms.running.simulate import StepCost, estimate, simulate_plan, simulate_steps
 
 T = TypeVar("T")
 
@@ -30,6 +32,8 @@ those of one row alone if that is more.
 """
 KINDS = 4
 """Kinds of inputs for which the data flow is read, which takes about a second; others are looped."""
+PlanKey = tuple[str, tuple[Row, ...], str, int | None]
+"""The kind of inputs, the rows, the inputs with their sizes, and the bound of memory."""
 KEPT = 8
 """Plans that are kept, of the latest rows and sizes of batch."""
 
@@ -39,7 +43,7 @@ class Reading:
     """The data flow of a network for one kind of inputs: a program, or the reason why there is none."""
 
     program: Program | None = None
-    stage: Stage | None = None
+    code: LoweredCode | None = None
     reason: str = ""
 
 
@@ -52,138 +56,148 @@ class Planned:
         size: How many rows run together.
         weights: What the steps cost for one row.
         drawn: Of the tensors that are made anew for each row, the bytes.
-        stage: Gives the tensors of rows.
+        code: Gives the tensors of rows.
         rows: The rows.
     """
 
     plan: ExecutionPlan
     size: int
-    weights: Mapping[Node, Weight]
+    weights: Mapping[Node, StepCost]
     drawn: Mapping[Node, int]
-    stage: Stage
-    rows: tuple[Any, ...]
+    code: LoweredCode
+    rows: tuple[Row, ...]
 
     def __call__(self, inputs: Inputs) -> Tensor:
-        """The predictions of the rows, `[rows, batch, ...]`."""
-        return self.plan.run(self._bind, inputs, self.size)
+        """Return the predictions of the rows, `[rows, batch, ...]`."""
+        return self.plan.run(self._tensors_of, inputs, self.size)
 
     def peak(self, inputs: Inputs) -> int:
-        """The most bytes that are alive at once: activations, and tensors made for the rows of a block."""
-        activations = weigh_plan(self.plan, self.size, self.tensors(), inputs)[0]
+        """Return the most bytes alive at once: activations, and tensors made for the rows of a block."""
+        activations = simulate_plan(self.plan, self.size, self.tensors(), inputs)[0]
         return activations + max(map(self.drawn_bytes, self.plan.cut(self.size)))
 
     def drawn_bytes(self, rows: Sequence[int]) -> int:
-        """Of the tensors that are made for these rows alone."""
-        return sum(
-            size * len({self.plan.versions[node][row] for row in rows}) for node, size in self.drawn.items()
-        )
+        """Return the bytes of the tensors that are made for these rows alone."""
+        total = 0
+        for node, size in self.drawn.items():
+            total += size * len({self.plan.versions[node][row] for row in rows})
+        return total
 
     def estimate(self, rows: Sequence[int]) -> int:
-        """About how many bytes are alive at once while some rows run together."""
+        """Return about how many bytes are alive at once while some rows run together."""
         return estimate(self.plan, self.weights, rows) + self.drawn_bytes(rows)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Those of the first row."""
+        """Return the tensors of the first row."""
         with torch.no_grad():
-            return next(self._bind([0]))
+            return next(self._tensors_of([0]))
 
-    def _bind(self, positions: Sequence[int]) -> Iterator[Mapping[str, Tensor]]:
-        return iter(self.stage.bind([self.rows[position] for position in positions]))
+    def _tensors_of(self, positions: Sequence[int]) -> Iterator[Mapping[str, Tensor]]:
+        return iter(self.code.of([self.rows[position] for position in positions]))
 
 
 class Planner:
-    """Reads data flows and plans rows; keeps both.
+    """Reads data flows and plans rows; keeps both. Threads read one after the other.
 
     Args:
-        module: The user's code without tensors.
-        output: What of the returned values is the prediction.
-
-    Attributes:
-        reason: Why the latest rows could not be planned; empty where they could.
+        members: Whose rows.
     """
 
-    def __init__(self, module: nn.Module, output: Output) -> None:
-        self.module, self.output, self.reason = module, output, ""
-        self._readings: dict[Any, Reading] = {}
+    def __init__(self, members: Members) -> None:
+        self.members = members
+        self._readings: dict[str, Reading] = {}
         self._planned: dict[Any, Planned] = {}
-        self._weights: dict[Any, dict[Node, Weight]] = {}
+        self._weights: dict[Any, dict[Node, StepCost]] = {}
+        self._hopeless: dict[tuple[Row, ...], bool] = {}
 
-    def will_read(self, binding: Binding, inputs: Inputs) -> bool:
-        """Whether these inputs are of another kind than those before, and not one too many."""
-        return len(self._readings) < KINDS and (id(binding), _kind(binding, inputs)) not in self._readings
+    def is_hopeless(self, rows: tuple[Row, ...]) -> bool:
+        """Return whether rows differ in their first parameter and never agree: then reading is spared."""
+        return _kept(self._hopeless, rows, lambda: self._never_agree(rows))
 
-    def is_hopeless(self, binding: Binding, rows: Sequence[Any]) -> bool:
-        """Whether rows differ in their first parameter and never agree: then reading is spared."""
-        first = next((name for name, _ in self.module.named_parameters()), "")
-        chosen = [binding.choices(row) for row in rows]
-        return first in chosen[0] and all(
-            len({choice[name] for choice in chosen}) == len(rows) for name in chosen[0]
-        )
+    def _never_agree(self, rows: tuple[Row, ...]) -> bool:
+        first = next((name for name, _ in self.members.code.caller.module.named_parameters()), "")
+        chosen = [self.members.tensors.keys(row) for row in rows]
+        if first not in chosen[0]:
+            return False
+        return all(len({keys[name] for keys in chosen}) == len(rows) for name in chosen[0])
 
-    def __call__(
-        self, binding: Binding, rows: Sequence[Any], inputs: Inputs, memory: int | None = None
-    ) -> Planned | None:
-        """Rows ready to run; None, and a reason, where the data flow cannot be had.
+    def __call__(self, rows: tuple[Row, ...], inputs: Inputs, memory: int | None = None) -> Planned | str:
+        """Plan rows; return why that is not possible where the data flow cannot be read.
+
+        One row runs first, so that invalid inputs raise before the slow export.
 
         Args:
-            binding: The tensors of all rows.
             rows: The rows.
             inputs: One batch.
             memory: The most bytes of activations that may be alive at once.
         """
-        key = ((id(binding), _kind(binding, inputs)), tuple(rows), str(inputs), memory)
+        kind = _kind(self.members, inputs)
+        key = (kind, rows, str(inputs), memory)
         found = self._planned.get(key)
         if found is not None:
             return found
         # Reading holds the lock of torch.export; whoever counts what runs does not want to count this.
         with PROCESS, without_dispatch_modes():
-            return self._plan(binding, rows, inputs, memory)
+            if kind not in self._readings:
+                if len(self._readings) == KINDS:
+                    return f"inputs of more than {KINDS} kinds came, and each would have to be read"
+                self._try(rows[0], inputs)
+                self._readings[kind] = self._read(rows[0], inputs)
+            reading = self._readings[kind]
+            if reading.program is None or reading.code is None:
+                return reading.reason
+            reason = reading.program.signature.why_not(inputs)
+            if reason:
+                return reason
+            return _kept(self._planned, key, lambda: self._plan(reading, key, inputs))
 
-    def _plan(
-        self, binding: Binding, rows: Sequence[Any], inputs: Inputs, memory: int | None
-    ) -> Planned | None:
-        kind = (id(binding), _kind(binding, inputs))
-        if kind not in self._readings and len(self._readings) == KINDS:
-            self.reason = f"inputs of more than {KINDS} kinds came, and each would have to be read"
-            return None
-        reading = _kept(self._readings, kind, lambda: self._read(binding, rows[0], inputs))
-        program, stage = reading.program, reading.stage
-        if program is None or stage is None:
-            self.reason = reading.reason
-            return None
-        self.reason = program.signature.why_not(inputs)
-        if self.reason:
-            return None
+    def _try(self, row: Row, inputs: Inputs) -> None:
+        """Run one row and leave no trace of it."""
+        caller = self.members.code.caller
+        module = materialise(caller.module, self.members.tensors.of_one(row))
+        with dry_run(module, training=False), torch.no_grad():
+            caller.call_module(module, inputs)
 
-        def planned() -> Planned:
-            plan = ExecutionPlan(program, [stage.choices(row) for row in rows])
-            tensors = next(iter(stage.bind([rows[0]])))
-            size = (kind, str(inputs))
-            weights = _kept(self._weights, size, lambda: weigh_steps(program, tensors, inputs))
-            drawn = _drawn(plan, binding, tensors)
-            return _sized(Planned(plan, 1, weights, drawn, stage, tuple(rows)), inputs, memory)
+    def _plan(self, reading: Reading, key: PlanKey, inputs: Inputs) -> Planned:
+        kind, rows, size, memory = key
+        program, code = reading.program, reading.code
+        assert program is not None
+        assert code is not None
+        plan = ExecutionPlan(program, [code.keys(row) for row in rows])
+        tensors = next(iter(code.of(rows[:1])))
+        weights = _kept(self._weights, (kind, size), lambda: simulate_steps(program, tensors, inputs))
+        drawn = _drawn(plan, self.members, tensors)
+        return _sized(Planned(plan, 1, weights, drawn, code, rows), inputs, memory)
 
-        return _kept(self._planned, (kind, tuple(rows), str(inputs), memory), planned)
-
-    def _read(self, binding: Binding, row: Any, inputs: Inputs) -> Reading:
+    def _read(self, row: Row, inputs: Inputs) -> Reading:
         device = next(inputs.tensors()).device.type
+        caller, tensors = self.members.code.caller, self.members.tensors
         # With gradients, or regions without them would not be seen.
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device, enabled=False):
-            member = materialise(self.module, next(iter(binding.bind([row])))).eval()
+            member = materialise(caller.module, tensors.of_one(row)).eval()
             try:
-                stage = binding.stage(member, inputs.copy())
-                network = Network(stage.module, inputs.copy(), self.output)
+                code = self.members.code.lowered(tensors, member, inputs.copy())
+                network = Network(code.module, inputs.copy(), caller.output)
                 program = read_program(network)
                 reason = _why_not(network, program)
-                stage = replace(stage, module=nn.Module())  # its tensors are not kept
-            except Exception as error:  # whatever the user's code raises; a loop will say it better
+                code = replace(code, module=nn.Module())  # its tensors are not kept
+            except Exception as error:  # whatever the user's code raises; a loop tells it better
                 return Reading(reason=str(error))
-        return Reading(reason=reason) if reason else Reading(program, stage)
+        return Reading(reason=reason) if reason else Reading(program, code)
+
+
+def planner_of(members: Members) -> Planner:
+    """Return the planner of some members, which is made once."""
+    if "planner" not in members.cache:
+        with PROCESS:
+            members.cache.setdefault("planner", Planner(members))
+    found: Planner = members.cache["planner"]
+    return found
 
 
 @torch.no_grad()
 def _why_not(network: Network, program: Program) -> str:
-    """Why a program cannot stand for the code it was read from; empty where it can."""
+    """Return why a program cannot stand for the code it was read from; empty where it can."""
     if program.writes:
         return f"the network writes into {program.writes[0]} in eval mode"
     if any(program.is_random(node) for node in program.steps):
@@ -197,15 +211,15 @@ def _why_not(network: Network, program: Program) -> str:
     return "" if alike else "the data flow that torch.export reads computes something else than the code"
 
 
-def _drawn(plan: ExecutionPlan, binding: Binding, tensors: Mapping[str, Tensor]) -> dict[Node, int]:
-    """The bytes of what rows do not have in common, and is no part of what the binding keeps."""
-    kept = storages([*binding.parameters(), *binding.buffers()])
+def _drawn(plan: ExecutionPlan, members: Members, tensors: Mapping[str, Tensor]) -> dict[Node, int]:
+    """Return the bytes of what rows do not have in common and the members do not store."""
+    kept = storages([*members.parameters(), *members.buffers()])
     apart = {node: tensors[name] for node, name in plan.program.held.items() if plan.count(node) > 1}
     return {node: tensor.nbytes for node, tensor in apart.items() if kept.isdisjoint(storages(tensor))}
 
 
 def _sized(planned: Planned, inputs: Inputs, memory: int | None) -> Planned:
-    """The same rows in blocks as large as memory allows."""
+    """Return the same rows in blocks as large as memory allows."""
     plan = planned.plan
     room = max(ROOM, 2 * planned.estimate(plan.order[:1])) if memory is None else memory
     size = len(plan.order)
@@ -224,9 +238,9 @@ def _sized(planned: Planned, inputs: Inputs, memory: int | None) -> Planned:
     return planned
 
 
-def _kind(binding: Binding, inputs: Inputs) -> str:
-    """What a data flow is read for: inputs up to the size of the batch, precision, device."""
-    held = next((tensor for tensor in binding.parameters() if tensor.is_floating_point()), None)
+def _kind(members: Members, inputs: Inputs) -> str:
+    """Return what a data flow is read for: inputs up to the size of the batch, precision, device."""
+    held = next((tensor for tensor in members.parameters() if tensor.is_floating_point()), None)
     where = held if held is not None else next(inputs.tensors())
     return f"{inputs.take(slice(1))} {where.dtype} {where.device}"
 

@@ -1,4 +1,4 @@
-"""What the steps of a program cost: they run on tensors that have shapes and no values."""
+"""Simulate: what the steps of a program cost, found by running them on tensors without values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,12 +19,12 @@ from pluribus.mechanisms.running.plan import ExecutionPlan
 
 
 @dataclass(frozen=True)
-class Weight:
-    """What one version of a step's value costs.
+class StepCost:
+    """The cost of one version of a step's value.
 
     Attributes:
         multiply_adds: By the conventions of `cost`.
-        bytes: Of the memory that it takes; 0 for a view.
+        bytes: The memory that it takes; 0 for a view.
         holds: The steps in whose memory it lies.
     """
 
@@ -33,16 +33,16 @@ class Weight:
     holds: frozenset[Node]
 
 
-def weigh_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inputs) -> dict[Node, Weight]:
-    """The cost of every step on inputs of this size, for one row.
+def simulate_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inputs) -> dict[Node, StepCost]:
+    """Return the cost of every step on inputs of this size, for one row.
 
     Args:
         program: The steps.
         tensors: The tensors of one row.
         inputs: One batch.
     """
-    weights, owners = dict[Node, Weight](), dict[torch.UntypedStorage, Node]()
-    with _pretending(tensors, inputs) as (row, inputs):
+    costs, owners = dict[Node, StepCost](), dict[torch.UntypedStorage, Node]()
+    with _without_values(tensors, inputs) as (row, inputs):
         values: dict[Node, Any] = {node: row[name] for node, name in program.held.items()}
         leaves = program.signature.flatten(inputs)
         values |= dict(program.constants) | dict(zip(program.entries, leaves, strict=True))
@@ -50,57 +50,72 @@ def weigh_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inputs)
         for node in program.steps:
             with Meter() as meter:
                 values[node] = program.step(node, values)
+            # Weights and inputs are there anyway, and are no activations.
             held = storages(values[node]) - known
-            new = {storage for storage in held if storage not in owners}
+            # A storage belongs to the step that made it; a view holds the storage of another step.
+            new = held - owners.keys()
             owners |= dict.fromkeys(new, node)
             size = sum(storage.nbytes() for storage in new)
-            weights[node] = Weight(meter.multiply_adds, size, frozenset(owners[one] for one in held))
-    return weights
+            costs[node] = StepCost(meter.multiply_adds, size, frozenset(owners[one] for one in held))
+    return costs
 
 
-def weigh_plan(
+def simulate_plan(
     plan: ExecutionPlan, size: int, tensors: Mapping[str, Tensor], inputs: Inputs
 ) -> tuple[int, int]:
-    """The most bytes of activations alive at once when a plan runs in blocks of some size, and those of
-    its predictions.
+    """Return the most bytes of activations alive at once when a plan runs, and those of its predictions.
+
+    Args:
+        plan: The plan.
+        size: How many rows run together, in one block.
+        tensors: The tensors of one row, which stands for all.
+        inputs: One batch.
     """
-    with _pretending(tensors, inputs) as (row, inputs), Meter() as meter:
+    with _without_values(tensors, inputs) as (row, inputs), Meter() as meter:
         predictions = plan.run(lambda rows: repeat(row, len(rows)), inputs, size)
     return meter.peak, predictions.nbytes
 
 
-def estimate(plan: ExecutionPlan, weights: Mapping[Node, Weight], rows: Sequence[int]) -> int:
-    """About how many bytes are alive at once while some rows run together."""
-    steps = plan.program.steps
-    last = {
-        owner: node
-        for node in steps
-        for read in (node, *node.all_input_nodes)
-        for owner in _held(weights, read)
-    }
-    ends: dict[Node, list[Node]] = {node: [] for node in steps}
-    for owner, node in last.items():
-        ends[node].append(owner)
-    taken = {
-        node: weights[node].bytes * len({plan.versions[node][row] for row in rows})
-        for node in steps
-        if weights[node].bytes
-    }
+def estimate(plan: ExecutionPlan, costs: Mapping[Node, StepCost], rows: Sequence[int]) -> int:
+    """Return about how many bytes are alive at once while some rows run together.
+
+    Args:
+        plan: The plan.
+        costs: What `simulate_steps` returned.
+        rows: Positions of the rows.
+    """
     alive = peak = 0
-    for node in steps:
-        alive += taken.get(node, 0)
+    freed = _freed_after(plan.program.steps, costs)
+    taken = dict[Node, int]()
+    for node in plan.program.steps:
+        # Rows that share a version share its memory.
+        versions = {plan.versions[node][row] for row in rows}
+        taken[node] = costs[node].bytes * len(versions)
+        alive += taken[node]
         peak = max(peak, alive)
-        alive -= sum(taken.get(owner, 0) for owner in ends[node])
+        alive -= sum(taken[owner] for owner in freed[node])
     return peak
 
 
-def _held(weights: Mapping[Node, Weight], node: Node) -> frozenset[Node]:
-    return weights[node].holds if node in weights else frozenset()
+def _freed_after(steps: Sequence[Node], costs: Mapping[Node, StepCost]) -> dict[Node, list[Node]]:
+    """Map each step to those whose memory nobody reads after it."""
+    last_reader = dict[Node, Node]()
+    for node in steps:
+        for read in (node, *node.all_input_nodes):
+            # Weights and inputs are no steps, and are not freed.
+            if read in costs:
+                last_reader |= dict.fromkeys(costs[read].holds, node)
+    freed: dict[Node, list[Node]] = {node: [] for node in steps}
+    for owner, node in last_reader.items():
+        freed[node].append(owner)
+    return freed
 
 
 @contextmanager
-def _pretending(tensors: Mapping[str, Tensor], inputs: Inputs) -> Iterator[tuple[dict[str, Tensor], Inputs]]:
-    """A context where these tensors and inputs have shapes and no values."""
+def _without_values(
+    tensors: Mapping[str, Tensor], inputs: Inputs
+) -> Iterator[tuple[dict[str, Tensor], Inputs]]:
+    """Yield these tensors and inputs with shapes and no values."""
     # In inference mode fake tensors cannot be taken apart.
     with torch.inference_mode(False), torch.no_grad(), silence():
         tensors, inputs = {name: one.detach() for name, one in tensors.items()}, inputs.each(Tensor.detach)

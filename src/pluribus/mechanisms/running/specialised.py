@@ -10,13 +10,16 @@ from torch.fx import GraphModule
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.program import Signature, read_program
+from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.masks.specialise import Specialiser
 from pluribus.mechanisms.members.axis import join
-from pluribus.mechanisms.members.members import Binding, tensors
+from pluribus.mechanisms.members.index import Row
+from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.skeleton import materialise
+from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.running.runner import Runner
+from pluribus.mechanisms.running.engines import run_slowly
 
 
 class Cast(nn.Module):
@@ -57,19 +60,18 @@ class SpecialisedMembers(Cast):
         return join([self.signature.predict(member(*common)) for member in self.members])
 
 
-def cut_members(
-    runner: Runner, binding: Binding, example: Inputs | None
-) -> tuple[SpecialisedMembers, list[str]]:
-    """All members of a binding with masks, and notes on what they are.
+def cut_members(members: Members, example: Inputs | None) -> tuple[SpecialisedMembers, list[str]]:
+    """Return all members of a network with masks, and notes on what they are.
 
     Raises:
         ConversionError: the network cannot be exported, or would compute something else.
     """
     with _or_reason():
-        specialiser, inputs = make_specialiser(runner, binding, example)
-        rows = binding.rows(training=False)
-        slices = SpecialisedMembers(specialiser.program.signature, *specialiser.members(binding.bind(rows)))
-        _prove(slices, inputs, lambda: runner(binding, rows, inputs, modes=runner.eval_modes))
+        specialiser, inputs = make_specialiser(members, example)
+        rows = members.index.rows(training=False)
+        tensors = members.tensors.of(rows)
+        slices = SpecialisedMembers(specialiser.program.signature, *specialiser.members(tensors))
+        _prove(slices, inputs, lambda: run_slowly(members, rows, inputs))
     shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
     sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
     return slices, [
@@ -77,31 +79,33 @@ def cut_members(
     ]
 
 
-def cut_member(runner: Runner, binding: Binding, row: Any, example: Inputs | None) -> SpecialisedMember:
-    """One row of a binding with masks; raises as `cut_members` does."""
+def cut_member(members: Members, row: Row, example: Inputs | None) -> SpecialisedMember:
+    """Return one row of a network with masks; raise as `cut_members` does."""
     with _or_reason():
-        specialiser, inputs = make_specialiser(runner, binding, example)
-        member = SpecialisedMember(
-            specialiser.program.signature, specialiser.member(next(iter(binding.bind([row]))))
-        )
-        _prove(member, inputs, lambda: runner(binding, [row], inputs, modes=runner.eval_modes)[0])
+        specialiser, inputs = make_specialiser(members, example)
+        graph = specialiser.member(members.tensors.of_one(row))
+        member = SpecialisedMember(specialiser.program.signature, graph)
+        _prove(member, inputs, lambda: run_slowly(members, [row], inputs)[0])
     return member
 
 
-def make_specialiser(runner: Runner, binding: Binding, example: Inputs | None) -> tuple[Specialiser, Inputs]:
-    """What cuts members out of the network of a binding with masks, and an input of the network."""
-    if runner.kept.get("example", example) is not example or "specialiser" not in runner.kept:
-        row = binding.pick([0])[0]
-        member = materialise(runner.module, next(iter(binding.bind([row]))))
-        device = next(iter(tensors(member).values())).device
-        network = Network(member, example and example.to(device), runner.output)
+def make_specialiser(members: Members, example: Inputs | None) -> tuple[Specialiser, Inputs]:
+    """Return what cuts members out of a network with masks, and an input of the network."""
+    code, cache = members.code, members.code.caller.cache
+    assert isinstance(code, MaskedCode)
+    kept = cache.get("specialiser")
+    if kept is None or kept[0] is not example:
+        row = members.index.pick([0])[0]
+        member = materialise(code.caller.module, members.tensors.of_one(row))
+        device = next(iter(named_tensors(member).values())).device
+        network = Network(member, example and example.to(device), code.caller.output)
         program = read_program(network)
         if program.writes:
             raise ConversionError(f"the network writes into {program.writes[0]} in eval mode")
-        specialiser = Specialiser(program, binding.masks, binding.align)
-        runner.kept |= {"specialiser": (specialiser, network.example), "example": example}
-    found: tuple[Specialiser, Inputs] = runner.kept["specialiser"]
-    return found
+        kept = (example, Specialiser(program, code.masks, code.align), network.example)
+        cache["specialiser"] = kept
+    _, specialiser, inputs = kept
+    return specialiser, inputs
 
 
 @contextmanager

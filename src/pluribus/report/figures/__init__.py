@@ -16,6 +16,7 @@ from pluribus.report.figures.separation import separation_panel
 from pluribus.report.figures.severity import severity_panel
 from pluribus.report.groups import Group
 
+# In the order of the page.
 PANELS: tuple[Callable[[Group], Panel | None], ...] = (
     pareto_panel,
     reliability_panel,
@@ -26,9 +27,11 @@ PANELS: tuple[Callable[[Group], Panel | None], ...] = (
     grid_panel,
     preference_panel,
 )
-"""In the order of the page."""
 
 
 def make_panels(group: Group) -> list[Panel]:
-    """The figures that a group has something to show in."""
-    return [panel for make in PANELS if group.entries and (panel := make(group))]
+    """Return the figures that a group has something to show in."""
+    if not group.entries:
+        return []
+    panels = [make(group) for make in PANELS]
+    return [panel for panel in panels if panel is not None]

@@ -7,21 +7,22 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+# Readable on white and on black.
 COLOURS = (
     *("#3b7dd8", "#d9720a", "#2a9d5c", "#d1495b", "#8e63ce"),
     *("#1397a8", "#a8761c", "#c757a0", "#6b7f2a", "#7a7f8a"),
 )
-"""Readable on white and on black."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x", "pentagon", "hexagram")
 DASHES = ("solid", "dash", "dot", "dashdot")
 INSIDE, OUTSIDE, NEUTRAL = COLOURS[0], COLOURS[3], COLOURS[9]
+# Figures of a number: a page that is sent around should be small.
 DIGITS = 4
+# Figures of numbers that differ by little of their size, such as years.
 FINE = 7
-"""Digits of numbers that may differ by little of their size."""
 
 
+# Figures by the options chosen, in the order of the selectors.
 Figures = Mapping[tuple[str, ...], go.Figure]
-"""By the options chosen, in the order of the selectors."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Panel:
     """A figure of the page.
 
     Args:
-        name: Of its files and its place on the page.
+        name: Name of its files and of its place on the page.
         title: Its head.
         caption: How to read it, in a sentence or two.
-        selectors: What the reader may choose.
-        figures: All that can be chosen.
+        figures: All figures that can be chosen.
+        selectors: The choices of the reader.
     """
 
     name: str
@@ -52,12 +53,13 @@ class Panel:
 
     @property
     def first(self) -> go.Figure:
-        """What is shown before anything is chosen."""
+        """Return the figure that is shown before anything is chosen."""
         return self.figures[tuple(selector.options[0] for selector in self.selectors)]
 
 
 def look(position: int) -> dict[str, Any]:
-    """Line and markers of the configuration at a position: another colour, then another dash and symbol."""
+    """Return the line and the markers of the configuration at a position among all."""
+    # Colours first; with more configurations than colours, dashes and symbols tell them apart.
     colour, again = COLOURS[position % len(COLOURS)], position // len(COLOURS)
     return {
         "line": {"color": colour, "dash": DASHES[again % len(DASHES)]},
@@ -66,7 +68,7 @@ def look(position: int) -> dict[str, Any]:
 
 
 def figure(traces: Sequence[Any], x: str, y: str, **layout: Any) -> go.Figure:
-    """Traces with titled axes, without a template: the page brings its own colours."""
+    """Return a figure with titled axes, without a template: the page brings its own colours."""
     axes = {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
     for name, settings in layout.pop("axes", {}).items():
         axes[name] = axes.get(name, {}) | settings
@@ -74,17 +76,17 @@ def figure(traces: Sequence[Any], x: str, y: str, **layout: Any) -> go.Figure:
 
 
 def rounded(values: Sequence[float], digits: int = DIGITS) -> list[float | None]:
-    """Numbers short enough for a page that is sent around; a gap where a number is not finite."""
+    """Return numbers short enough for a page that is sent around; a gap where one is not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
 def bars(errors: Sequence[float]) -> dict[str, Any]:
-    """Standard errors as thin bars; none where they are not known."""
+    """Return standard errors as thin bars; none where they are not known."""
     known = [error if math.isfinite(error) else 0.0 for error in errors]
     return {"type": "data", "array": rounded(known), "thickness": 1}
 
 
 def diagonal(name: str) -> go.Scatter:
-    """The line on which both axes agree."""
+    """Return the line on which both axes agree."""
     line = {"color": NEUTRAL, "dash": "dash", "width": 1}
     return go.Scatter(x=[0, 1], y=[0, 1], mode="lines", name=name, line=line, hoverinfo="skip")

@@ -11,19 +11,21 @@ and K of D exits have names of their own where they are earlier methods, Section
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
 from pluribus.mechanisms.exits.pairs import kind_of
-from pluribus.report.figures.drawing import INSIDE, OUTSIDE, Figures, Panel, Selector, figure, rounded
-from pluribus.report.figures.preference import depth_of
+from pluribus.report.columns import Cell, Column, columns_of, metric_column, summarise
+from pluribus.report.figures.courses import depth_of
+from pluribus.report.figures.drawing import INSIDE, OUTSIDE, Panel, Selector, figure, rounded
 from pluribus.report.groups import Entry, Group
-from pluribus.report.tables import Cell, Column, columns_of, metric_column, summarise
 
 KIND = "sae"
+# Metrics of the paper that the table has no column for.
 MORE = ("macro_f1", "class_conditional_ece")
-"""Metrics of the paper that the table has no column for."""
+# The names of the cases, as the paper writes them.
 CASES = {
     "single_exit": "single exit",
     "early_exit": "early exits",
@@ -41,7 +43,7 @@ class Place:
     Args:
         inputs: N.
         exits: K.
-        case: What the paper calls it; empty where the number of depths is not known and matters.
+        case: Its name in the paper; empty where that depends on the number of depths, which is not known.
         cell: The metric over all runs.
         configurations: How many differ in other settings.
     """
@@ -62,38 +64,57 @@ class Grid:
 
 
 def case_of(inputs: int, exits: int, depth: int) -> str:
-    """What the paper calls N inputs and K of D exits; empty where D is 0, not known, and matters."""
-    matters = inputs > 1 and exits > 1
-    return "" if matters and not depth else CASES[kind_of(inputs, exits, depth)]
+    """Return the name of N inputs and K of D exits; empty where it depends on D, and D is not known (0)."""
+    depends_on_depth = inputs > 1 and exits > 1
+    if depends_on_depth and not depth:
+        return ""
+    return CASES[kind_of(inputs, exits, depth)]
 
 
 def read_grid(group: Group, column: Column) -> Grid:
-    """Of all configurations of the method that have the metric."""
+    """Read the grid of all configurations of the method that have the metric."""
     found: dict[tuple[int, int], list[Entry]] = {}
     for entry in group.entries:
         if entry.kind == KIND and math.isfinite(column.cell(entry).mean):
             settings = entry.runs[0].method
             found.setdefault((settings["inputs"], settings["exits"]), []).append(entry)
-    depth = max((depth_of(entry) for entries in found.values() for entry in entries), default=0)
-    places = [
-        Place(*place, case_of(*place, depth), summarise(_values(entries, column)), len(entries))
-        for place, entries in sorted(found.items())
-    ]
-    best = min((_badness(place, column) for place in places), default=math.nan)
-    marked = (replace(one, cell=replace(one.cell, best=_badness(one, column) == best)) for one in places)
-    return Grid(column, tuple(marked))
+    every = [entry for entries in found.values() for entry in entries]
+    depth = max(map(depth_of, every), default=0)
+    places = []
+    for (inputs, exits), entries in sorted(found.items()):
+        cell = summarise(_values(entries, column))
+        places.append(Place(inputs, exits, case_of(inputs, exits, depth), cell, len(entries)))
+    return Grid(column, _with_best(places, column))
+
+
+def _with_best(places: Sequence[Place], column: Column) -> tuple[Place, ...]:
+    """Mark the best places; equal means are all best."""
+    if not places:
+        return ()
+    best = min(_badness(place, column) for place in places)
+    marked = []
+    for place in places:
+        cell = replace(place.cell, best=_badness(place, column) == best)
+        marked.append(replace(place, cell=cell))
+    return tuple(marked)
 
 
 def draw_grid(info: Grid) -> go.Figure:
-    """A cell for each place: the stronger its colour, the better; the best one has a frame."""
-    inputs, exits = (sorted({getattr(p, name) for p in info.places}) for name in ("inputs", "exits"))
+    """Draw a cell for each place: the stronger its colour, the better; the best one has a frame."""
+    inputs = sorted({place.inputs for place in info.places})
+    exits = sorted({place.exits for place in info.places})
     at = {(place.inputs, place.exits): place for place in info.places}
-    rows = [[at.get((n, k)) for n in inputs] for k in exits]
+    numbers, texts = [], []
+    for k in exits:
+        # A place that was not run is a gap.
+        row = [at.get((n, k)) for n in inputs]
+        numbers.append(rounded([place.cell.mean if place else math.nan for place in row]))
+        texts.append([_told(place, info.column) for place in row])
     trace = go.Heatmap(
-        x=[str(n) for n in inputs],
-        y=[str(k) for k in exits],
-        z=[rounded([place.cell.mean if place else math.nan for place in row]) for row in rows],
-        text=[[_told(place, info.column) for place in row] for row in rows],
+        x=list(map(str, inputs)),
+        y=list(map(str, exits)),
+        z=numbers,
+        text=texts,
         texttemplate="%{text}",
         colorscale=SCALE,
         reversescale=info.column.lower_is_better,
@@ -112,9 +133,12 @@ def draw_grid(info: Grid) -> go.Figure:
 
 
 def grid_panel(group: Group) -> Panel | None:
-    """By metric; None without two places to compare."""
-    grids = [read_grid(group, column) for column in (*columns_of(group), *map(metric_column, MORE))]
-    shown: Figures = {(one.column.title,): draw_grid(one) for one in grids if len(one.places) > 1}
+    """Return the grids by metric; None without two places to compare."""
+    shown: dict[tuple[str, ...], go.Figure] = {}
+    for column in (*columns_of(group), *map(metric_column, MORE)):
+        grid = read_grid(group, column)
+        if len(grid.places) > 1:
+            shown[column.title,] = draw_grid(grid)
     if not shown:
         return None
     return Panel(
@@ -128,14 +152,17 @@ def grid_panel(group: Group) -> Panel | None:
 
 
 def _values(entries: list[Entry], column: Column) -> list[float]:
+    """Return the metric of all runs."""
     return [column.value(run) for entry in entries for run in entry.runs]
 
 
 def _badness(place: Place, column: Column) -> float:
+    """Return the metric so that lower is better."""
     return place.cell.mean if column.lower_is_better else -place.cell.mean
 
 
 def _told(place: Place | None, column: Column) -> str:
+    """Return the text of a cell; empty where nothing was run."""
     if place is None:
         return ""
     shown = place.cell.show(column.digits).replace("±", " ± ")
@@ -146,5 +173,6 @@ def _told(place: Place | None, column: Column) -> str:
 
 
 def _frame(x: int, y: int) -> dict[str, object]:
+    """Return a frame around the cell at a position."""
     ends = {"x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5}
     return {"type": "rect", "line": {"color": OUTSIDE, "width": 3}, **ends}

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from pluribus.report.figures.drawing import COLOURS, FINE, NEUTRAL, Figures, Panel, Selector, figure, rounded
+from pluribus.report.figures.drawing import COLOURS, FINE, NEUTRAL, Panel, Selector, figure, rounded
 from pluribus.report.groups import Entry, Group
 
+# More bars than this cannot be told apart on a screen.
 SHOWN = 100
 
 
@@ -23,7 +24,7 @@ class Intervals:
 
 
 def read_intervals(entry: Entry) -> Intervals | None:
-    """Of the first run that has intervals, up to `SHOWN` targets, evenly spaced."""
+    """Read up to `SHOWN` targets, evenly spaced, of the first run that has intervals; None without one."""
     found = [run.outcomes.columns for run in entry.runs if run.outcomes and "low" in run.outcomes.columns]
     if not found:
         return None
@@ -36,9 +37,8 @@ def read_intervals(entry: Entry) -> Intervals | None:
 
 
 def draw_intervals(info: Intervals) -> go.Figure:
-    """A bar from end to end for each target, the prediction on it, the truth beside it."""
+    """Draw a bar from end to end for each target, the prediction on it, the truth beside it."""
     places = list(range(1, len(info.mean) + 1))
-    inside = [low <= y <= high for low, y, high in zip(info.low, info.target, info.high, strict=True)]
     traces = [
         go.Bar(
             x=places,
@@ -55,29 +55,32 @@ def draw_intervals(info: Intervals) -> go.Figure:
             name="predicted",
             marker={"color": COLOURS[0], "symbol": "line-ew-open", "size": 8},
         ),
-        *(
-            go.Scatter(
-                x=[place for place, hit in zip(places, inside, strict=True) if hit is wanted],
-                y=rounded([y for y, hit in zip(info.target, inside, strict=True) if hit is wanted], FINE),
-                mode="markers",
-                name=name,
-                marker={"color": colour, "symbol": symbol, "size": 7},
-            )
-            for wanted, name, colour, symbol in (
-                (True, "truth, inside", COLOURS[2], "circle"),
-                (False, "truth, outside", COLOURS[3], "x"),
-            )
-        ),
+        _truth(info, True, "truth, inside", COLOURS[2], "circle"),
+        _truth(info, False, "truth, outside", COLOURS[3], "x"),
     ]
     title = f"{info.coverage:.1%} of all targets lie inside"
     return figure(traces, "Test samples by rising prediction", "Target", title={"text": title}, bargap=0.2)
 
 
+def _truth(info: Intervals, inside: bool, name: str, colour: str, symbol: str) -> go.Scatter:
+    """Draw the targets that lie inside of their intervals, or those that lie outside."""
+    places, targets = [], []
+    bounds = zip(info.low, info.target, info.high, strict=True)
+    for place, (low, target, high) in enumerate(bounds, start=1):
+        if (low <= target <= high) is inside:
+            places.append(place)
+            targets.append(target)
+    marker = {"color": colour, "symbol": symbol, "size": 7}
+    return go.Scatter(x=places, y=rounded(targets, FINE), mode="markers", name=name, marker=marker)
+
+
 def intervals_panel(group: Group) -> Panel | None:
-    """By configuration; None where no run has intervals."""
-    shown: Figures = {
-        (entry.label,): draw_intervals(info) for entry in group.entries if (info := read_intervals(entry))
-    }
+    """Return the intervals by configuration; None where no run has intervals."""
+    shown: dict[tuple[str, ...], go.Figure] = {}
+    for entry in group.entries:
+        info = read_intervals(entry)
+        if info is not None:
+            shown[entry.label,] = draw_intervals(info)
     if not shown:
         return None
     return Panel(

@@ -8,12 +8,14 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
+from pluribus.report.columns import Cell, Column, columns_of
 from pluribus.report.figures.drawing import NEUTRAL, Panel, Selector, bars, figure, look, rounded
 from pluribus.report.groups import Entry, Group
-from pluribus.report.tables import Cell, Column, columns_of
 
+# Characters of a line under the pointer, that fit on a phone.
 WIDTH = 44
-"""Characters of a line under the pointer, that fit on a phone."""
+# Settings of a method that say nothing to a reader.
+HIDDEN = ("kind", "version")
 
 
 @dataclass(frozen=True)
@@ -38,34 +40,43 @@ class Pareto:
 
     @property
     def front(self) -> list[Point]:
-        """By rising cost."""
+        """Return the points on the front, by rising cost."""
         return sorted((point for point in self.points if point.on_front), key=lambda p: p.cost.mean)
 
 
 def read_pareto(group: Group, quality: Column, cost: Column) -> Pareto:
-    """Configurations by a quality and a cost."""
-    cells = {e.label: (quality.cell(e), cost.cell(e)) for e in group.entries}
-    known = {label: pair for label, pair in cells.items() if not math.isnan(pair[0].mean + pair[1].mean)}
+    """Read the configurations that have a quality and a cost."""
+    known: dict[str, tuple[Cell, Cell]] = {}
+    for entry in group.entries:
+        pair = quality.cell(entry), cost.cell(entry)
+        if not math.isnan(pair[0].mean + pair[1].mean):
+            known[entry.label] = pair
     columns = columns_of(group)
-    points = [
-        Point(position, entry.label, *known[entry.label], _undominated(entry.label, known, quality), details)
-        for position, entry in enumerate(group.entries)
-        if entry.label in known
-        for details in [describe(entry, columns)]
-    ]
+    points = []
+    for position, entry in enumerate(group.entries):
+        if entry.label in known:
+            on_front = _undominated(entry.label, known, quality)
+            details = describe(entry, columns)
+            points.append(Point(position, entry.label, *known[entry.label], on_front, details))
     return Pareto(quality, cost, tuple(points))
 
 
 def describe(entry: Entry, columns: Sequence[Column]) -> str:
-    """A configuration in full: its settings and all its numbers, a line each, or more where it is long."""
-    settings = {n: v for n, v in entry.runs[0].method.items() if n not in ("kind", "version")}
-    lines = [entry.label, *(f"{name}: {value}" for name, value in settings.items())]
-    lines += [f"{column.title}: {column.cell(entry).show(column.digits)}" for column in columns]
-    return "<br>".join(html.escape(part, quote=False) for line in lines for part in wrap(line, WIDTH))
+    """Return the settings of a configuration and all its numbers, a line each, long lines broken."""
+    lines = [entry.label]
+    for name, value in entry.runs[0].method.items():
+        if name not in HIDDEN:
+            lines.append(f"{name}: {value}")
+    for column in columns:
+        lines.append(f"{column.title}: {column.cell(entry).show(column.digits)}")
+    parts: list[str] = []
+    for line in lines:
+        parts += wrap(line, WIDTH)
+    return "<br>".join(html.escape(part, quote=False) for part in parts)
 
 
 def draw_pareto(info: Pareto) -> go.Figure:
-    """A point with error bars for each configuration, and the front as steps."""
+    """Draw a point with error bars for each configuration, and the front as steps."""
     front = go.Scatter(
         x=rounded([point.cost.mean for point in info.front]),
         y=rounded([point.quality.mean for point in info.front]),
@@ -94,9 +105,10 @@ def draw_pareto(info: Pareto) -> go.Figure:
 
 
 def pareto_panel(group: Group) -> Panel | None:
-    """Every quality against every cost; None where one of both is missing."""
+    """Return every quality against every cost; None where one of both is missing."""
     columns = columns_of(group)
     costs, qualities = [c for c in columns if c.is_cost], [c for c in columns if not c.is_cost]
+    # The first of each is shown first: costs that do not depend on the machine, and proper scores.
     costs.sort(key=lambda column: column.name != "multiply_adds")
     qualities.sort(key=lambda column: column.name not in ("nll", "gaussian_nll"))
     if not costs or not qualities:
@@ -115,9 +127,11 @@ def pareto_panel(group: Group) -> Panel | None:
 
 
 def _undominated(label: str, cells: dict[str, tuple[Cell, Cell]], quality: Column) -> bool:
-    """Whether no other is at least as good in both and better in one."""
+    """Return whether no other is at least as good in both and better in one."""
     own_quality, own_cost = cells[label]
-    for other_quality, other_cost in (pair for name, pair in cells.items() if name != label):
+    for name, (other_quality, other_cost) in cells.items():
+        if name == label:
+            continue
         worse = quality.better(own_quality.mean, other_quality.mean) or own_cost.mean < other_cost.mean
         better = quality.better(other_quality.mean, own_quality.mean) or other_cost.mean < own_cost.mean
         if better and not worse:

@@ -7,10 +7,15 @@ from pluribus.report.groups import Entry
 
 
 def pooled(entry: Entry, names: tuple[str, ...]) -> tuple[Array, ...]:
-    """Columns by name, each `[seeds × samples]`, of finite samples; nothing if a run lacks one."""
-    found = [run.outcomes.columns if run.outcomes else {} for run in entry.runs]
-    if any(name not in columns for columns in found for name in names):
-        return ()
+    """Return columns by name, each `[seeds × samples]`, of finite samples; nothing if a run lacks one."""
+    found: list[dict[str, Array]] = []
+    for run in entry.runs:
+        if run.outcomes is None or not run.outcomes.columns.keys() >= set(names):
+            return ()
+        found.append(run.outcomes.columns)
     joined = [np.concatenate([columns[name] for columns in found]) for name in names]
+    # A sample counts in all columns or in none.
     finite = np.logical_and.reduce([np.isfinite(values) for values in joined])
-    return tuple(values[finite] for values in joined) if finite.any() else ()
+    if not finite.any():
+        return ()
+    return tuple(values[finite] for values in joined)

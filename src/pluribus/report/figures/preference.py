@@ -1,19 +1,14 @@
 """Depth preference: how much the exits of each depth count, for each input, as training goes on.
 
-Figure 4 of Ferianc, Fan & Rodrigues, "SAE: Single architecture ensemble neural networks", BMVC 2024. The
-history of a run holds it as `preference_{input}_{depth}`, both counted from 1.
+Figure 4 of Ferianc, Fan & Rodrigues, "SAE: Single architecture ensemble neural networks", BMVC 2024.
 """
 
 import itertools
-import re
-import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 
-from pluribus.comparison.record import Record
+from pluribus.report.figures.courses import Course, depth_of, read_courses, read_together
 from pluribus.report.figures.drawing import (
     COLOURS,
     DASHES,
@@ -25,67 +20,17 @@ from pluribus.report.figures.drawing import (
     rounded,
 )
 from pluribus.report.figures.reliability import ALL
-from pluribus.report.groups import Entry, Group
-
-COLUMN = re.compile(r"preference_(\d+)_(\d+)")
-
-
-@dataclass(frozen=True)
-class Course:
-    """The preference for one depth, epoch by epoch, averaged over runs.
-
-    Args:
-        depth: From 1, the shallowest.
-        given: The input whose preference it is, from 1; 0 for that of all inputs.
-        epochs: From 1.
-        means: In [0, 1]; those of one input sum to one over the depths.
-        spreads: Standard deviation between configurations; zeros for one of them.
-    """
-
-    depth: int
-    given: int
-    epochs: tuple[int, ...]
-    means: tuple[float, ...]
-    spreads: tuple[float, ...]
-
-
-def depth_of(entry: Entry) -> int:
-    """How many depths there are; 0 where no run says."""
-    return max((depth for run in entry.runs for _, depth in _columns(run)), default=0)
-
-
-def read_courses(entry: Entry) -> tuple[Course, ...]:
-    """Of every input and depth of a configuration, averaged over seeds, in the order of inputs."""
-    places = sorted({place for run in entry.runs for place in _columns(run)})
-    found = []
-    for given, depth in places:
-        means = _mean_of_each([_columns(run).get((given, depth), []) for run in entry.runs])
-        epochs = tuple(range(1, len(means) + 1))
-        found.append(Course(depth, given, epochs, tuple(means), (0.0,) * len(means)))
-    return tuple(found)
-
-
-def read_together(entries: Sequence[Entry]) -> tuple[Course, ...]:
-    """Of every depth, averaged over inputs and seeds, then over configurations."""
-    found = []
-    for depth in range(1, max(map(depth_of, entries), default=0) + 1):
-        rows = [
-            _mean_of_each(
-                [values for run in entry.runs for (_, d), values in _columns(run).items() if d == depth]
-            )
-            for entry in entries
-        ]
-        each = [[row[epoch] for row in rows if epoch < len(row)] for epoch in range(max(map(len, rows)))]
-        means, spreads = map(statistics.fmean, each), map(statistics.pstdev, each)
-        found.append(Course(depth, 0, tuple(range(1, len(each) + 1)), tuple(means), tuple(spreads)))
-    return tuple(found)
+from pluribus.report.groups import Group
 
 
 def draw_courses(courses: tuple[Course, ...]) -> go.Figure:
-    """A line for each depth and input: another colour for each depth, another dash for each input."""
+    """Draw a line for each depth and input: a colour for each depth, a dash for each input."""
     several = len({course.given for course in courses}) > 1
-    traces = [trace for course in courses for trace in (*_band(course), _line(course, several))]
-    depths, epochs = (max(values) for values in zip(*((c.depth, c.epochs[-1]) for c in courses), strict=True))
+    traces: list[go.Scatter] = []
+    for course in courses:
+        traces += [*_band(course), _line(course, several)]
+    depths = max(course.depth for course in courses)
+    epochs = max(course.epochs[-1] for course in courses)
     even = go.Scatter(
         x=[1, epochs],
         y=rounded([1 / depths] * 2),
@@ -94,13 +39,14 @@ def draw_courses(courses: tuple[Course, ...]) -> go.Figure:
         line={"color": NEUTRAL, "dash": "dot", "width": 1},
         hoverinfo="skip",
     )
+    # Ticks at whole epochs, with room for the first and the last marker.
     ticks = {"range": [0.9, epochs + 0.1], "tick0": 0, "dtick": whole_step(epochs)}
     axes: dict[str, dict[str, Any]] = {"xaxis": ticks, "yaxis": {"rangemode": "tozero"}}
     return figure([even, *traces], "Epoch", "Preference", axes=axes)
 
 
 def whole_step(last: int, most: int = 10) -> int:
-    """The least of 1, 2, 5, 10, 20, … that leads to `last` in at most `most` steps: no tick between epochs.
+    """Return the least of 1, 2, 5, 10, 20, … that leads to `last` in at most `most` steps.
 
     >>> [whole_step(last) for last in (4, 10, 12, 30, 200)]
     [1, 1, 2, 5, 20]
@@ -110,7 +56,7 @@ def whole_step(last: int, most: int = 10) -> int:
 
 
 def preference_panel(group: Group) -> Panel | None:
-    """All configurations together, or one; None where no run learnt a preference."""
+    """Return all configurations together, and each by itself; None where no run learnt a preference."""
     entries = [entry for entry in group.entries if depth_of(entry)]
     if not entries:
         return None
@@ -128,23 +74,14 @@ def preference_panel(group: Group) -> Panel | None:
     )
 
 
-def _columns(run: Record) -> dict[tuple[int, int], list[float]]:
-    """By input and depth, both from 1."""
-    found = ((COLUMN.fullmatch(name), values) for name, values in run.history.items())
-    return {(int(match[1]), int(match[2])): values for match, values in found if match}
-
-
-def _mean_of_each(rows: Sequence[Sequence[float]]) -> list[float]:
-    """The mean at each epoch of those that came so far."""
-    longest: Iterable[int] = range(max(map(len, rows), default=0))
-    return [statistics.fmean(row[epoch] for row in rows if epoch < len(row)) for epoch in longest]
-
-
 def _name(course: Course, several: bool) -> str:
+    """Return the name of a course in the legend."""
     return f"input {course.given}, depth {course.depth}" if several else f"depth {course.depth}"
 
 
 def _line(course: Course, several: bool) -> go.Scatter:
+    """Draw the line of a course."""
+    # Colours and dashes repeat where there are more depths or inputs than of them.
     colour = COLOURS[(course.depth - 1) % len(COLOURS)]
     dash = DASHES[max(course.given - 1, 0) % len(DASHES)]
     return go.Scatter(
@@ -159,7 +96,7 @@ def _line(course: Course, several: bool) -> go.Scatter:
 
 
 def _band(course: Course) -> list[go.Scatter]:
-    """Between the mean less and plus the spread; nothing where all spreads are zero."""
+    """Draw the band between the mean less and plus the spread; nothing where all spreads are zero."""
     if not any(course.spreads):
         return []
     pairs = list(zip(course.means, course.spreads, strict=True))

@@ -18,11 +18,12 @@ from pluribus.report.figures.drawing import Panel, Selector, diagonal, figure, l
 from pluribus.report.figures.pooling import pooled
 from pluribus.report.groups import Group
 
+# As many as the metric `ece` has.
 BINS = 15
 LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 ALL = "all"
+# Bins of at most so many samples are not drawn: chance moves them far.
 FEW = 5
-"""Bins of at most so many samples are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class ReliabilityDiagram:
 
 
 def read_reliability(group: Group) -> ReliabilityDiagram:
-    """From the outcomes; no curves where there are none."""
+    """Read the curves from outcomes; no curves where there are none."""
     of_classes, of_intervals = [], []
     for position, entry in enumerate(group.entries):
         if classes := pooled(entry, ("confidence", "label", "target")):
@@ -64,7 +65,7 @@ def read_reliability(group: Group) -> ReliabilityDiagram:
 
 
 def draw_reliability(info: ReliabilityDiagram, label: str = ALL) -> go.Figure:
-    """All curves, or one with the number of samples beneath."""
+    """Draw all curves, or one with the number of samples beneath."""
     said, seen = (
         ("Level of the interval", "Share of targets inside")
         if info.of_intervals
@@ -101,7 +102,7 @@ def draw_reliability(info: ReliabilityDiagram, label: str = ALL) -> go.Figure:
 
 
 def reliability_panel(group: Group) -> Panel | None:
-    """All configurations, or one by one; None without outcomes."""
+    """Return all configurations together, and each by itself; None without outcomes."""
     info = read_reliability(group)
     if not info.curves:
         return None
@@ -120,18 +121,19 @@ def reliability_panel(group: Group) -> Panel | None:
 
 
 def _without_few(curve: Curve) -> Curve:
-    """Bins of a few samples say nothing and catch the eye; all are kept where all are small."""
+    """Leave out bins of few samples, which mean nothing and catch the eye; keep all where all are small."""
     kept = [place for place, count in enumerate(curve.counts) if count > FEW] or range(len(curve.counts))
     said, seen = (tuple(values[place] for place in kept) for values in (curve.said, curve.seen))
     return replace(curve, said=said, seen=seen, counts=tuple(curve.counts[place] for place in kept))
 
 
 def _sizes(counts: tuple[int, ...]) -> list[int]:
-    """Of markers: the area grows with the number of samples, so that a chance few do not mislead."""
+    """Return sizes of markers whose area grows with the number of samples, so that few do not mislead."""
     return [round(4 + 8 * math.sqrt(count / max(counts))) for count in counts]
 
 
 def _of_classes(position: int, label: str, confidence: Array, given: Array, target: Array) -> Curve:
+    """Return the accuracy in each bin of confidence."""
     values, right = torch.from_numpy(confidence), torch.from_numpy(given == target)
     found = binned(values, right, equal_width(values, BINS))
     kept = found.counts > 0
@@ -140,7 +142,8 @@ def _of_classes(position: int, label: str, confidence: Array, given: Array, targ
 
 
 def _of_intervals(position: int, label: str, places: Array) -> Curve:
-    """A target at the probability p lies within the central interval of the level |2p - 1|."""
+    """Return the share of targets inside of the central intervals of every level."""
+    # A target at the probability p lies within the central interval of the level |2p - 1|.
     needed = np.abs(2 * places - 1)
     seen = tuple(float((needed <= level).mean()) for level in LEVELS)
     return Curve(position, label, LEVELS, seen, (len(needed),) * len(LEVELS))

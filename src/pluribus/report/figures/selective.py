@@ -12,8 +12,8 @@ from pluribus.report.figures.drawing import Panel, figure, look, rounded
 from pluribus.report.groups import Entry, Group
 
 COVERAGES = tuple(round(0.05 * step, 2) for step in range(1, 21))
+# Up to 100 %, where the curves end, with room for its label.
 TICKS = {"range": [0, 1.02], "tick0": 0, "dtick": 0.2, "tickformat": ".0%"}
-"""Up to 100 %, where the curves end, with room for its label."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class Selection:
 
 
 def read_selection(position: int, entry: Entry) -> Selection | None:
-    """From the outcomes; None where a run has none."""
+    """Read a configuration from its outcomes; None where a run has none."""
     columns = [run.outcomes.columns if run.outcomes else {} for run in entry.runs]
     if all("confidence" in one for one in columns):
         pairs = [(one["confidence"], one["label"] != one["target"]) for one in columns]
+    # A method that predicts no spread has nothing to abstain by.
     elif all("squared_error" in one and one["std"].any() for one in columns):
         pairs = [(-one["std"], one["squared_error"]) for one in columns]
     else:
@@ -45,7 +46,7 @@ def read_selection(position: int, entry: Entry) -> Selection | None:
 
 
 def draw_selections(selections: tuple[Selection, ...]) -> go.Figure:
-    """A line for each configuration."""
+    """Draw a line for each configuration."""
     traces = [
         go.Scatter(
             x=list(COVERAGES),
@@ -65,7 +66,7 @@ def draw_selections(selections: tuple[Selection, ...]) -> go.Figure:
 
 
 def selective_panel(group: Group) -> Panel | None:
-    """All configurations; None without outcomes."""
+    """Return all configurations in one figure; None without outcomes."""
     found = (read_selection(position, entry) for position, entry in enumerate(group.entries))
     selections = tuple(one for one in found if one is not None)
     if not selections:

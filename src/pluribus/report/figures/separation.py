@@ -5,14 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from pluribus.comparison.outcomes import Array
 from pluribus.metrics.ood import CRITERIA
+from pluribus.report.columns import Cell, summarise
 from pluribus.report.figures.drawing import FINE, INSIDE, OUTSIDE, Panel, Selector, figure, rounded
 from pluribus.report.groups import Entry, Group
-from pluribus.report.tables import Cell, summarise
 
 BINS = 40
+# Percentiles between which scores are drawn: a few far out would squeeze all others into one bin. They are
+# put into the outermost bins.
 SPAN = (0.2, 99.8)
-"""Percentiles between which scores are drawn; the few beyond are put into the outermost bins."""
+# Criteria that are shown first where there are several.
+PREFERRED = ("entropy", "variance")
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Separation:
     """Scores of one configuration by one criterion, seeds taken together.
 
     Args:
-        centres: Of bins, ascending.
+        centres: Centres of bins, ascending.
         inside: Share of test samples in each bin.
         outside: Share of samples out of distribution in each bin.
         auroc: How often the latter look stranger, over seeds.
@@ -33,31 +37,39 @@ class Separation:
 
 
 def read_separation(entry: Entry, kind: str, criterion: str) -> Separation | None:
-    """Of one set out of distribution; None where a run lacks the scores, or none is finite."""
-    found = [run.outcomes for run in entry.runs]
-    if any(one is None or criterion not in one.ood.get(kind, {}) for one in found):
-        return None
-    inside, outside = (
-        values[np.isfinite(values)]
-        for values in (
-            np.concatenate([one.scores[criterion] for one in found if one]),
-            np.concatenate([one.ood[kind][criterion] for one in found if one]),
-        )
-    )
+    """Read the scores on one set out of distribution; None where a run lacks them, or none is finite."""
+    inside, outside = _scores(entry, kind, criterion)
     if not len(inside) or not len(outside):
         return None
     low, high = np.percentile(np.concatenate((inside, outside)), SPAN)
+    # Scores that are all equal still need bins of some width.
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    shares = [
-        np.histogram(np.clip(values, *edges[[0, -1]]), edges)[0] / len(values) for values in (inside, outside)
-    ]
-    auroc = summarise([run.ood.get(kind, {}).get(f"auroc_{criterion}", np.nan) for run in entry.runs])
+    auroc = summarise(run.ood.get(kind, {}).get(f"auroc_{criterion}", np.nan) for run in entry.runs)
     centres = (edges[:-1] + edges[1:]) / 2
-    return Separation(tuple(centres), tuple(shares[0]), tuple(shares[1]), auroc)
+    return Separation(tuple(centres), _shares(inside, edges), _shares(outside, edges), auroc)
+
+
+def _scores(entry: Entry, kind: str, criterion: str) -> tuple[Array, Array]:
+    """Return the finite scores of all seeds, in and out of distribution; none where a run lacks them."""
+    inside: list[Array] = []
+    outside: list[Array] = []
+    for run in entry.runs:
+        if run.outcomes is None or criterion not in run.outcomes.ood.get(kind, {}):
+            return np.empty(0), np.empty(0)
+        inside.append(run.outcomes.scores[criterion])
+        outside.append(run.outcomes.ood[kind][criterion])
+    joined = np.concatenate(inside), np.concatenate(outside)
+    return joined[0][np.isfinite(joined[0])], joined[1][np.isfinite(joined[1])]
+
+
+def _shares(values: Array, edges: Array) -> tuple[float, ...]:
+    """Return the share of values in each bin; values beyond the outermost bins count in these."""
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    return tuple(counts / len(values))
 
 
 def draw_separation(info: Separation, kind: str, criterion: str) -> go.Figure:
-    """Two histograms, one over the other."""
+    """Draw two histograms, one over the other."""
     traces = [
         go.Bar(
             x=rounded(info.centres, FINE),
@@ -81,7 +93,7 @@ def draw_separation(info: Separation, kind: str, criterion: str) -> go.Figure:
 
 
 def separation_panel(group: Group) -> Panel | None:
-    """By configuration, set and criterion; None without outcomes of data out of distribution."""
+    """Return figures by configuration, set and criterion; None without outcomes out of distribution."""
     kinds = dict.fromkeys(kind for run in group.records for kind in run.ood)
     shown: dict[tuple[str, ...], go.Figure] = {}
     for entry in group.entries:
@@ -94,7 +106,7 @@ def separation_panel(group: Group) -> Panel | None:
     if not shown:
         return None
     labels, sets, criteria = (tuple(dict.fromkeys(key[i] for key in shown)) for i in range(3))
-    preferred = sorted(criteria, key=lambda name: name not in ("entropy", "variance"))
+    preferred = sorted(criteria, key=lambda name: name not in PREFERRED)
     return Panel(
         "separation",
         "Does it notice what it was not made for?",

@@ -7,10 +7,11 @@ import plotly.graph_objects as go
 
 from pluribus.comparison.record import Record
 from pluribus.metrics import METRICS
-from pluribus.report.figures.drawing import Figures, Panel, Selector, bars, figure, look, rounded
+from pluribus.report.columns import Cell, summarise
+from pluribus.report.figures.drawing import Panel, Selector, bars, figure, look, rounded
 from pluribus.report.groups import Group
-from pluribus.report.tables import Cell, summarise
 
+# The option that averages over all kinds of corruption.
 ALL = "all kinds"
 
 
@@ -25,18 +26,20 @@ class Decline:
 
 
 def read_declines(group: Group, metric: str, kind: str = ALL) -> tuple[Decline, ...]:
-    """Of the configurations that were measured on this kind of corruption."""
+    """Read the configurations that were measured on this kind of corruption."""
     found = []
     for position, entry in enumerate(group.entries):
-        severities = sorted({severity for run in entry.runs for severity in _levels(run, kind)})
-        cells = [summarise([_value(run, metric, kind, s) for run in entry.runs]) for s in (0, *severities)]
+        severities = sorted(set().union(*(_levels(run, kind) for run in entry.runs)))
+        cells = []
+        for severity in (0, *severities):
+            cells.append(summarise(_value(run, metric, kind, severity) for run in entry.runs))
         if severities and not all(math.isnan(cell.mean) for cell in cells[1:]):
             found.append(Decline(position, entry.label, (0, *severities), tuple(cells)))
     return tuple(found)
 
 
 def draw_declines(declines: tuple[Decline, ...], metric: str) -> go.Figure:
-    """A line for each configuration, with standard errors."""
+    """Draw a line for each configuration, with standard errors."""
     row = METRICS[metric]
     traces = [
         go.Scatter(
@@ -55,16 +58,20 @@ def draw_declines(declines: tuple[Decline, ...], metric: str) -> go.Figure:
 
 
 def severity_panel(group: Group) -> Panel | None:
-    """By metric and kind of corruption; None where nothing was measured on shifted data."""
-    sections = [section for run in group.records for section in run.shifted.values()]
-    metrics = tuple(name for name in METRICS if any(name in section for section in sections))
-    kinds = dict.fromkeys(name.rpartition("/")[0] for run in group.records for name in run.shifted)
-    shown: Figures = {
-        (METRICS[metric].title, kind.replace("_", " ")): draw_declines(found, metric)
-        for metric in metrics
-        for kind in (ALL, *kinds)
-        if (found := read_declines(group, metric, kind))
-    }
+    """Return figures by metric and kind of corruption; None where nothing was measured on shifted data."""
+    measured: set[str] = set()
+    kinds: dict[str, None] = {}
+    for run in group.records:
+        for name, section in run.shifted.items():
+            measured |= section.keys()
+            kinds[name.rpartition("/")[0]] = None
+    shown: dict[tuple[str, ...], go.Figure] = {}
+    # In the order of all metrics, whatever the order of a record.
+    for metric in [name for name in METRICS if name in measured]:
+        for kind in (ALL, *kinds):
+            declines = read_declines(group, metric, kind)
+            if declines:
+                shown[METRICS[metric].title, kind.replace("_", " ")] = draw_declines(declines, metric)
     if not shown:
         return None
     titles, names = (tuple(dict.fromkeys(key[i] for key in shown)) for i in range(2))
@@ -79,16 +86,23 @@ def severity_panel(group: Group) -> Panel | None:
 
 
 def _levels(run: Record, kind: str) -> set[int]:
-    parts = (name.rpartition("/") for name in run.shifted)
-    return {int(severity) for name, _, severity in parts if kind in (ALL, name)}
+    """Return the severities at which a run was measured."""
+    levels = set()
+    for section in run.shifted:
+        name, _, severity = section.rpartition("/")
+        if kind in (ALL, name):
+            levels.add(int(severity))
+    return levels
 
 
 def _value(run: Record, metric: str, kind: str, severity: int) -> float:
+    """Return a metric of a run at a severity, averaged over kinds of corruption."""
+    # Clean data.
     if severity == 0:
         return run.metrics.get(metric, math.nan)
-    sections = [
-        section
-        for name, section in run.shifted.items()
-        if name.rpartition("/")[2] == str(severity) and kind in (ALL, name.rpartition("/")[0])
-    ]
-    return summarise([section.get(metric, math.nan) for section in sections]).mean
+    values = []
+    for section, metrics in run.shifted.items():
+        name, _, level = section.rpartition("/")
+        if level == str(severity) and kind in (ALL, name):
+            values.append(metrics.get(metric, math.nan))
+    return summarise(values).mean

@@ -6,8 +6,8 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.errors import InputError
+from pluribus.mechanisms.network.error_context import blaming_inputs
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.error_context import blaming_inputs
 from pluribus.methods import DeepEnsembles, EarlyExit, Single
 from tests.cases import blocks
 

@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 import pluribus as pl
 from pluribus.errors import InputError
-from pluribus.mechanisms.running import runner as execution
+from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.running import batched
 from pluribus.methods import EMP, BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from tests import zoo
 from tests.cases import blocks, seeded
@@ -111,8 +112,8 @@ def test_many_small_networks_run_at_once_and_the_same(build, method, monkeypatch
     stacked = pl.convert(build().double(), method)
     looped = copy.deepcopy(stacked)
     calls = []
-    monkeypatch.setattr(execution.Runner, "_stacked", counted(execution.Runner._stacked, calls))
-    looped._runner.reason = "for this test"
+    monkeypatch.setattr(batched.Batched, "run", counted(batched.Batched.run, calls))
+    looped._caller.cache["stacked"] = "for this test"
     for ensemble in (stacked, looped):
         ensemble.loss(x, y).backward()
     assert len(calls) == 1
@@ -139,15 +140,15 @@ def counted(function, calls):
         (zoo.CustomMatmul, "the network itself is a CustomMatmul"),
     ],
 )
-def test_a_runner_says_why_rows_run_one_after_the_other(build, reason):
-    assert execution.Runner(build()).reason == reason
+def test_the_layer_that_keeps_rows_from_being_stacked_is_named(build, reason):
+    assert batched.why_not_stacked(Caller(build())) == reason
 
 
 @pytest.mark.parametrize("build", [zoo.Checkpointed, zoo.FunctionalDropout])
 def test_what_cannot_run_at_once_runs_one_after_the_other(build):
     ensemble = pl.convert(build().double(), DeepEnsembles(members=8), example=x).train()
     outputs = ensemble(x)
-    assert list(ensemble._runner.refused) == [(True, True)]
+    assert [key for key in ensemble._caller.cache if "vmap" in key] == [("vmap", True, True)]
     assert not torch.equal(outputs[0], outputs[1])
     rows = ensemble.eval()(x)
     assert_close(rows, torch.stack([ensemble.member(i)(x) for i in range(8)]))
@@ -204,7 +205,7 @@ def test_an_error_names_the_layer_and_what_it_got(members):
         InputError, match=r"layer first \(Linear\) failed, on \(float64\[12, 5\]\).*check shapes"
     ):
         ensemble(x[:, :5])
-    assert not ensemble._runner.refused
+    assert not [key for key in ensemble._caller.cache if "vmap" in key]
 
 
 @pytest.mark.parametrize("method", [DeepEnsembles(members=2), EarlyExit()], ids=str)
@@ -236,20 +237,19 @@ def test_one_row_per_sample_is_required(members):
         def forward(self, x):
             return super().forward(x).mean(0)
 
-    with pytest.raises(InputError, match=r"one row per sample, 12 here, however: shape \(3,\)"):
+    with pytest.raises(InputError, match=r"one row per sample, 12 here, got shape \(3,\)"):
         pl.convert(Mean().double(), DeepEnsembles(members=members))(x)
 
 
-def test_modes_reach_all_copies_of_the_code_and_come_back():
+def test_predict_runs_in_eval_mode_and_leaves_the_modes_of_layers():
     model = zoo.batch_norm_mlp().double()
     model[1].eval()
     ensemble = pl.convert(model, DeepEnsembles(members=2))
     ensemble(x)
     ensemble.predict(x)
-    modes = [[layer.training for layer in module] for module in ensemble._runner._modules()]
-    assert modes == [[True, False, True, True]] * 3
+    assert ensemble._caller.modes == (True, True, False, True, True)
     ensemble.eval()
-    assert not any(layer.training for code in ensemble._runner._modules() for layer in code.modules())
+    assert not any(ensemble._caller.modes)
 
 
 def test_priors_are_rows_of_fixed_networks_in_eval_mode():
@@ -257,11 +257,11 @@ def test_priors_are_rows_of_fixed_networks_in_eval_mode():
     ensemble = pl.convert(model, DeepEnsembles(members=2, prior_scale=0.5, start="copy"))
     for row, output in enumerate(ensemble.eval()(x)):
         assert_close(output, model.eval()(x) + 0.5 * ensemble.member(row).prior(x))
-    before = {name: t.clone() for name, t in ensemble.binding.prior.state_dict().items()}
-    assert not any(parameter.requires_grad for parameter in ensemble.binding.prior.parameters())
+    before = {name: t.clone() for name, t in ensemble.members.prior.state_dict().items()}
+    assert not any(parameter.requires_grad for parameter in ensemble.members.prior.parameters())
     ensemble.train().loss(x, y).backward()
-    assert not any(layer.training for layer in ensemble._runner.prior_runner.module.modules())
-    assert_close(dict(ensemble.binding.prior.state_dict()), before, rtol=0, atol=0)
+    assert not any(ensemble.members.prior.code.caller.modes)
+    assert_close(dict(ensemble.members.prior.state_dict()), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("method", [DeepEnsembles(members=9), MCDropout(draws=2), BatchEnsemble()], ids=str)

@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from pluribus.errors import InputError
-from pluribus.mechanisms.exits.tapped import Tapped
 from pluribus.mechanisms.network.inputs import Inputs
 
 NO_VARIANCE = "Expected more than 1 value per channel when training"
@@ -21,9 +20,15 @@ SHAPES = re.compile(r"shape|size|channel|dimension|[0-9]D", re.IGNORECASE)
 SHOWN = 3
 
 
-def explain_failure(module: nn.Module, inputs: Inputs, error: Exception) -> str:
-    """An error from inside the network, with the layer in which it happened and what that layer got."""
-    own = module.network if isinstance(module, Tapped) else module  # names are the user's
+def explain_failure(module: nn.Module, own: nn.Module, inputs: Inputs, error: Exception) -> str:
+    """Describe an error from inside the network, with the layer that raised it and what that layer got.
+
+    Args:
+        module: What ran.
+        own: The user's network, which may be a part of it: names are those that the user knows.
+        inputs: What it was called with.
+        error: What was raised.
+    """
     names = {id(layer): name for root in (module, own) for name, layer in root.named_modules()}
     place, got = "the network", str(inputs)
     for frame in _frames(error.__traceback__):

@@ -1,0 +1,212 @@
+"""What kind a column is, and its statistics, learnt from the training rows of a table. Imports no torch.
+
+all cells, blanks left out, are                            kind
+none, or one value in every row                            dropped
+whole numbers that count the rows, or an id by name        dropped
+true and false, or yes and no                              boolean
+numbers                                                    number
+dates, the year first                                      date
+words, at most 64, each in two rows on average             category
+other words                                                dropped
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pluribus.data.cells import (
+    MISSING_WORDS,
+    Array,
+    Cells,
+    by_value,
+    find_missing,
+    read_cells,
+    to_number,
+    to_word,
+)
+from pluribus.data.columns import (
+    BOOLEAN,
+    CATEGORY,
+    DATE,
+    DROPPED,
+    EXPECTED,
+    KINDS,
+    NUMBER,
+    READERS,
+    Column,
+    Columns,
+)
+from pluribus.errors import InputError, SettingError
+from pluribus.settings import nearest
+
+MOST_CATEGORIES = 64
+"""Categories of a column whose kind was not given; more make more inputs than most tables can teach."""
+MOST_GIVEN_CATEGORIES = 10_000
+"""Categories of a column that the user called a category or a code."""
+LEAST_ROWS_OF_ID = 3
+"""Rows from which on different whole numbers are taken for an id."""
+ID_NAME = re.compile(
+    r"^$|(^|[_\s.-])(id|pid|uid|uuid|index|rowid|rownames|p?idnum|unnamed: 0)$", re.IGNORECASE
+)
+CAMEL_ID_NAME = re.compile(r"[a-z](ID|Id)$")
+
+
+def learn_columns(
+    table: Mapping[str, Cells],
+    rows: Sequence[int] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
+    missing_words: Sequence[str] = (),
+) -> Columns:
+    """Return the kinds and statistics of all columns.
+
+    Args:
+        table: Cells by name of column, in the order of the table.
+        rows: Places of the training rows; all by default. Nothing is learnt from others.
+        kinds: Kinds of columns that the user decided on.
+        keep: Columns that the user chose to predict from: they are not taken for an id.
+        missing_words: Words that stand for a missing value, besides the usual ones.
+
+    Example:
+        >>> print(learn_columns({"age": ["1", "", "4"], "city": ["Bonn", "Bonn", "Rome"], "x": [7, 7, 7]}))
+        column  kind     numbers  blanks  what was done
+        age     number   2        1       mean 2.5, deviation 1.5, blanks filled with 2.5, indicator
+        city    dropped  0        0       text: 2 different values in 3 rows
+        x       dropped  0        0       constant: 7
+    """
+    kinds = dict(kinds or {})
+    _check_kinds(kinds, table)
+    added = [word.strip().lower() for word in missing_words]
+    words = tuple(dict.fromkeys((*MISSING_WORDS, *added)))
+    places = list(range(_length(table)) if rows is None else rows)
+    # A column that is alone is meant to be learnt from, even if it counts.
+    first = next(iter(table)) if len(table) > 1 else None
+    found = []
+    for name, all_cells in table.items():
+        cells = [all_cells[place] for place in places]
+        missing = find_missing(cells, frozenset(words))
+        if name in kinds:
+            kind, note = kinds[name], "by choice"
+        else:
+            kind, note = infer_kind(name, cells, missing)
+        if kind == NUMBER and name not in (*kinds, *keep) and is_id(name, cells, places, name == first):
+            kind, note = DROPPED, "an id: a whole number of its own in every row"
+        found.append(learn_column(name, kind, note, cells, missing))
+    _check_some_used(found)
+    return Columns(tuple(found), words)
+
+
+def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
+    """Return the kind of a column, and the reason where it is dropped."""
+    present = [cell for cell, blank in zip(cells, missing, strict=True) if not blank]
+    if not present:
+        return DROPPED, "blank in every row"
+    if present.count(present[0]) == len(cells):
+        return DROPPED, f"constant: {to_word(present[0])[:40]}"
+    for kind in (BOOLEAN, NUMBER, DATE):
+        share = _share_read(kind, present)
+        if share == 1:
+            return kind, ""
+        # Dropping a column of numbers because of one word in it would lose it without need.
+        if kind == NUMBER and share >= 0.5:
+            raise _mixed(name, present, share)
+    distinct = len(set(by_value(present, to_word)))
+    # Where words hardly repeat they are names or remarks, from which nothing can be learnt as categories.
+    if distinct > min(MOST_CATEGORIES, len(present) / 2):
+        return DROPPED, f"text: {distinct} different values in {len(present)} rows"
+    return CATEGORY, ""
+
+
+def _share_read(kind: str, present: Cells) -> float:
+    """Return which share of the cells a reader can read."""
+    # The first cell decides for most columns, and reading text as dates is slow.
+    if kind != NUMBER and np.isnan(READERS[kind](present[0])):
+        return 0.0
+    values = read_cells(present, READERS[kind])
+    return float((~np.isnan(values)).mean())
+
+
+def _mixed(name: str, present: Cells, share: float) -> InputError:
+    """Return the error for a column of both numbers and words."""
+    odd = next(to_word(cell) for cell in present if np.isnan(to_number(cell)))
+    return InputError(
+        f"column {name!r} must hold numbers or words, got both: {odd!r}, but {share:.0%} numbers. Set the "
+        f"option missing_words={odd!r} if it stands for a missing value, or kinds='{name}=category'."
+    )
+
+
+def is_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> bool:
+    """Return whether numbers only name the rows: an id by its name, or a first column that counts them."""
+    named = bool(ID_NAME.search(name) or CAMEL_ID_NAME.search(name))
+    if not (named or first) or len(cells) < LEAST_ROWS_OF_ID:
+        return False
+    values = read_cells(cells, to_number)
+    if not np.isfinite(values).all() or (values != values.round()).any():
+        return False
+    offsets = np.unique(values - np.asarray(places))
+    # An index counts from 0 or 1; a first column that counts from 1990 holds years.
+    counts = len(offsets) == 1 and offsets[0] in (0, 1)
+    return counts or (named and len(np.unique(values)) == len(values))
+
+
+def learn_column(name: str, kind: str, note: str, cells: Cells, missing: Array) -> Column:
+    """Return a column of a known kind with its statistics."""
+    count = int(missing.sum())
+    if kind == DROPPED:
+        return Column(name, kind, missing=count, note=note)
+    if kind not in READERS:
+        return Column(name, kind, categories=_categories(name, cells, missing), missing=count, note=note)
+    values = read_cells(cells, READERS[kind])
+    odd = np.flatnonzero(~np.isfinite(values) & ~missing).tolist()
+    if odd or missing.all():
+        came = repr(cells[odd[0]]) if odd else "blanks alone"
+        raise InputError(
+            f"column {name!r} must hold {EXPECTED[kind]}, got {came}. Choose another kind, or drop it."
+        )
+    values = values[~missing]
+    low, high, mean = float(values.min()), float(values.max()), float(values.mean())
+    if kind == BOOLEAN:
+        return Column(name, kind, low=low, high=high, fill=mean, missing=count, note=note)
+    if low == high:
+        # The mean of equal numbers may be rounded, and their deviation be tiny instead of 0.
+        return Column(name, kind, low, 1.0, low, high, fill=low, missing=count, note=note)
+    return Column(name, kind, mean, float(values.std()), low, high, fill=mean, missing=count, note=note)
+
+
+def _categories(name: str, cells: Cells, missing: Array) -> tuple[str, ...]:
+    """Return the words of a column in order; raise where there are too many."""
+    words = {to_word(cell) for cell, blank in zip(cells, missing, strict=True) if not blank}
+    if not words or len(words) > MOST_GIVEN_CATEGORIES:
+        raise InputError(
+            f"column {name!r} must have 1 to {MOST_GIVEN_CATEGORIES} categories, got {len(words)}. Drop it."
+        )
+    return tuple(sorted(words))
+
+
+def _length(table: Mapping[str, Cells]) -> int:
+    """Return the number of rows; raise where columns differ in it."""
+    lengths = {len(cells) for cells in table.values()}
+    if len(lengths) != 1:
+        raise InputError(f"columns must have one length, got {sorted(lengths) or 'no columns'}.")
+    return lengths.pop()
+
+
+def _check_kinds(kinds: Mapping[str, str], table: Mapping[str, Cells]) -> None:
+    """Raise for a kind that does not exist, or of a column that does not exist."""
+    for name, kind in kinds.items():
+        if name not in table:
+            raise SettingError(f"kinds must name columns, got {name!r}.{nearest(name, table)}")
+        if kind not in KINDS:
+            raise SettingError(f"kinds are {', '.join(KINDS)}, got {kind!r}.{nearest(kind, KINDS)}")
+
+
+def _check_some_used(columns: Sequence[Column]) -> None:
+    """Raise where every column is dropped."""
+    if any(column.kind != DROPPED for column in columns):
+        return
+    reasons = "; ".join(f"{column.name!r} is {column.note}" for column in columns[:10])
+    raise InputError(
+        f"a column must be left to predict from, got only dropped ones: {reasons}. "
+        "Set the option kinds, such as kinds='name=category'."
+    )

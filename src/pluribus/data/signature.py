@@ -1,0 +1,192 @@
+"""What a trained network takes and gives: all of a task that prediction needs, without any of its samples."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from pluribus.data.column_record import SCHEMA as COLUMNS
+from pluribus.data.column_record import columns_from_dict, columns_to_dict
+from pluribus.data.columns import Columns
+from pluribus.data.scaling import Scaling
+from pluribus.data.task import Task, in_units, named_columns
+from pluribus.errors import CheckpointError
+from pluribus.prediction import Prediction
+from pluribus.schema import Fields, Items, Number, Optional, Schema, Text, Whole
+from pluribus.untrusted import read_json
+from pluribus.writing import replacing
+
+FILE = "signature.json"
+VERSION = 1
+REMEDY = "Train again with `pluribus train`."
+SIZES = Items(Whole(1), most=8)
+NUMBERS = Items(Number(finite=True))
+SCALING = Fields({"shape": SIZES, "mean": NUMBERS, "std": NUMBERS})
+SCHEMA: Schema = Fields(
+    {
+        "version": Whole(VERSION, VERSION),
+        "name": Text(),
+        "input_shape": SIZES,
+        "outputs": Whole(1),
+        "classes": Optional(Whole(2)),
+        "class_names": Items(Text()),
+        "scaling": SCALING,
+        "target_scaling": SCALING,
+        "feature_names": Items(Text()),
+        "low": NUMBERS,
+        "high": NUMBERS,
+        "columns": Optional(COLUMNS),
+        "delimiter": Text(),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """Inputs and outputs of a trained network.
+
+    Args:
+        name: Of the task.
+        input_shape: Shape of one input.
+        outputs: Numbers that the network gives for a sample.
+        classes: How many classes; None where numbers are predicted.
+        class_names: Their names in order, or none.
+        scaling: Brings raw inputs into the form that the network takes.
+        target_scaling: Brought the targets into the form that the network learnt.
+        feature_names: Of the numbers of an input, or none.
+        low: Least training input of each feature or channel, scaled.
+        high: Greatest training input of each feature or channel, scaled.
+        columns: How cells of a table become inputs, where the task is a table.
+        delimiter: Between the cells of a CSV file.
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    outputs: int
+    classes: int | None
+    class_names: tuple[str, ...]
+    scaling: Scaling
+    target_scaling: Scaling
+    feature_names: tuple[str, ...]
+    low: Tensor
+    high: Tensor
+    columns: Columns | None = None
+    delimiter: str = ","
+
+    @classmethod
+    def of(cls, task: Task, delimiter: str = ",") -> "Signature":
+        """Return the signature of a task."""
+        x = task.train.x
+        over = tuple(axis for axis in range(x.ndim) if axis != 1)  # features and channels lie on axis 1
+        return cls(
+            name=task.name,
+            input_shape=task.input_shape,
+            outputs=task.outputs,
+            classes=task.classes,
+            class_names=task.class_names,
+            scaling=task.scaling,
+            target_scaling=task.target_scaling,
+            feature_names=task.feature_names,
+            low=x.amin(over),
+            high=x.amax(over),
+            columns=task.columns,
+            delimiter=delimiter,
+        )
+
+    def example(self, count: int = 2) -> Tensor:
+        """Return standard normal inputs: no sample of the training data is handed over."""
+        return torch.randn(count, *self.input_shape, generator=Generator().manual_seed(0))
+
+    def prepare(self, raw: Tensor) -> Tensor:
+        """Return raw inputs `[count, ...]` in the form that the network takes."""
+        return self.scaling.apply(raw)
+
+    def table(self, prediction: Prediction) -> dict[str, list[Any]]:
+        """Return the columns of a prediction in the units of the data, with classes by their names."""
+        return named_columns(in_units(prediction, self.target_scaling), self.class_names, self.classes)
+
+    def save(self, folder: Path) -> None:
+        """Write the signature into the folder of a run."""
+        with replacing(folder / FILE) as unfinished:
+            unfinished.write_text(json.dumps(self.to_dict(), allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Signature":
+        """Return the signature of a run; raise CheckpointError where it is damaged."""
+        return cls.from_dict(read_json(folder / FILE, SCHEMA, REMEDY))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a value that JSON can hold and that `SCHEMA` describes."""
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "input_shape": list(self.input_shape),
+            "outputs": self.outputs,
+            "classes": self.classes,
+            "class_names": list(self.class_names),
+            "scaling": _scaling_to_dict(self.scaling),
+            "target_scaling": _scaling_to_dict(self.target_scaling),
+            "feature_names": list(self.feature_names),
+            "low": self.low.double().tolist(),
+            "high": self.high.double().tolist(),
+            "columns": None if self.columns is None else columns_to_dict(self.columns),
+            "delimiter": self.delimiter,
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Signature":
+        """Return the signature that `to_dict` wrote; the value was checked by `SCHEMA`.
+
+        Raises:
+            CheckpointError: The fields do not fit one another.
+        """
+        shape, classes = values["input_shape"], values["classes"]
+        names, features = values["class_names"], values["feature_names"]
+        low, high = values["low"], values["high"]
+        columns = None if values["columns"] is None else columns_from_dict(values["columns"])
+        _check("input_shape", len(shape) > 0, "hold at least one size")
+        _check("class_names", len(names) in (0, classes), "be one for each class")
+        _check("feature_names", not features or [len(features)] == shape, "be one for each number")
+        _check("low and high", len(low) == len(high) == shape[0], "have a number for each feature or channel")
+        _check("columns", columns is None or list(columns.features) == features, "make the features")
+        return cls(
+            name=values["name"],
+            input_shape=tuple(shape),
+            outputs=values["outputs"],
+            classes=classes,
+            class_names=tuple(names),
+            scaling=_scaling_from_dict(values["scaling"], shape),
+            target_scaling=_scaling_from_dict(values["target_scaling"], values["target_scaling"]["shape"]),
+            feature_names=tuple(features),
+            low=torch.tensor(low),
+            high=torch.tensor(high),
+            columns=columns,
+            delimiter=values["delimiter"],
+        )
+
+
+def _check(name: str, holds: bool, expected: str) -> None:
+    """Raise unless a field fits the others."""
+    if not holds:
+        raise CheckpointError(f"{name} of {FILE} must {expected}. {REMEDY}")
+
+
+def _scaling_to_dict(scaling: Scaling) -> dict[str, Any]:
+    mean, std = scaling.mean.double(), scaling.std.double()
+    return {"shape": list(mean.shape), "mean": mean.flatten().tolist(), "std": std.flatten().tolist()}
+
+
+def _scaling_from_dict(values: dict[str, Any], shape: list[int]) -> Scaling:
+    """Return a scaling; its shape must extend to that of a sample."""
+    own, mean, std = values["shape"], values["mean"], values["std"]
+    _check("scaling", len(mean) == len(std) == math.prod(own), "have as many numbers as its shape")
+    _check("scaling", min(std) > 0, "divide by numbers above 0")
+    ends = zip(own[::-1], shape[::-1], strict=False)
+    fits = len(own) <= len(shape) and all(size in (1, full) for size, full in ends)
+    _check("scaling", fits, f"extend to {shape}")
+    parts = [torch.tensor(part, dtype=torch.float64).reshape(own) for part in (mean, std)]
+    return Scaling(*parts)

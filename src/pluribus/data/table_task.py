@@ -1,0 +1,162 @@
+"""A table with a target column as a task: rows divided, columns learnt from the training rows, encoded."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pluribus.data.cells import (
+    MISSING_WORDS,
+    Array,
+    Cells,
+    by_value,
+    find_missing,
+    read_cells,
+    to_flag,
+    to_number,
+    to_word,
+)
+from pluribus.data.column_kinds import learn_columns
+from pluribus.data.scaling import UNSCALED, Scaling
+from pluribus.data.splits import Sizes, divide
+from pluribus.data.tables import Table, check_columns, from_frame
+from pluribus.data.targets import number_words
+from pluribus.data.task import Split, Task
+from pluribus.errors import InputError, SettingError
+from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
+from pluribus.likelihood import likelihood as named_likelihood
+
+Words = str | Sequence[str] | None
+"""Words in a list, or in one text with commas between them, as they come from the command line."""
+
+
+def table_task(
+    table: Table,
+    target: str,
+    name: str,
+    likelihood: str | Likelihood | None = None,
+    features: Words = None,
+    kinds: Mapping[str, str] | str | None = None,
+    missing_words: Words = None,
+    delimiter: str = ",",
+    **sizes: Unpack[Sizes],
+) -> Task:
+    """Return a task to predict one column of a table from the others; `csv_file` describes the settings."""
+    chosen = to_words("features", features)
+    check_columns(table, [target, *(chosen or ())], delimiter)
+    if chosen is not None and not chosen:
+        raise InputError("features must name at least one column, got none.")
+    absent = to_words("missing_words", missing_words) or []
+    words = frozenset((*MISSING_WORDS, *(word.lower() for word in absent)))
+    labelled = np.flatnonzero(~find_missing(table.cells[target], words)).tolist()
+    notes = _left_out(len(table), len(labelled), target)
+    rows = table.take(labelled) if notes else table
+    cells = rows.cells[target]
+    law = infer_likelihood(cells) if likelihood is None else named_likelihood(likelihood)
+    class_names, y = _targets(target, cells, law, rows.lines)
+
+    # Rows are divided first, so that nothing is learnt from rows that are for validation and testing.
+    places = Split(torch.arange(len(rows)), y)
+    parts = divide((places, None, None), sizes)
+    inputs = rows.select(chosen if chosen is not None else [one for one in rows.cells if one != target])
+    columns = learn_columns(
+        inputs.cells, parts[0].x.tolist(), to_kinds(kinds), keep=chosen or (), missing_words=absent
+    )
+    scaling = Scaling(torch.from_numpy(columns.means), torch.from_numpy(columns.deviations))
+    x = scaling.apply(torch.from_numpy(columns.encode(inputs.cells, rows.lines).values))
+    target_scaling = UNSCALED
+    if not isinstance(law, Categorical | Bernoulli):
+        target_scaling = Scaling.of_columns(parts[0].y)
+    train, validation, test = (_ready(part, x, target_scaling) for part in parts)
+    return Task(
+        name,
+        train,
+        validation,
+        test,
+        likelihood=law,
+        classes=len(class_names) or None,
+        class_names=class_names,
+        scaling=scaling,
+        target_scaling=target_scaling,
+        feature_names=columns.features,
+        columns=columns,
+        notes=notes,
+    )
+
+
+def frame_task(
+    frame: Any, target: str, name: str = "table", likelihood: str | Likelihood | None = None, **options: Any
+) -> Task:
+    """Return a task of a pandas DataFrame; its index is not read. `csv_file` describes the options."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "iloc"):
+        raise InputError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")
+    return table_task(from_frame(frame), target, name, likelihood, **options)
+
+
+def infer_likelihood(cells: Cells) -> Likelihood:
+    """Return the likelihood of a target: `Gaussian` for numbers, `Categorical` for words."""
+    return Categorical() if np.isnan(read_cells(cells, to_number)).any() else Gaussian()
+
+
+def to_words(name: str, given: Words) -> list[str] | None:
+    """Return a list of words; one text is cut at its commas."""
+    if given is None:
+        return None
+    words = given.split(",") if isinstance(given, str) else list(given)
+    if not all(isinstance(word, str) for word in words):
+        raise SettingError(f"{name} must be words, got {given!r}.")
+    return [word.strip() for word in words]
+
+
+def to_kinds(given: Mapping[str, str] | str | None) -> dict[str, str]:
+    """Return kinds by column; text is written `zip=category,age=number`."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    kinds: dict[str, str] = {}
+    for part in (given or "").split(","):
+        name, equals, kind = (word.strip() for word in part.rpartition("="))
+        if part.strip() and not equals:
+            raise SettingError(f"kinds are written column=kind,column=kind, got {part!r}.")
+        if equals:
+            kinds[name] = kind
+    return kinds
+
+
+def _targets(
+    name: str, cells: Cells, law: Likelihood, lines: Sequence[int]
+) -> tuple[tuple[str, ...], Tensor]:
+    """Return the names of classes and their numbers `[count]`, or no names and numbers `[count, 1]`."""
+    if isinstance(law, Categorical):
+        return number_words(by_value(cells, to_word))
+    values = read_cells(cells, to_number)
+    if isinstance(law, Bernoulli) and np.isnan(values).any():
+        values = read_cells(cells, to_flag)
+    return (), torch.from_numpy(_finite(name, values, cells, lines))[:, None]
+
+
+def _finite(name: str, values: Array, cells: Cells, lines: Sequence[int]) -> Array:
+    """Return the values; raise for one that is no finite number."""
+    odd = np.flatnonzero(~np.isfinite(values)).tolist()
+    if odd:
+        raise InputError(
+            f"column {name!r} must hold finite numbers, got {cells[odd[0]]!r} in line {lines[odd[0]]}. "
+            "Correct it, or use likelihood=categorical for classes."
+        )
+    return values
+
+
+def _left_out(count: int, labelled: int, target: str) -> tuple[str, ...]:
+    """Return a note on rows without a target; raise where no row has one."""
+    if not labelled:
+        raise InputError(f"column {target!r} must hold what to predict, got blanks alone.")
+    if labelled == count:
+        return ()
+    return (f"{count - labelled} of {count} rows have no {target} and were left out.",)
+
+
+def _ready(part: Split, x: Tensor, target_scaling: Scaling) -> Split:
+    """Return the samples of a part: scaled inputs and targets."""
+    y = target_scaling.apply(part.y) if part.y.is_floating_point() else part.y
+    return Split(x[part.x], y)
