@@ -379,3 +379,17 @@ def test_convert_leaves_the_example_as_it_was(kind):
     x = torch.zeros(4, 6)
     pl.convert(Writing(), pl.Method.known()[kind](), example=x)
     assert torch.equal(x, torch.zeros(4, 6))
+
+
+@pytest.mark.parametrize(
+    ("layer", "likelihood"), [(nn.Softmax(-1), "categorical"), (nn.Sigmoid(), "bernoulli")]
+)
+def test_a_network_that_ends_in_probabilities_is_warned_of(layer, likelihood):
+    with pytest.warns(UserWarning, match=f"but the network ends in {type(layer).__name__}"):
+        pl.convert(nn.Sequential(nn.Linear(3, 2), layer), Single(), likelihood)
+
+
+@pytest.mark.parametrize("last", [nn.LogSoftmax(-1), nn.Identity()])
+def test_logits_and_their_logarithms_are_not_warned_of(last):
+    pl.convert(nn.Sequential(nn.Linear(3, 2), nn.Softmax(-1), nn.Linear(2, 2), last), Single())
+    pl.convert(nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), Single(), "point")

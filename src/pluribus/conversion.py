@@ -1,6 +1,7 @@
 """convert: make an Ensemble of a network by a method."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import nn
 from pluribus.conversion_record import Conversion
 from pluribus.ensemble import Ensemble
 from pluribus.errors import ConversionError, SettingError
-from pluribus.likelihood import Likelihood
+from pluribus.likelihood import Bernoulli, Categorical, Likelihood
 from pluribus.likelihood import likelihood as likelihood_named
 from pluribus.mechanisms.network.layers import Selector, Site, find_sites, select, there_are
 from pluribus.mechanisms.network.network import Network
@@ -67,9 +68,26 @@ def convert(
     if not isinstance(overrides, Mapping | None):
         raise SettingError(f"overrides must be a dict by name pattern, got {overrides!r}.")
     network = Network(model, example, output, seed)
+    warn_of_probabilities(network.module, family)
     method = method.resolved(find_sites(network.module))
     choices = choose(network, method, include, exclude, overrides or {})
     return assemble(network, method, family, choices, seed)
+
+
+def warn_of_probabilities(module: nn.Module, likelihood: Likelihood) -> None:
+    """Warn where a network ends in the function that the likelihood applies to its outputs again."""
+    applied = {Categorical: nn.Softmax, Bernoulli: nn.Sigmoid}.get(type(likelihood))
+    # Layers are registered in the order in which they run in all but a few networks. Softmax inside of
+    # attention is not the last one.
+    last = list(module.modules())[-1]
+    if applied is not None and isinstance(last, applied):
+        warnings.warn(
+            f"{type(likelihood).__name__} takes logits and applies {applied.__name__} itself, but the "
+            f"network ends in {applied.__name__}: predictions would be far too unsure. Remove the layer, or "
+            "replace it by torch.nn.Identity().",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _as_method(method: object) -> Method:

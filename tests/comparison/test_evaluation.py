@@ -65,6 +65,18 @@ def test_records_name_the_ensemble():
     assert one.key == evaluate(ensemble, task).key
 
 
+def test_the_single_network_is_frozen_once(monkeypatch):
+    task, frozen = two_moons(train=50), []
+    original = pl.Ensemble.freeze
+    monkeypatch.setattr(pl.Ensemble, "freeze", lambda self: frozen.append(self) or original(self))
+    evaluation._FROZEN_SINGLES.clear()
+    for width in (3, 3, 4):
+        network = nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2))
+        single = pl.convert(network, Single())
+        evaluate(pl.convert(network, DeepEnsembles(members=2)), task, single=single, shifted=False)
+    assert [one.method.kind() for one in frozen].count("single") == 2
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """The time, in seconds, in a list that a run may add to."""

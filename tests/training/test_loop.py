@@ -3,6 +3,7 @@
 import csv
 import sys
 from dataclasses import replace
+from math import isnan
 
 import pytest
 import torch
@@ -78,6 +79,7 @@ NEW_SETTINGS = [
     {"accumulate": 3},
     {"ema": 0.9},
     {"keep": "accuracy"},
+    {"check_every": 2},
 ]
 
 
@@ -88,7 +90,7 @@ def test_training_resumes_after_an_epoch_to_the_same_weights(task, tmp_path, set
     train(whole, task, training, show=False)
 
     def stop(row):
-        if row["epoch"] == 2:  # the checkpoint of the first epoch is the last
+        if row["epoch"] == (training.check_every or 1) + 1:  # after the first checkpoint
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -97,6 +99,11 @@ def test_training_resumes_after_an_epoch_to_the_same_weights(task, tmp_path, set
     history = train(resumed, task, training, out=tmp_path, show=False)
     assert history[-1]["epoch"] == 3
     assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_validation_follows_every_so_many_epochs_and_the_last(task):
+    history = train(ensemble(), task, replace(QUICK, epochs=5, check_every=2), show=False)
+    assert [row["epoch"] for row in history if not isnan(row["validation_nll"])] == [2, 4, 5]
 
 
 def test_steps_end_training_within_an_epoch(task):

@@ -16,8 +16,8 @@ def test_settings_come_back_equal():
 
 def test_settings_of_version_1_read_as_before():
     old = {"kind": "training", "version": 1, "batch": 32, "keep": "best"}
-    assert Training.from_dict(old | {"epochs": 7}) == Training(epochs=7, batch=32)
-    assert Training.from_dict(old) == Training(epochs=30, batch=32)
+    assert Training.from_dict(old | {"epochs": 7}) == Training(epochs=7, batch=32, check_every=1)
+    assert Training.from_dict(old) == Training(epochs=30, batch=32, check_every=1)
 
 
 def test_milestones_divide_the_rate_by_ten():
@@ -30,6 +30,12 @@ def test_recipes_make_training_longer():
     assert Training(steps=10, weight_decay=0.1).following(recipe, 300) == Training(steps=25)
     assert Training(epochs=3).following(recipe, 300) == Training(epochs=8)
     assert Training().following(recipe, 300) == Training(epochs=500)
+
+
+def test_a_training_is_validated_about_a_hundred_times():
+    assert [Training(epochs=n).checked_every(64) for n in (30, 199, 200, 1000)] == [1, 1, 2, 10]
+    assert Training(epochs=1000, patience=3).checked_every(64) == 1
+    assert Training(epochs=3, check_every=2).checked_every(64) == 2
 
 
 def test_a_neutral_recipe_changes_nothing():

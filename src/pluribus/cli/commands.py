@@ -50,12 +50,14 @@ def compare(
     task: str,
     model: str | None,
     seeds: int,
-    epochs: int,
+    epochs: int | None,
+    steps: int | None,
     batch: int,
     rate: float,
     workers: int,
     shifted: bool,
     keep: str,
+    recipes: bool,
     data_dir: Path | None,
     option: list[str] | None,
     budget: str,
@@ -69,7 +71,7 @@ def compare(
     limits = parse_budget(budget)
     check_metric(metric)
     name = model or default_model(data)
-    training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep)
+    training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep, steps=steps)
     build = Build(name, data)
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
@@ -83,6 +85,7 @@ def compare(
         network=name,
         workers=workers,
         shifted=shifted,
+        recipes=recipes,
     )
     # Read again with the outcomes, which the figures of the page need.
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
@@ -120,7 +123,8 @@ def train(
     method: str,
     task: str,
     model: str | None,
-    epochs: int,
+    epochs: int | None,
+    steps: int | None,
     batch: int,
     rate: float,
     seed: int,
@@ -136,7 +140,7 @@ def train(
     chosen = parse_method(method)
     data = resolve_task(task, data_dir, option)
     name = model or default_model(data)
-    training = Training(epochs=epochs, batch=batch, lr=rate, seed=seed)
+    training = Training(epochs, batch, lr=rate, seed=seed, steps=steps)
     with seeded(seed):
         network = Build(name, data)()
     ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 # The functions behind these names need PyTorch, which takes seconds to import; help texts need names alone.
 MOST_DRAWS = 16
 MOST_BYTES = 4 * 2**30
+DEMO = (
+    "single,deep_ensembles,packed_ensembles,sae,mimo,masksembles,"
+    f"emp(draws={MOST_DRAWS}),layer_ensembles(draws={MOST_DRAWS})"
+)
 TASK_NAMES = (
     "digits",
     "diabetes",
@@ -91,7 +95,11 @@ Model = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option(help="The folder of the data sets; by default $PLURIBUS_DATA.")]
 Options = Annotated[list[str] | None, typer.Option("--option", help="An option of the task, name=value.")]
-Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training set.")]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Passes over the training set; by default 30, or more for 1000 steps."),
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the optimizer, in place of --epochs.")]
 Batch = Annotated[int, typer.Option(min=1, help="Samples in a training step.")]
 Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 Out = Annotated[
@@ -153,16 +161,22 @@ def start(version: Version = False) -> None:
 @app.command()
 @resumable()
 def compare(
-    methods: Methods = "all",
+    methods: Methods = DEMO,
     task: TaskName = "digits",
     model: Model = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
-    epochs: Epochs = 30,
+    epochs: Epochs = None,
+    steps: Steps = None,
     batch: Batch = 64,
     rate: Rate = 3e-3,
     workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread.")] = 2,
     shifted: Annotated[bool, typer.Option(help="Measure on shifted data too, which takes longest.")] = True,
-    keep: Annotated[str, typer.Option(help="Weights to keep: best on validation data, or last.")] = "best",
+    keep: Annotated[
+        str, typer.Option(help="Weights to keep: best on validation data, best by a metric, or last.")
+    ] = "best",
+    recipes: Annotated[
+        bool, typer.Option(help="Train each method as it wants to be, most often longer, or all alike.")
+    ] = True,
     data_dir: DataDir = None,
     option: Options = None,
     budget: BudgetText = "",
@@ -176,11 +190,13 @@ def compare(
         model=model,
         seeds=seeds,
         epochs=epochs,
+        steps=steps,
         batch=batch,
         rate=rate,
         workers=workers,
         shifted=shifted,
         keep=keep,
+        recipes=recipes,
         data_dir=data_dir,
         option=option,
         budget=budget,
@@ -211,7 +227,8 @@ def train(
     ] = "deep_ensembles",
     task: TaskName = "digits",
     model: Model = None,
-    epochs: Epochs = 30,
+    epochs: Epochs = None,
+    steps: Steps = None,
     batch: Batch = 64,
     rate: Rate = 3e-3,
     seed: Seed = 0,
@@ -229,6 +246,7 @@ def train(
         task=task,
         model=model,
         epochs=epochs,
+        steps=steps,
         batch=batch,
         rate=rate,
         seed=seed,

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from pluribus.data.columns import Columns
 from pluribus.data.limits import SHOWN
+from pluribus.data.samples import collect, to_inputs, to_targets
 from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
@@ -17,18 +18,32 @@ from pluribus.prediction import ContinuousPrediction, GaussianPrediction, Predic
 from pluribus.settings import check, invalid
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Split:
     """Samples: inputs `x` and targets `y`, both `[count, ...]`.
 
     Targets are class numbers (int64, `[count]`) or numbers (floats, `[count, targets]`). A split is a
     dataset for `torch.utils.data.DataLoader`: `split[i]` is the pair of sample i.
+
+    Args:
+        x: Inputs: a tensor, a NumPy array, a DataFrame of numbers, or a dataset of PyTorch whose samples are
+            pairs of input and target, which is read into memory.
+        y: Targets: a tensor, a NumPy array, a list or a Series; None with a dataset.
+
+    Example:
+        >>> import numpy as np
+        >>> Split(np.zeros((7, 3)), np.zeros(7, dtype=int))
+        Split(7 × [3])
     """
 
     x: Tensor
     y: Tensor
 
-    def __post_init__(self) -> None:
+    def __init__(self, x: Any, y: Any = None) -> None:
+        if y is None:
+            x, y = collect(x)
+        object.__setattr__(self, "x", to_inputs(x))
+        object.__setattr__(self, "y", to_targets(y))
         if len(self.x) != len(self.y):
             raise InputError(
                 f"x and y must have a row per sample, however: {len(self.x)} and {len(self.y)} rows. "

@@ -7,6 +7,9 @@ LEAST_STEPS = 1000
 """The default budget: so many epochs, and more where these are fewer steps. After 150 steps, 30 epochs of 300
 images, methods that divide a batch or narrow the members had not learnt yet."""
 
+MOST_CHECKS = 100
+"""About how often a training is validated; where epochs are short, more would take longer than the steps."""
+
 LATE = 0.95
 """A best epoch after this share of training means that longer training would help."""
 
@@ -31,6 +34,10 @@ class Budget:
     def done(self, epochs: int) -> int:
         """Return the number of steps of that many epochs."""
         return min(epochs * self.steps_per_epoch, self.steps)
+
+    def is_checked(self, epoch: int, every: int) -> bool:
+        """Return whether validation follows an epoch: every so many of them, and always the last."""
+        return epoch % every == 0 or epoch == self.epochs
 
     def is_late(self, epoch: int) -> bool:
         """Return whether an epoch lies in the last twentieth of training."""

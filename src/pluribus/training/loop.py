@@ -8,6 +8,7 @@ Run again with the same arguments, it continues from its last epoch and ends wit
 import copy
 import csv
 import logging
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,8 @@ def train(
             logger.info("epoch %d of %d: %s", now.epoch, budget.epochs, now.history[-1])
             if on_epoch is not None:
                 on_epoch(now.history[-1])
-            if folder is not None and fabric.is_global_zero:
+            checked = budget.is_checked(now.epoch, training.checked_every(len(task.train)))
+            if folder is not None and fabric.is_global_zero and checked:
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
     _finish(ensemble, training, now, len(task.train))
@@ -196,7 +198,10 @@ def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress,
     step = budget.done(now.epoch)
     row = {"epoch": now.epoch, "step": step, "lr": training.rate(step / budget.steps), "loss": loss}
     if len(task.validation):
-        scores = _scores(ensemble, task, training.keep)
+        checked = budget.is_checked(now.epoch, training.checked_every(len(task.train)))
+        # All rows of the log have the same columns.
+        unknown = dict.fromkeys(_score_names(training.keep), math.nan)
+        scores = _scores(ensemble, task, training.keep) if checked else unknown
         row |= {f"validation_{name}": value for name, value in scores.items()}
         _keep_best(ensemble, training, now, _decisive(scores, training.keep))
     now.history.append(row | ensemble.members.index.readings())
@@ -217,10 +222,13 @@ def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
     prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
     target = task.validation.y.to(ensemble.device)
     usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
-    scores = {"nll": usual(prediction, target)}
-    if keep in METRICS and keep != "nll":
-        scores[keep] = METRICS[keep](prediction, target)
-    return scores
+    metrics = {name: METRICS[name] for name in _score_names(keep)} | {"nll": usual}
+    return {name: metric(prediction, target) for name, metric in metrics.items()}
+
+
+def _score_names(keep: str) -> list[str]:
+    """Return the names of the scores of a validation."""
+    return ["nll", keep] if keep in METRICS and keep != "nll" else ["nll"]
 
 
 def _decisive(scores: Mapping[str, float], keep: str) -> float:

@@ -12,7 +12,7 @@ from pluribus.errors import SettingError
 from pluribus.metrics import METRICS
 from pluribus.recipe import Recipe
 from pluribus.settings import LARGEST, Settings, invalid, setting
-from pluribus.training.budget import LEAST_EPOCHS, Budget, make_budget
+from pluribus.training.budget import LEAST_EPOCHS, MOST_CHECKS, Budget, make_budget
 from pluribus.training.schedules import SCHEDULES
 
 MOST_STEPS = 1_000_000_000
@@ -55,6 +55,8 @@ class Training(Settings):
         accumulate: Batches whose gradients make one step, at least 1.
         ema: Decay of the running mean of the weights, in [0, 1). The mean is validated and kept instead of
             the weights; 0 has no mean. In the first steps the decay is at most (1 + step) / (10 + step).
+        check_every: Epochs between two validations, each of which writes a checkpoint; None is about 100
+            validations in all, and one after every epoch if there is `patience`.
     """
 
     epochs: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
@@ -76,6 +78,7 @@ class Training(Settings):
     label_smoothing: float = setting(0.0, at_least=0, below=1)
     accumulate: int = setting(1, at_least=1, at_most=MOST_STEPS)
     ema: float = setting(0.0, at_least=0, below=1)
+    check_every: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
 
     version: ClassVar[int] = 2
 
@@ -97,7 +100,7 @@ class Training(Settings):
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
         # Without a number of epochs, version 1 meant the default of its time.
-        return values if version > 1 else {"epochs": LEAST_EPOCHS} | values
+        return values if version > 1 else {"epochs": LEAST_EPOCHS, "check_every": 1} | values
 
     def to_dict(self) -> dict[str, Any]:
         # JSON has no tuples, and what is read back must equal what was written.
@@ -106,6 +109,12 @@ class Training(Settings):
     def budget(self, samples: int) -> Budget:
         """Return the steps and epochs of a training set of `samples`."""
         return make_budget(samples, self.batch * self.accumulate, self.epochs, self.steps)
+
+    def checked_every(self, samples: int) -> int:
+        """Return how many epochs lie between two validations."""
+        if self.check_every is not None:
+            return self.check_every
+        return 1 if self.patience else max(1, self.budget(samples).epochs // MOST_CHECKS)
 
     def resolved(self, samples: int) -> Self:
         """Return the settings with a number of epochs, the default one for `samples` if none was given."""

@@ -137,6 +137,8 @@ class HuggingFace(nn.Module):
         (Plain(), {"x": x, "y": y}, 0, ["x"]),
         (Keywords(), {"image": x, "age": x, "labels": y}, 0, ["age", "image"]),
         (HuggingFace(), {"input_ids": x, "labels": y}, 0, ["input_ids"]),
+        (HuggingFace(), ({"input_ids": x, "attention_mask": x}, y), 0, ["attention_mask", "input_ids"]),
+        (Plain(), [{"x": x, "y": y}, y], 0, ["x"]),
         (
             HuggingFace(),
             {"input_ids": x, "attention_mask": x, "token_type": x},
@@ -159,6 +161,12 @@ def test_predictions_over_a_loader_are_those_over_the_whole(targets):
     whole = ensemble.predict(x)
     assert_close(ensemble.predict(DataLoader(data, batch_size=3)).probabilities, whole.probabilities)
     assert_close(ensemble.predict(x, chunk=2).probabilities, whole.probabilities)
+
+
+def test_a_sample_without_a_batch_axis_is_refused_with_how_to_add_it():
+    ensemble = pl.convert(nn.Linear(3, 4), DeepEnsembles(members=2))
+    with pytest.raises(pl.InputError, match=r"a single sample is x\[None\]"):
+        ensemble.predict(x[0])
 
 
 def test_the_device_is_shown_where_it_is_not_the_cpu():

@@ -237,7 +237,7 @@ def test_one_row_per_sample_is_required(members):
         def forward(self, x):
             return super().forward(x).mean(0)
 
-    with pytest.raises(InputError, match=r"one row per sample, 12 here, however: shape \(3,\)"):
+    with pytest.raises(InputError, match=r"one row per sample, 12 here, got shape \(3,\)"):
         pl.convert(Mean().double(), DeepEnsembles(members=members))(x)
 
 

@@ -141,8 +141,9 @@ def check_batch(shape: torch.Size, inputs: Inputs) -> None:
     """Raise where an output `[batch, ...]` has not one entry for each sample."""
     if not shape or shape[0] != inputs.batch:
         raise InputError(
-            f"the network must return one row per sample, {inputs.batch} here, "
-            f"however: shape {tuple(shape)}. Pick another value with convert(..., output=...)."
+            f"the network must return one row per sample, {inputs.batch} here, got shape {tuple(shape)}. "
+            "Pick another value with convert(..., output=...). Axis 0 of inputs is the batch: a single "
+            "sample is x[None]."
         )
 
 

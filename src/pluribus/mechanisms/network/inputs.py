@@ -189,7 +189,8 @@ def _show(value: Any) -> str:
 def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
     """Return the inputs in one batch of a loader, without its targets.
 
-    A sequence with one entry more than `forward` needs ends with the targets. Of a mapping, the
+    A sequence with one entry more than `forward` needs ends with the targets, and so does a mapping with one
+    entry behind it. Of a mapping, the
     entries that `forward` accepts are kept, `labels` left out.
 
     Args:
@@ -200,6 +201,9 @@ def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
     if isinstance(batch, Mapping):
         return Inputs((), _accepted(batch, parameters))
     if isinstance(batch, list | tuple):
+        # A batch of keyword inputs with targets, such as (tokens and masks, labels).
+        if len(batch) == 2 and isinstance(batch[0], Mapping):
+            return Inputs((), _accepted(batch[0], parameters))
         # A network whose inputs are all optional, as those of Hugging Face, still takes one.
         needed = max(1, len(_required(parameters)))
         with_targets = len(batch) == needed + 1
