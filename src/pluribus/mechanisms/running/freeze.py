@@ -25,7 +25,7 @@ from pluribus.mechanisms.graph.operators import MEMORY_ORDER
 from pluribus.mechanisms.graph.prove import prove
 from pluribus.mechanisms.members.caller import Caller
 from pluribus.mechanisms.members.code import Code
-from pluribus.mechanisms.members.index import Index
+from pluribus.mechanisms.members.index import Fixed, Index, Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.members.skeleton import materialise
@@ -141,6 +141,8 @@ def _resolved(members: Members) -> Members:
         index = members.index.keep(range(len(rows)), rows)
     else:
         tensors, index = members.tensors.resolved(rows), copy.deepcopy(members.index)
+        if isinstance(index, Seeds) and isinstance(tensors, Stacked) and tensors.parts()[1]:
+            index = Fixed(len(rows))  # what the seeds stood for is stored in their order
     return _frozen(members, index, tensors.requires_grad_(False), _with_module(code, code.caller.module))
 
 
