@@ -11,7 +11,7 @@ get their channels last in memory, where no operator minds.
 
 import copy
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,15 +69,13 @@ def freeze_learnt(members: Members, example: Inputs | None) -> tuple[Members, li
     narrow = _is_narrow(member)
     if not narrow and not any(type(layer) in NORMS for layer in member.modules()):
         return plain, []
-    # Code with kept dropout may run what other rows run in train mode alone.
-    modes = [False, True] if plain.code.is_random else [False]
     try:
         network = Network(member, example and example.to(next(member.parameters()).device))
-        graphs = [network.graph(training) for training in modes]
+        graphs = _read_graphs(network, plain.code)
     except (ConversionError, UnreadableError) as error:
         return plain, [f"nothing folded: {error}"]
     folds, notes = _choose_folds(plain, member, find_folds(member, graphs))
-    last = narrow and not any(op.operator in MEMORY_ORDER for graph in graphs for op in graph.operations())
+    last = narrow and not _minds_order(graphs)
     if not folds and not last:
         return plain, notes
     folded = _folded(plain, member, folds)
@@ -90,6 +88,16 @@ def freeze_learnt(members: Members, example: Inputs | None) -> tuple[Members, li
         lambda: run_slowly(plain, rows, network.example.copy()),
     )
     return (plain, [f"nothing folded: {why}"]) if why else (folded, notes)
+
+
+def _read_graphs(network: Network, code: Code) -> list[Graph]:
+    """Return the data flow of eval mode, and of train mode where kept dropout runs code of both."""
+    return [network.graph(training) for training in ((False, True) if code.is_random else (False,))]
+
+
+def _minds_order(graphs: Sequence[Graph]) -> bool:
+    """Return whether an operator refuses, or reads differently, values with their channels last."""
+    return any(operation.operator in MEMORY_ORDER for graph in graphs for operation in graph.operations())
 
 
 def _resolved(members: Members) -> Members:
@@ -148,27 +156,68 @@ def find_folds(module: nn.Module, graphs: Sequence[Graph]) -> list[Fold]:
 
 
 def _folds_of(module: nn.Module, graph: Graph) -> Iterator[Fold]:
-    layers = dict(module.named_modules(remove_duplicate=False))
     names = {layer: name for name, layer in module.named_modules()}
     operations = {operation.node: operation for operation in graph.operations()}
+    runs = _runs_of(module, operations.values())
+    readers = _readers(module, graph)
+    for norm, name in names.items():
+        if type(norm) not in NORMS or norm.running_mean is None:
+            continue
+        layer = _layer_before(module, runs[norm], operations)
+        if layer is None or not _runs_match(runs[layer], runs[norm], operations):
+            continue
+        if _is_read_alone(layer, runs[layer], runs[norm], readers) and _is_eval(graph, runs[norm]):
+            yield names[layer], name
+
+
+def _runs_of(module: nn.Module, operations: Iterable[Operation]) -> dict[nn.Module, list[Operation]]:
+    """Return the operations of each layer that may be folded, or be folded into, in the order of the run."""
+    layers = dict(module.named_modules(remove_duplicate=False))
     runs = defaultdict[nn.Module, list[Operation]](list)
-    for operation in operations.values():
+    for operation in operations:
         if operation.operator in ("batch_norm", *OPERATORS.values()):
             runs[layers[operation.layer]].append(operation)
-    readers = _readers(module, graph)
-    for norm in (layer for layer in names if type(layer) in NORMS and layer.running_mean is not None):
-        sources = [operations.get(run.argument("input")) for run in runs[norm]]
-        layer = layers[sources[0].layer] if sources and sources[0] else norm
-        if type(layer) not in OPERATORS or sources != runs[layer]:
-            continue
-        alone = {run.node for run in runs[layer]}
-        if (
-            all(readers[parameter] == alone for parameter in layer.parameters())
-            and all(set(a.node.users) == {b.node} for a, b in zip(runs[layer], runs[norm], strict=True))
-            and all(node.meta["val"].ndim == layer.weight.ndim for node in alone)  # channels are axis 1
-            and (graph.training or not any(run.argument("training") for run in runs[norm]))
-        ):
-            yield names[layer], names[norm]
+    return runs
+
+
+def _layer_before(
+    module: nn.Module, norms: Sequence[Operation], operations: Mapping[Node, Operation]
+) -> nn.Module | None:
+    """Return the layer that computes what a norm reads first, if a norm can become part of it."""
+    source = operations.get(norms[0].argument("input")) if norms else None
+    if source is None:
+        return None
+    layer = dict(module.named_modules(remove_duplicate=False))[source.layer]
+    return layer if type(layer) in OPERATORS else None
+
+
+def _runs_match(
+    layers: Sequence[Operation], norms: Sequence[Operation], operations: Mapping[Node, Operation]
+) -> bool:
+    """Return whether every run of the norm reads the run of the layer at the same place."""
+    return [operations.get(run.argument("input")) for run in norms] == list(layers)
+
+
+def _is_read_alone(
+    layer: nn.Module,
+    runs: Sequence[Operation],
+    norms: Sequence[Operation],
+    readers: Mapping[nn.Parameter, set[Node]],
+) -> bool:
+    """Return whether the norm alone reads what the layer computes, and the layer alone its weights."""
+    alone = {run.node for run in runs}
+    if any(readers[parameter] != alone for parameter in layer.parameters()):
+        return False
+    # Channels are axis 1 only of values with as many axes as the weight.
+    rank = layer.weight.ndim
+    if any(node.meta["val"].ndim != rank for node in alone):
+        return False
+    return all(set(run.node.users) == {norm.node} for run, norm in zip(runs, norms, strict=True))
+
+
+def _is_eval(graph: Graph, norms: Sequence[Operation]) -> bool:
+    """Return whether the norm uses its running statistics; code of train mode runs with them when kept."""
+    return graph.training or not any(run.argument("training") for run in norms)
 
 
 def _readers(module: nn.Module, graph: Graph) -> dict[nn.Parameter, set[Node]]:
@@ -192,15 +241,13 @@ def _why_apart(
     held, values = _held(member, fold), named_tensors(member)
     if len({values[name].dtype for name in held if name}) > 1:
         return "they have different precisions"
-    layer_differs = any(name in chosen for chosen in keys for name in held[:2])
-    norm_differs = any(name in chosen for chosen in keys for name in held[2:])
-    if not layer_differs and not norm_differs:
+    keyed = set[str]().union(*keys)
+    if keyed.isdisjoint(held):
         return ""
-    if not layer_differs:
+    if keyed.isdisjoint(held[:2]):
         # A layer that all members share runs once, and with the norms of each it would not.
         return "members share the layer and not the norm"
-    own = tensors.parts()[1]
-    stored = all(name in own for chosen in keys for name in held if name in chosen)
+    stored = keyed.intersection(held) <= tensors.parts()[1].keys()
     return "" if stored and isinstance(tensors, Stacked) else "the layer's tensors are not stored row by row"
 
 

@@ -20,13 +20,9 @@ class Lowered(Engine):
             return "one run gives all rows"
         if any(job.modes) or not job.together:
             return "only in eval mode, for rows that see one batch"
-        if job.memory is None:
-            if not members.lowers and not members.frozen:
-                return WHEN_FROZEN
-            if len(job.rows) < 2:
-                return "there is one row"
-            if not members.lowers and planner_of(members).is_hopeless(job.rows):
-                return NOTHING_SHARED
+        reason = self._why_not_worth_it(job) if job.memory is None else ""
+        if reason:
+            return reason
         planned = self._planned(job)
         if isinstance(planned, str):
             return planned
@@ -34,6 +30,16 @@ class Lowered(Engine):
             return NOTHING_SHARED
         job.planned = planned
         return ""
+
+    def _why_not_worth_it(self, job: Job) -> str:
+        """Return why reading the data flow, which takes a second, would not pay."""
+        members = job.members
+        if not members.lowers and not members.frozen:
+            return WHEN_FROZEN
+        if len(job.rows) < 2:
+            return "there is one row"
+        hopeless = not members.lowers and planner_of(members).is_hopeless(job.rows)
+        return NOTHING_SHARED if hopeless else ""
 
     def _planned(self, job: Job) -> Planned | str:
         try:
