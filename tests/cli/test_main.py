@@ -62,10 +62,10 @@ def test_report_merges_runs_within_a_budget(tmp_path):
 
 
 def test_compare_and_report_refuse_a_wrong_budget_first(tmp_path):
-    with pytest.raises(pl.SettingError, match="a budget limits"):
+    with pytest.raises(pl.SettingError, match="a budget must limit"):
         invoke("compare", *QUICK, "--budget", "money<=3x", "--out", tmp_path)
     assert not (tmp_path / "records.jsonl").exists()
-    with pytest.raises(pl.SettingError, match="a budget limits"):
+    with pytest.raises(pl.SettingError, match="a budget must limit"):
         invoke("report", tmp_path, "--budget", "money<=3x")
 
 
