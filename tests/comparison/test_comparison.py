@@ -60,6 +60,7 @@ def test_recipes_make_training_longer_and_its_cost_is_kept(task, tmp_path):
         2 * single.cost["train_multiply_adds"], rel=0.05
     )
     assert single.cost["train_multiply_adds_ratio"] == 1
+    assert "still_improving" in [one["code"] for one in single.findings]
     _, alike = compare(build, task, methods, out=tmp_path, recipes=False, **how)
     assert alike.training["epochs"] == 2
 

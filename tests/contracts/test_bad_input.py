@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import pluribus as pl
 from pluribus import CheckpointError, ConversionError, InputError, Method, SettingError
-from pluribus.mechanisms.running.chain import STACKED_ROWS
+from pluribus.mechanisms.running.batched import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from pluribus.saving import REMEDY, SETTINGS, WEIGHTS
 from tests.cases import case_named

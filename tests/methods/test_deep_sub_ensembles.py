@@ -66,7 +66,7 @@ def test_rows_choose_tensors_of_the_tail_alone():
 
 
 def test_a_trunk_that_is_all_is_refused():
-    with pytest.raises(ConversionError, match="the tail must have a layer to train, however: trunk='\\*'"):
+    with pytest.raises(ConversionError, match="the tail must have a layer to train, got trunk='\\*'"):
         pl.convert(zoo.mlp(), DeepSubEnsembles(trunk="*"))
 
 

@@ -313,7 +313,7 @@ def test_layers_may_have_scales_of_their_own():
     names = [name for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
     ensemble = pl.convert(network, Masksembles(scale=2.0), overrides={names[1]: {"scale": 1}})
     assert [int(mask[0].sum()) for mask in masks_of(ensemble).values()] == [24, 12][: len(masks_of(ensemble))]
-    with pytest.raises(ConversionError, match="one scale, however"):
+    with pytest.raises(ConversionError, match="one scale, got"):
         pl.convert(
             resnet18(width=8),
             Masksembles(),

@@ -155,7 +155,7 @@ def test_a_factory_of_widths_builds_what_cannot_be_narrowed():
     assert not torch.equal(*weight[:2])
     assert ensemble(x).shape == (4, 3, 3)
     assert pl.convert(build, DeepEnsembles(members=2)).member(0)[0].out_features == 8
-    with pytest.raises(ConversionError, match="builds their groups itself, however: gamma is 2"):
+    with pytest.raises(ConversionError, match="builds groups itself, got 2"):
         pl.convert(build, PackedEnsembles(gamma=2), example=x)
 
 
@@ -163,7 +163,7 @@ def test_a_factory_must_build_the_same_layers_at_every_width():
     def build(width):
         return nn.Sequential(nn.Linear(6, int(8 * width), bias=width == 1), nn.Linear(int(8 * width), 3))
 
-    with pytest.raises(ConversionError, match=r"same layers at every width, however: 0.bias is not in all"):
+    with pytest.raises(ConversionError, match=r"same layers at every width, got 0.bias at some"):
         pl.convert(build, PACKED)
 
 

@@ -175,7 +175,7 @@ def test_what_is_left_has_the_reason_why():
 
 
 def test_a_network_without_such_layers_is_refused():
-    with pytest.raises(ConversionError, match="must have a trained layer to patch, however: where='norm'"):
+    with pytest.raises(ConversionError, match="must have a trained layer to patch, got where='norm'"):
         pl.convert(zoo.mlp(), EMP(where="norm"))
     with pytest.raises(
         ConversionError, match=r"where must pick at least one layer.*words are norm, input, output"

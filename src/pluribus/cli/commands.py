@@ -22,6 +22,7 @@ from pluribus.cli.spreadsheet import write_table
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
+from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
 from pluribus.conversion import convert
 from pluribus.data.raw_inputs import far_outside, read_inputs
@@ -39,7 +40,7 @@ from pluribus.report.page import write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_table
-from pluribus.training import Training
+from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
 
@@ -176,6 +177,18 @@ def evaluate(
     for kind, scores in measured.ood.items():
         print_numbers(f"{kind} ", scores)
     console.print(f"record: {folder / record.FILE}", highlight=False)
+
+
+def doctor(*, run: Path, task: str | None, model: str | None, data_dir: Path | None) -> None:
+    """Looks for defects of a trained ensemble, and names remedies."""
+    found = load_run(run, data_dir, task, model)
+    state = run / checkpoint.FILE
+    history = checkpoint.read_state(state)["progress"]["history"] if state.is_file() else []
+    findings = examine(found.ensemble, found.task, history=history)
+    for one in findings:
+        console.print(f"{one.code}: {one.message}. {one.remedy}", highlight=False, markup=False)
+    if not findings:
+        console.print("nothing found", highlight=False)
 
 
 def predict(

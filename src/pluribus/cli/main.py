@@ -269,6 +269,12 @@ def evaluate(
 
 
 @app.command()
+def doctor(run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None) -> None:
+    """Looks for defects of a trained ensemble, and names remedies."""
+    commands().doctor(run=run, task=task, model=model, data_dir=data_dir)
+
+
+@app.command()
 def predict(
     run: Run,
     inputs: Annotated[

@@ -16,21 +16,42 @@ from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.method import Method
-from pluribus.method_text import parse_options, read_methods
-from pluribus.settings import nearest
+from pluribus.method_text import parse_options, read_methods, split_outside_brackets
+from pluribus.settings import nearest, show
 
 MOST_DRAWS = 16
 """Most draws of a method if all methods are compared."""
 
 
 def parse_methods(text: str) -> list[Method]:
-    """Return the methods of a text such as `single, deep_ensembles(members=5)`, or `all` of them."""
+    """Return the methods of a text such as `single, deep_ensembles(members=5)`, or `all` of them.
+
+    A class of the user's own is `package.module:Class(setting=value)`.
+    """
     if text.strip() != "all":
-        return read_methods(text)
+        found: list[Method] = []
+        for call in split_outside_brackets(text):
+            found += [_own_method(call)] if ":" in call.partition("(")[0] else read_methods(call)
+        return found or read_methods(text)
     ordered = sorted(Method.known().values(), key=lambda method: method.kind())
     # The single network comes first: all others are compared with it.
     ordered.sort(key=lambda method: method.kind() != "single")
     return [_with_few_draws(method()) for method in ordered]
+
+
+def _own_method(call: str) -> Method:
+    """Return a method of a class that the command line names by its import path."""
+    reference, opened, settings = (part.strip() for part in call.partition("("))
+    if bool(opened) != call.endswith(")"):
+        raise SettingError(f"methods are written package.module:Class(setting=value, …), got {show(call)}.")
+    found = resolve(reference)
+    if not isinstance(found, type) or not issubclass(found, Method):
+        raise SettingError(f"{reference} must be a class of methods, a subclass of pluribus.Method.")
+    values = parse_options(split_outside_brackets(settings.removesuffix(")")))
+    found.check_names(values)
+    method = call_own(reference, found, values)
+    assert isinstance(method, Method)
+    return method
 
 
 def parse_method(text: str) -> Method:

@@ -6,13 +6,14 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from pluribus.comparison import record
+from pluribus.comparison.diagnosis import doctor
 from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.locking import locked
@@ -216,6 +217,7 @@ def _measure(job: Job, report: Report) -> Record:
         measured,
         cost=measured.cost | training_cost,
         seconds=seconds | measured.seconds,
+        findings=[asdict(one) for one in doctor(ensemble, job.task, history=rows)],
         history=history,
     )
 

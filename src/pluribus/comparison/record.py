@@ -41,6 +41,7 @@ SCHEMA = Fields(
         "seconds": NUMBERS,
         "history": Named(Items(Optional(Number()))),
         "error": Text(),
+        "findings": Items(Fields({"code": Text(), "message": Text(), "remedy": Text()})),
     },
 )
 """Fields of a line, as in `Record`; null stands for a number that is not finite."""
@@ -67,6 +68,7 @@ class Record:
         seconds: How long training and measuring took.
         history: How training went: by column of its log, a number for each epoch.
         error: Why the run failed; empty if it did not.
+        findings: Defects that `doctor` found, each with code, message and remedy.
         outcomes: Predictions for each test sample, in a file of their own; None if that was not read.
     """
 
@@ -85,6 +87,7 @@ class Record:
     seconds: dict[str, float] = field(default_factory=dict)
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
+    findings: list[dict[str, str]] = field(default_factory=list)
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str:

@@ -19,8 +19,9 @@ statistics of its own in BatchNorm; their affine parameters are shared as in the
 """
 
 import copy
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -36,7 +37,7 @@ from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.members.tensors import Tensors
 from pluribus.mechanisms.members.tree import divide, named_tensors, plant, take, uproot
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
-from pluribus.mechanisms.network.layers import there_are
+from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import Convolution
 from pluribus.method import Built, LayerChoice, Method
@@ -55,7 +56,7 @@ MATRIX_LAYERS = (
 
 
 def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """Eq. (1) for several members.
+    """Compute Eq. (1) for several members.
 
     Args:
         weight: `[a, b, ...]`; with g groups, element (i, j) belongs to entry (i g // a) b + j of axis 1.
@@ -69,7 +70,8 @@ def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
     groups = second.shape[1] // b
     second = second.view(members, groups, 1, b).expand(-1, -1, a // groups, -1).reshape(members, a, b)
     factor = first.unsqueeze(2) * second  # s rᵀ
-    return weight * factor.view(members, a, b, *[1] * (weight.ndim - 2))
+    # Kernels of convolutions have further axes, along which the factor is constant.
+    return weight * factor.view(members, a, b, *[1] * (weight.ndim - 2))  # Eq. (1)
 
 
 class RankOne(Tensors):
@@ -106,7 +108,10 @@ class RankOne(Tensors):
         for row in rows:
             # Row by row: going back through one row must not free the products of others.
             own = self._stack(slice(row, row + 1))
-            yield {**self.parts()[0], **{name: tensor[0] for name, tensor in own.items()}}
+            tensors = dict(self.parts()[0])
+            for name, tensor in own.items():
+                tensors[name] = tensor[0]
+            yield tensors
 
     def keys(self, row: int) -> dict[str, Hashable]:
         return dict.fromkeys([*self.parts()[1], *named_tensors(self.first)], row)
@@ -128,7 +133,8 @@ class RankOne(Tensors):
     def resolved(self, rows: Sequence[int]) -> Stacked:
         products = self.stacked()
         shared, own = copy.deepcopy(self.shared), copy.deepcopy(self.own)
-        for name in named_tensors(self.first):  # Eq. (1), once
+        for name in named_tensors(self.first):
+            # Eq. (1) is computed once: resolved weights are not trained, so their factors stay.
             uproot(shared, name)
             plant(own, name, nn.Parameter(products[name].clone(), requires_grad=False))
         return Stacked(shared, own).requires_grad_(False)
@@ -161,74 +167,123 @@ class BatchEnsemble(Method):
         return Recipe() if self.repeat else Recipe(longer=2.0)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        # Find the matrices.
         held = network.tensors()
         matrices = {choice.site: _matrices(choice, held) for choice in choices}
-        if not any(matrices.values()):
+        names = list(chain.from_iterable(matrices.values()))
+        if not names:
+            sites = [choice.site for choice in choices]
             raise ConversionError(
-                "BatchEnsemble needs a trained weight matrix, however: no chosen layer has one. "
-                + there_are([choice.site for choice in choices])
+                "BatchEnsemble must have a trained weight matrix to convert, got no chosen layer with one. "
+                + there_are(sites)
             )
-        own = {
-            name: torch.stack([held[name].detach()] * self.members)
-            for choice in choices
-            for name in _own_names(choice, matrices[choice.site], held)
-        }
-        changed = network.allow_other_weights(name for names in matrices.values() for name in names)
+
+        # Make the tensors.
+        own = self._own(choices, matrices, held)
+        changed = network.allow_other_weights(names)
         tensors = RankOne(network, own, self.members)
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         for choice in choices:
-            for name in matrices[choice.site]:
-                if name not in named_tensors(tensors.first):  # tied weights have one factor
-                    layer = choice.site.module
-                    groups = layer.groups if isinstance(layer, Convolution) else 1
-                    tensors.add(name, groups, choice.method.std, generator)  # type: ignore[union-attr]
-        names = list(named_tensors(tensors.first))
-        factors = {f"tensors.{axis}.{name}" for axis in ("first", "second") for name in names}
-        rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
-        notes = tuple(f"gradients of {name} are dense" for name in changed)
+            _add_factors(tensors, choice, matrices[choice.site], generator)
+
+        # Make the members.
         code = PlainCode.of(network.module, network.output)
         members = Members(Fixed(self.members), tensors, code)
+
+        # Record what happened.
+        rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
+        notes = tuple(f"gradients of {name} are dense" for name in changed)
+        # Decay would pull factors to 0 and so the members' weights, where they should stay around 1.
+        factors = set()
+        for name in named_tensors(tensors.first):
+            factors |= {f"tensors.first.{name}", f"tensors.second.{name}"}
         return Built(members, rows, notes, no_decay=frozenset(factors))
+
+    def _own(
+        self,
+        choices: Sequence[LayerChoice],
+        matrices: Mapping[Site, Sequence[str]],
+        held: Mapping[str, Tensor],
+    ) -> dict[str, Tensor]:
+        """Return the tensors besides factors that each member has for itself, `[members, ...]`."""
+        own = {}
+        for choice in choices:
+            for name in _own_names(choice, matrices[choice.site], held):
+                own[name] = torch.stack([held[name].detach()] * self.members)
+        return own
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
 
 
-def _matrices(choice: LayerChoice, held: dict[str, Tensor]) -> list[str]:
-    """The trained matrices of a chosen layer; a bare parameter such as a class token `[1, 1, n]` is none."""
-    known = isinstance(choice.site.module, MATRIX_LAYERS)
+def _add_factors(
+    tensors: RankOne,
+    choice: LayerChoice,
+    matrices: Sequence[str],
+    generator: torch.Generator,
+) -> None:
+    """Draw the factors of a layer's matrices."""
+    layer = choice.site.module
+    groups = layer.groups if isinstance(layer, Convolution) else 1
+    for name in matrices:
+        assert isinstance(choice.method, BatchEnsemble)
+        # Tied weights have one factor.
+        if name not in named_tensors(tensors.first):
+            tensors.add(name, groups, choice.method.std, generator)
 
-    def is_matrix(name: str) -> bool:
+
+def _matrices(choice: LayerChoice, held: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the trained matrices of a chosen layer."""
+    if not choice.method:
+        return []
+    # A bare parameter such as a class token `[1, 1, n]` has two axes and is no matrix.
+    least = 0 if isinstance(choice.site.module, MATRIX_LAYERS) else 2
+    found = []
+    for name in choice.site.trained:
         shape = held[name].shape
-        return len(shape) >= 2 and not _is_added(name) and (known or min(shape[:2]) > 1)
-
-    return [name for name in choice.site.trained if choice.method and is_matrix(name)]
+        if len(shape) < 2 or _is_added(name):
+            continue
+        if min(shape[:2]) >= least:
+            found.append(name)
+    return found
 
 
 def _is_added(name: str) -> bool:
-    """Return whether a layer adds a tensor as it is: a bias, `bias_k` and `bias_v` of attention among them.
+    """Return True for tensors that a layer adds as they are: biases, `bias_k`, `bias_v` of attention.
 
     A table of biases that a layer indexes, such as Swin's `relative_position_bias_table`, is a matrix here.
     """
     return name.rsplit(".", 1)[-1].startswith("bias")
 
 
-def _own_names(choice: LayerChoice, matrices: list[str], held: dict[str, Tensor]) -> list[str]:
-    """Biases of layers with factors (Eq. 2), and running statistics."""
-    site = choice.site
-    biases = [
-        n for n in site.trained if matrices and (held[n].ndim == 1 or _is_added(n)) and n not in matrices
-    ]
-    return biases + (list(site.statistics) if choice.method else [])
+def _own_names(
+    choice: LayerChoice,
+    matrices: Sequence[str],
+    held: Mapping[str, Tensor],
+) -> list[str]:
+    """Return the names of the biases of layers with factors, and of running statistics."""
+    if not choice.method:
+        return []
+    names = []
+    # Eq. (2) has a bias for each member; layers without factors, such as norms, share theirs.
+    for name in choice.site.trained if matrices else ():
+        if name in matrices:
+            continue
+        if held[name].ndim == 1 or _is_added(name):
+            names.append(name)
+    return names + list(choice.site.statistics)
 
 
-def _row(choice: LayerChoice, matrices: list[str], members: int) -> LayerRecord:
+def _row(choice: LayerChoice, matrices: Sequence[str], members: int) -> LayerRecord:
+    """Record which matrices of a layer have factors, or why none has."""
     site = choice.site
     if matrices:
         names = ", ".join(name.rsplit(".", 1)[-1] for name in matrices)
         return LayerRecord(site.names, site.kind, f"{members} rank-1 factors of {names}")
-    became = f"shared, with {members} running statistics" if choice.method and site.statistics else "shared"
-    frozen = site.parameters and not site.trained
-    return LayerRecord(
-        site.names, site.kind, became, choice.reason or ("frozen" if frozen else "not a matrix")
-    )
+    became = "shared"
+    if choice.method and site.statistics:
+        became = f"shared, with {members} running statistics"
+    reason = "not a matrix"
+    if site.parameters and not site.trained:
+        reason = "frozen"
+    return LayerRecord(site.names, site.kind, became, choice.reason or reason)

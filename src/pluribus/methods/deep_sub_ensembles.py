@@ -20,7 +20,7 @@ before `convert`, the losses are summed and every tail trains as if it were alon
 running statistics belong to the member.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -35,7 +35,7 @@ from pluribus.mechanisms.members.options import draw_options, start_alike
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
 from pluribus.mechanisms.members.stacked import Stacked
-from pluribus.mechanisms.network.layers import select
+from pluribus.mechanisms.network.layers import Site, select
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.settings import MOST_MEMBERS, check, invalid, setting
@@ -72,7 +72,8 @@ class DeepSubEnsembles(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.trunk, list):  # as a file gives it
+        # Files hold lists; settings compare and hash as tuples.
+        if isinstance(self.trunk, list):
             object.__setattr__(self, "trunk", tuple(self.trunk))
         if isinstance(self.trunk, int | float):
             check("trunk", self.trunk, float, at_least=0, below=1)
@@ -90,47 +91,83 @@ class DeepSubEnsembles(Method):
         return reduce_losses(losses, shares, self.reduction, members)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        # Find the layers of the tail.
         choices = self._split(choices)
-        tail = [choice.site for choice in choices if choice.method]
-        wanted = {
-            name: (self.members, self.start) for site in tail for name in (*site.trained, *site.statistics)
-        }
+
+        # Make the tensors.
+        wanted = {}
+        for choice in choices:
+            if choice.method:
+                names = (*choice.site.trained, *choice.site.statistics)
+                wanted |= dict.fromkeys(names, (self.members, self.start))
         own, notes = draw_options(network, wanted, seed)
         if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
-        rows = tuple(_row(choice, self.members, self.start) for choice in choices)
+
+        # Make the members. The trunk runs once for all tails, which is worth a plan.
         code = PlainCode.of(network.module, network.output)
-        # The trunk runs once for all tails, which is worth a plan.
-        members = Members(Fixed(self.members), Stacked.of_network(network, own), code, lowers=True)
+        tensors = Stacked.of_network(network, own)
+        members = Members(Fixed(self.members), tensors, code, lowers=True)
+
+        # Record what happened.
+        rows = tuple(_row(choice, self.members, self.start) for choice in choices)
         return Built(members, rows, tuple(notes))
 
     def _split(self, choices: Sequence[LayerChoice]) -> list[LayerChoice]:
-        """The choices with the layers of the trunk left."""
+        """Return the choices with the layers of the trunk left.
+
+        Raises:
+            ConversionError: The tail has nothing to train, or shares a tensor with the trunk.
+        """
         layers = [choice.site for choice in choices if choice.method]
-        if isinstance(self.trunk, int | float):
-            trunk = set(layers[: int(self.trunk * len(layers))])
-        else:
-            trunk = set(select([choice.site for choice in choices], self.trunk, TRUNK))
+        trunk = self._trunk(choices, layers)
         tail = [site for site in layers if site not in trunk]
         if not any(site.trained for site in tail):
             raise ConversionError(
-                f"the tail must have a layer to train, however: trunk={self.trunk!r} leaves "
+                f"the tail must have a layer to train, got trunk={self.trunk!r}, which leaves "
                 f"{', '.join(map(str, tail)) or 'none'}. Make the trunk smaller."
             )
-        shared = {name: site for site in trunk for name in site.tied}
-        for site in tail:
-            for name in shared.keys() & set(site.tied):
-                raise ConversionError(
-                    f"tied layers must be on one side, however: {shared[name]} is in the trunk, {site} in "
-                    f"the tail, and both hold {name}. Name the trunk's layers with trunk=(...)."
-                )
-        return [
-            replace(choice, method=None, reason=choice.reason or TRUNK) if choice.site in trunk else choice
-            for choice in choices
-        ]
+        _refuse_tied(trunk, tail)
+        split = []
+        for choice in choices:
+            if choice.site in trunk:
+                choice = replace(choice, method=None, reason=choice.reason or TRUNK)
+            split.append(choice)
+        return split
+
+    def _trunk(
+        self,
+        choices: Sequence[LayerChoice],
+        layers: Sequence[Site],
+    ) -> set[Site]:
+        """Return the layers of the trunk, in no order.
+
+        Args:
+            choices: All layers, among which patterns may name any.
+            layers: Those that could be converted, of which the trunk may be a share.
+        """
+        if isinstance(self.trunk, int | float):
+            return set(layers[: int(self.trunk * len(layers))])
+        sites = [choice.site for choice in choices]
+        return set(select(sites, self.trunk, TRUNK))
+
+
+def _refuse_tied(trunk: Iterable[Site], tail: Iterable[Site]) -> None:
+    """Raise if a layer of the trunk and one of the tail hold the same tensor."""
+    # One tensor cannot be shared by all members and belong to each of them.
+    shared = {}
+    for site in trunk:
+        shared |= dict.fromkeys(site.tied, site)
+    for site in tail:
+        for name in shared.keys() & set(site.tied):
+            raise ConversionError(
+                f"tied layers must be on one side, got {shared[name]} in the trunk and {site} in the tail, "
+                f"which both hold {name}. Name the trunk's layers with trunk=(...)."
+            )
 
 
 def _row(choice: LayerChoice, members: int, start: str) -> LayerRecord:
+    """Record whether a layer is shared or copied."""
     site = choice.site
     if choice.method is None:
         return LayerRecord(site.names, site.kind, "shared", choice.reason)

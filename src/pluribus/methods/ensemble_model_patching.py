@@ -70,14 +70,15 @@ from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, neares
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")
-"""What `where` may say besides what selects layers."""
+"""Words of `where`, besides what selects layers."""
 PERTURBED = 1 << 21
 """Offset that keeps the seed of perturbations apart from those of fresh weights."""
 
 
 def perturb(options: Tensor, relative: float, generator: Generator) -> Tensor:
-    """Options `[options, ...]` with noise of `relative` times the standard deviation of each, or times 1
-    where all of its numbers are equal.
+    """Add noise to options `[options, ...]`: `relative` times the standard deviation of each option.
+
+    An option whose numbers are all equal has no deviation; its noise is `relative` times 1.
     """
     if options.is_complex():
         return torch.view_as_complex(perturb(_real(options), relative, generator))
@@ -91,7 +92,7 @@ def perturb(options: Tensor, relative: float, generator: Generator) -> Tensor:
 def divergence(
     weights: Mapping[str, Tensor], mixing: Mapping[str, Sequence[float]], tau: float, rho: float
 ) -> Tensor:
-    """Eq. (6), the divergence from the prior up to a constant, in nats.
+    """Compute Eq. (6), the divergence from the prior up to a constant, in nats.
 
     Args:
         weights: All that is learnt, by name: `[options, ...]` where it is in `mixing`.
@@ -102,30 +103,41 @@ def divergence(
     total = torch.zeros(())
     for name, weight in weights.items():
         numbers = _real(weight)
+        precision = rho if is_bias(name) else tau
+        # A shared tensor is one option that is taken always, which makes both sums of Eq. (6) one.
         shares = numbers.new_tensor(mixing.get(name, (1.0,)))
         squares = numbers.square().reshape(len(shares), -1).sum(1)
-        total = total + (rho if is_bias(name) else tau) / 2 * (shares * squares).sum()
+        total = total + precision / 2 * (shares * squares).sum()  # Eq. (6)
     return total
 
 
 def squared_norm(weights: Mapping[str, Tensor]) -> Tensor:
-    """Σ ‖·‖² over all that is learnt, all options alike, as Appendix C has it."""
-    return sum((_real(weight).square().sum() for weight in weights.values()), start=torch.zeros(()))
+    """Compute Σ ‖·‖² over all that is learnt, all options alike, as in Appendix C."""
+    total = torch.zeros(())
+    for weight in weights.values():
+        total = total + _real(weight).square().sum()
+    return total
 
 
 def _real(weight: Tensor) -> Tensor:
-    """Its numbers; a complex one is two."""
+    """Return a tensor of real numbers; a complex number becomes two."""
     return torch.view_as_real(weight) if weight.is_complex() else weight
 
 
 def patch_overhead(options: int, channels: int = 0, weights: int = 0) -> int:
-    """§3.3: parameters added by patched norms of so many channels together, and by other patches."""
+    """Return the number of added parameters, §3.3.
+
+    Args:
+        options: K, at least 1.
+        channels: Sum of the channels of all patched norms.
+        weights: Numbers in all other patched tensors.
+    """
     return (options - 1) * (2 * channels + weights)
 
 
 @dataclass(frozen=True)
 class Patching(Method, ABC):
-    """What EMP and ECMP have in common: all but what takes one option as a whole."""
+    """Patch a few layers: all of EMP and ECMP but what takes one option as a whole."""
 
     options: int = setting(5, at_least=1, at_most=MOST_MEMBERS)
     where: Selector = ("norm", "output")
@@ -150,7 +162,8 @@ class Patching(Method, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("where", "probabilities"):
-            if isinstance(getattr(self, name), list):  # as a file gives it
+            # Files hold lists; settings compare and hash as tuples.
+            if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self._selectors or not all(map(is_selector, self._selectors)):
             kinds = f"{', '.join(WORDS)}, name patterns, layer types and predicates"
@@ -161,27 +174,43 @@ class Patching(Method, ABC):
             raise invalid("probabilities", f"{self.options} numbers above 0 that sum to one", self.mixing)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        # Find the layers to patch.
         chosen = self._patched(network, choices)
         settings = _settings(chosen)
         sites = tie_sites({choice.site.name: choice.site.trained for choice in chosen})
-        own, notes = draw_options(network, {n: (m.options, m.start) for n, m in settings.items()}, seed)
-        generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
-        own = {name: perturb(own[name], settings[name].perturbation, generator) for name in settings}
-        if "norm" in self._selectors and not any(is_norm(c.site) or c.picked for c in chosen):
+
+        # Make the options.
+        own, notes = _perturbed_options(network, settings, seed)
+        notes += self._notes(network, chosen, own)
+        if self.freeze_shared:
+            _freeze_all_but(own, network)
+        mixtures = {}
+        for site, names in sites.items():
+            mixing = settings[names[0]].mixing
+            mixtures[site] = Mixture(self.assignment, mixing, noise=self.noise)
+        if self.per_sample:
+            _refuse_apart(network, sites)
+
+        # Make the members, and record what happened.
+        members = self._members(network, own, sites, mixtures, seed)
+        rows = tuple(self._row(choice, own) for choice in choices)
+        return Built(members, rows, tuple(notes))
+
+    def _notes(
+        self,
+        network: Network,
+        chosen: Sequence[LayerChoice],
+        own: Mapping[str, Tensor],
+    ) -> list[str]:
+        """Return notes on patches that the user may not expect."""
+        notes = []
+        # Who picks layers with `include` knows what they are.
+        expected = [choice for choice in chosen if choice.picked or is_norm(choice.site)]
+        if "norm" in self._selectors and not expected:
             notes.append("no norm is patched")
         if start_alike(network, own):
             notes.append("options start alike, and only the draws of training tell them apart")
-        if self.freeze_shared:
-            for name, parameter in network.module.named_parameters():
-                parameter.requires_grad_(name in own and parameter.requires_grad)
-        mixtures = {
-            site: Mixture(self.assignment, settings[names[0]].mixing, noise=self.noise)
-            for site, names in sites.items()
-        }
-        if self.per_sample:
-            _refuse_apart(network, sites)
-        members = self._members(network, own, sites, mixtures, seed)
-        return Built(members, tuple(self._row(choice, own) for choice in choices), tuple(notes))
+        return notes
 
     def _members(
         self,
@@ -191,6 +220,7 @@ class Patching(Method, ABC):
         mixtures: Mapping[str, Mixture],
         seed: int,
     ) -> Members:
+        """Return members that are named by options, or by seeds where options alone do not make them."""
         code = PlainCode.of(network.module, network.output)
         # Options of whole layers can be named and shared; noise or single numbers follow from a seed.
         if self.assignment != "layer" or self.noise:
@@ -200,7 +230,8 @@ class Patching(Method, ABC):
         probabilities = [mixtures[site].probabilities for site in sites]
         generator = torch.Generator().manual_seed(derived_seed(seed, 1))
         kept, shares = keep_draws(probabilities, self.draws, generator)
-        dtype = next(iter(own.values())).dtype  # that of the network, by which a file is read
+        # The dtype of the network, by which a file is read.
+        dtype = next(iter(own.values())).dtype
         index = Combinations(
             tensors.sizes,
             kept,
@@ -214,16 +245,22 @@ class Patching(Method, ABC):
 
     @property
     def mixing(self) -> tuple[float, ...]:
-        """How probable each option is."""
+        """Return the probability of each option."""
         return uniform(self.options) if self.probabilities is None else self.probabilities
 
     def resolved(self, sites: Sequence[Site]) -> Self:
-        where = [
-            name
-            for one in self._selectors
-            for name in ([one] if isinstance(one, str) else map(_exactly, select(sites, one, "where")))
-        ]
-        return self if self._is_named else replace(self, where=tuple(dict.fromkeys(where)))
+        if self._is_named:
+            return self
+        where: list[str] = []
+        for one in self._selectors:
+            if isinstance(one, str):
+                where.append(one)
+            else:
+                where += map(_exactly, select(sites, one, "where"))
+
+        # Two selectors may pick the same layer, which is named once.
+        unique = tuple(dict.fromkeys(where))
+        return replace(self, where=unique)
 
     def to_dict(self) -> dict[str, Any]:
         if not self._is_named:
@@ -249,42 +286,64 @@ class Patching(Method, ABC):
     def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         tensors = members.tensors
         assert isinstance(tensors, Mixed | OptionTensors)
-        learnt = {
-            name: weight
-            for tree in (tensors.own, tensors.shared)
-            for name, weight in tree.named_parameters()
-            if weight.requires_grad
-        }
+        learnt = {}
+        for name, weight in (*tensors.own.named_parameters(), *tensors.shared.named_parameters()):
+            if weight.requires_grad:
+                learnt[name] = weight
         if self.objective == "kl":
             tau, rho = self.weight_precision, self.bias_precision
             return divergence(learnt, tensors.probabilities(), tau, rho) / dataset_size  # Eq. (9)
-        return self.decay / batch * squared_norm(learnt) if self.decay else 0.0  # App. C
+        if not self.decay:
+            return 0.0
+        return self.decay / batch * squared_norm(learnt)  # App. C
 
-    def _patched(self, network: Network, choices: Sequence[LayerChoice]) -> list[LayerChoice]:
-        """The layers to patch: those that `include` picks, or else those that `where` names."""
+    def _patched(
+        self,
+        network: Network,
+        choices: Sequence[LayerChoice],
+    ) -> list[LayerChoice]:
+        """Return the layers to patch: those that `include` picks, or else those that `where` names.
+
+        Raises:
+            ConversionError: None of them is trained.
+        """
         sites = [choice.site for choice in choices]
         where = {choice.site for choice in choices if choice.picked}
         if not where:
-            where = {site for one in self._selectors for site in _named(one, network, sites)}
-        chosen = [c for c in choices if c.method and c.site in where and c.site.trained]
+            for one in self._selectors:
+                where.update(_named(one, network, sites))
+        chosen = []
+        for choice in choices:
+            if choice.method and choice.site.trained and choice.site in where:
+                chosen.append(choice)
         if not chosen:
             raise ConversionError(
-                f"{type(self).__name__} must have a trained layer to patch, however: where={self.where!r} "
-                f"and the selection leave none. {there_are(sites)}"
+                f"{type(self).__name__} must have a trained layer to patch, got where={self.where!r}, "
+                f"which picks none of the selected layers. {there_are(sites)}"
             )
         return chosen
 
     def _row(self, choice: LayerChoice, own: Mapping[str, Tensor]) -> LayerRecord:
+        """Record how many options a layer has, or why it has none."""
         site = choice.site
         patched = [name for name in site.parameters if name in own]
         if not patched:
-            outside = "not in where" + ", whatever overrides say" * choice.overridden
-            if "norm" in self._selectors and is_norm(site):
-                outside = "not read in eval mode"
-            left = "frozen" if site.frozen else outside if site.parameters else "no parameters"
-            return LayerRecord(site.names, site.kind, "shared", choice.reason or left)
+            reason = choice.reason or self._why_shared(choice)
+            return LayerRecord(site.names, site.kind, "shared", reason)
         each = " for each element" * (self.assignment == "element")
         return LayerRecord(site.names, site.kind, f"{len(own[patched[0]])} options{each}")
+
+    def _why_shared(self, choice: LayerChoice) -> str:
+        """Return the reason for which a layer that could be converted has no options."""
+        site = choice.site
+        if site.frozen:
+            return "frozen"
+        if not site.parameters:
+            return "no parameters"
+        # `norm` names the norms that eval mode reads, so this one is read in training alone.
+        if "norm" in self._selectors and is_norm(site):
+            return "not read in eval mode"
+        return "not in where" + ", whatever overrides say" * choice.overridden
 
 
 @dataclass(frozen=True)
@@ -345,19 +404,30 @@ class ECMP(Patching):
     assignment: ClassVar[str] = "element"
 
 
-def _are_probabilities(given: Any, options: int) -> bool:
-    """Whether these are so many numbers above 0 that sum to one."""
-    numbers = isinstance(given, tuple) and all(isinstance(one, int | float) and one > 0 for one in given)
-    return numbers and len(given) == options and abs(sum(given) - 1) <= ROUNDING
+def _are_probabilities(given: object, options: int) -> bool:
+    """Return True for so many numbers above 0 that sum to one."""
+    if not isinstance(given, tuple) or len(given) != options:
+        return False
+    for one in given:
+        if not isinstance(one, int | float) or not one > 0:
+            return False
+    return abs(sum(given) - 1) <= ROUNDING
 
 
 def _exactly(site: Site) -> str:
-    """A pattern that this layer's name alone matches, and that is none of the words."""
-    return f"[{site.name[0]}]{site.name[1:]}" if site.name in WORDS else escape(site.name)
+    """Return a pattern that matches this layer's name alone, and that is none of the words."""
+    if site.name in WORDS:
+        # A layer called `norm` is not every norm: `[n]orm` matches the same name and is no word.
+        return f"[{site.name[0]}]{site.name[1:]}"
+    return escape(site.name)
 
 
 def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:
-    """The layers that a word or a pattern of `where` stands for; a network may be without norms."""
+    """Return the layers that a word or a pattern of `where` stands for.
+
+    Raises:
+        ConversionError: A pattern matches no layer. A word may; a network may have no norms.
+    """
     if pattern == "norm":
         norms = [site for site in sites if is_norm(site) and site.parameters]
         ran = order_of_run(network, norms)
@@ -373,42 +443,93 @@ def _named(pattern: str, network: Network, sites: Sequence[Site]) -> list[Site]:
 
 
 def _settings(chosen: Sequence[LayerChoice]) -> dict[str, Any]:
-    """By name of a tensor, the settings of the layer that holds it."""
+    """Map the name of each tensor to the settings of the layer that holds it.
+
+    Raises:
+        ConversionError: Two layers hold one tensor and differ in their settings.
+    """
     found: dict[str, Any] = {}
     for choice in chosen:
         for name in choice.site.trained:
             if found.setdefault(name, choice.method) != choice.method:
                 raise ConversionError(
-                    f"layers that hold {name} must have the same settings, however: {choice.method} in "
+                    f"layers that hold {name} must have the same settings, got {choice.method} in "
                     f"{choice.site} and {found[name]} before it. Give all of them the same overrides."
                 )
     return found
 
 
+def _perturbed_options(
+    network: Network,
+    settings: Mapping[str, Any],
+    seed: int,
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Draw the options of each tensor, a little apart from one another; return them with notes."""
+    wanted = {name: (one.options, one.start) for name, one in settings.items()}
+    drawn, notes = draw_options(network, wanted, seed)
+    # One generator for all tensors, in this order: the order is part of what a seed means.
+    generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
+    own = {}
+    for name, one in settings.items():
+        own[name] = perturb(drawn[name], one.perturbation, generator)
+    return own, list(notes)
+
+
+def _freeze_all_but(own: Mapping[str, Tensor], network: Network) -> None:
+    """Stop the training of every parameter that has no options."""
+    for name, parameter in network.module.named_parameters():
+        if name not in own:
+            parameter.requires_grad_(False)
+
+
 def _refuse_apart(network: Network, sites: Mapping[str, Sequence[str]]) -> None:
-    """Raises where the patches of samples cannot differ within a batch, with the first layer that is why."""
-    together = [name for names in sites.values() for name in names]
-    if not (why := _why_apart(network, together)):
+    """Raise if the patches of samples cannot differ within a batch, and name the first such layer."""
+    together: list[str] = []
+    for names in sites.values():
+        together += names
+    why = _why_apart(network, together)
+    if not why:
         return
-    alone = ((site, _why_apart(network, names)) for site, names in sites.items())
-    site, why = next(((site, reason) for site, reason in alone if reason), (", ".join(sites), why))
+    culprit = ", ".join(sites)
+    for site, names in sites.items():
+        reason = _why_apart(network, names)
+        if reason:
+            culprit, why = site, reason
+            break
     raise ConversionError(
-        "per_sample=True needs patches that may differ within a batch, however: those of "
-        f"{site or 'the network itself'} cannot: {why.rstrip('.')}. Leave it out of where=, or draw for the "
-        "whole batch."
+        "patches must be able to differ within a batch for per_sample=True, got those of "
+        f"{culprit or 'the network itself'}, which cannot: {why.rstrip('.')}. Leave it out of where=, or "
+        "draw for the whole batch."
     )
 
 
 def _why_apart(network: Network, names: Sequence[str]) -> str:
-    """Why these tensors may not differ from sample to sample; empty where they may."""
-    held, generator = network.tensors(), torch.Generator().manual_seed(0)
+    """Return the reason for which these tensors must not differ from sample to sample, empty if they may.
+
+    The first half of the example gets one set of values, the second half another; each half must then have
+    the outputs of a whole batch with its values.
+
+    Args:
+        network: With an example, whose batch is cut in halves.
+        names: The tensors that would differ.
+    """
+    held = network.tensors()
+    generator = torch.Generator().manual_seed(0)
     half = network.example.batch // 2
-    first, second = (
-        {name: perturb(held[name].detach()[None], 0.5, generator)[0] for name in names} for _ in range(2)
-    )
-    each = {
-        name: torch.stack([first[name]] * half + [second[name]] * (network.example.batch - half))
-        for name in names
-    }
-    mixed = {name: values.as_subclass(PerSample) for name, values in each.items()}
+    rest = network.example.batch - half
+    first, second = (_nearby(held, names, generator) for _ in range(2))
+    mixed = {}
+    for name in names:
+        each = torch.stack([first[name]] * half + [second[name]] * rest)
+        mixed[name] = each.as_subclass(PerSample)
     return why_apart(network, {**held, **first}, {**held, **second}, {**held, **mixed})
+
+
+def _nearby(
+    held: Mapping[str, Tensor],
+    names: Sequence[str],
+    generator: Generator,
+) -> dict[str, Tensor]:
+    """Return perturbed copies of some tensors."""
+    # Far enough apart that a layer which mixes samples changes the outputs by more than rounding.
+    return {name: perturb(held[name].detach()[None], 0.5, generator)[0] for name in names}

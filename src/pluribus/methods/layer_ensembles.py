@@ -74,8 +74,8 @@ class LayerEnsembles(Method):
         start: `fresh` initialises every option anew, from the model's own initialisers or by calling
             the factory again; `copy` starts all options from the model's weights. May differ from layer
             to layer.
-        statistics: Whether running statistics of norms are kept for each `option` of the layers that feed
-            the norm directly, or `shared` by all, as in the authors' code.
+        statistics: `option` keeps running statistics of norms for each option of the layers that feed the
+            norm directly; `shared` keeps one for all, as in the authors' code.
         settle_prior: Whether BatchNorm layers of prior networks take the statistics of the first training
             batch, or keep the mean 0 and variance 1 they are made with.
 
@@ -102,27 +102,51 @@ class LayerEnsembles(Method):
         return values if version > 1 else {"statistics": "shared", "settle_prior": False} | values
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        # Find the layers with options.
         chosen = [choice for choice in choices if _has_options(choice)]
         if not chosen:
             raise ConversionError(
-                "LayerEnsembles needs a trained layer that is no norm, however: no chosen layer is one. "
+                "LayerEnsembles must have a trained layer that is no norm, got no chosen layer of this kind. "
                 + there_are([choice.site for choice in choices])
             )
         wanted = _wanted(chosen)
         sites = tie_sites({choice.site.name: _names(choice) for choice in chosen})
+
+        # Make the tensors.
         own, notes = draw_options(network, wanted, seed)
-        fed = self._fed(network, choices, sites, wanted, notes)
-        own |= _statistics(network, fed, wanted, sites)
+        counts = {site: wanted[names[0]][0] for site, names in sites.items()}
+        fed = self._fed(network, choices, sites, counts, notes)
+        own |= _statistics(network, fed, counts)
+
+        # Make the members.
         learnt = self._members(network, own, sites, fed, seed)
         members: AnyMembers = learnt
         if self.prior_scale:
-            fresh = {name: (count, "fresh") for name, (count, _) in wanted.items()}
-            options, _ = draw_options(network, fresh, seed + PRIOR_SEED)
-            (shared,), _ = fresh_modules(network, 1, seed + PRIOR_SEED)
-            fixed = Network(shared, output=network.output)
-            options |= _statistics(fixed, fed, wanted, sites)
-            members = WithPrior(learnt, self._members(fixed, options, sites, fed, seed), self.prior_scale)
-        return Built(members, tuple(_row(choice, own) for choice in choices), tuple(notes))
+            prior = self._prior(network, wanted, sites, fed, seed)
+            members = WithPrior(learnt, prior, self.prior_scale)
+
+        # Record what happened.
+        rows = tuple(_row(choice, own) for choice in choices)
+        return Built(members, rows, tuple(notes))
+
+    def _prior(
+        self,
+        network: Network,
+        wanted: Mapping[str, tuple[int, str]],
+        sites: Mapping[str, Sequence[str]],
+        fed: Mapping[str, Sequence[str]],
+        seed: int,
+    ) -> Members:
+        """Return the fixed random layer ensemble φ, with as many options as the one that learns."""
+        counts = {site: wanted[names[0]][0] for site, names in sites.items()}
+        fresh = {name: (count, "fresh") for name, (count, _) in wanted.items()}
+        options, _ = draw_options(network, fresh, seed + PRIOR_SEED)
+        # Tensors without options, such as norms, are the prior's own too.
+        (shared,), _ = fresh_modules(network, 1, seed + PRIOR_SEED)
+        fixed = Network(shared, output=network.output)
+        options |= _statistics(fixed, fed, counts)
+        # The same seed as the learnt ensemble: member z adds the prior of the same z.
+        return self._members(fixed, options, sites, fed, seed)
 
     def _members(
         self,
@@ -132,6 +156,7 @@ class LayerEnsembles(Method):
         fed: Mapping[str, Sequence[str]],
         seed: int,
     ) -> Members:
+        """Return members that are named by one option per site."""
         tensors = OptionTensors(network, own, sites, fed=fed)
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         kept = keep_rows(list(tensors.sizes.values()), self.draws, generator)
@@ -145,42 +170,69 @@ class LayerEnsembles(Method):
         network: Network,
         choices: Sequence[LayerChoice],
         sites: Mapping[str, Sequence[str]],
-        wanted: Mapping[str, tuple[int, str]],
+        counts: Mapping[str, int],
         notes: list[str],
     ) -> dict[str, tuple[str, ...]]:
-        """Return the sites whose options a running statistic follows, by its name."""
-        norms = [choice.site for choice in choices if choice.method and is_norm(choice.site)]
-        norm_of = {name: norm.name for norm in norms for name in norm.statistics}
+        """Return the sites whose options a running statistic follows, by its name.
+
+        Args:
+            network: With an example, by which the data flow is read.
+            choices: What the user wants of every layer.
+            sites: By site, the names of its tensors.
+            counts: By site, how many options it has.
+            notes: Gets a note where the data flow cannot be read.
+        """
+        norm_of = _norms(choices)
         if self.statistics == "shared" or not norm_of:
             return {}
-        site_of = {name: site for site, names in sites.items() for name in names}
+        site_of = {}
+        for site, names in sites.items():
+            site_of |= dict.fromkeys(names, site)
         try:
             feeds = find_feeds(network, site_of, norm_of)
         except (ConversionError, UnreadableError) as error:
             notes.append(f"running statistics are shared by all options: {error}")
             return {}
-        counts = {site: wanted[names[0]][0] for site, names in sites.items()}
         fed = {}
         for name, norm in norm_of.items():
             feeding = feeds[norm]
-            if math.prod(counts[site] for site in feeding) > MOST_COMBINATIONS:
+            if _combinations(feeding, counts) > MOST_COMBINATIONS:
                 feeding = feeding[-1:]
             if feeding:
                 fed[name] = feeding
         return fed
 
 
+def _norms(choices: Sequence[LayerChoice]) -> dict[str, str]:
+    """Map the name of each running statistic of a chosen norm to the norm's name."""
+    norms = {}
+    for choice in choices:
+        if choice.method and is_norm(choice.site):
+            norms |= dict.fromkeys(choice.site.statistics, choice.site.name)
+    return norms
+
+
+def _combinations(sites: Sequence[str], counts: Mapping[str, int]) -> int:
+    """Return how many combinations of options some sites have."""
+    return math.prod(counts[site] for site in sites)
+
+
 def _names(choice: LayerChoice) -> tuple[str, ...]:
-    """The tensors of a layer that its options differ in."""
+    """Return the names of the tensors in which the options of a layer differ."""
     return (*choice.site.trained, *choice.site.statistics)
 
 
 def _has_options(choice: LayerChoice) -> bool:
+    """Return True for chosen layers with something to train; norms are shared, as in the authors' code."""
     return bool(choice.method and choice.site.trained) and not is_norm(choice.site)
 
 
 def _wanted(choices: Sequence[LayerChoice]) -> dict[str, tuple[int, str]]:
-    """By name of a tensor, how many options it has and how they start."""
+    """Map the name of each tensor to how many options it has and how they start.
+
+    Raises:
+        ConversionError: Two layers hold one tensor and differ in their settings.
+    """
     wanted: dict[str, tuple[int, str]] = {}
     for choice in choices:
         assert isinstance(choice.method, LayerEnsembles)
@@ -188,7 +240,7 @@ def _wanted(choices: Sequence[LayerChoice]) -> dict[str, tuple[int, str]]:
         for name in _names(choice):
             if wanted.setdefault(name, how) != how:
                 raise ConversionError(
-                    f"layers that hold {name} must have the same options and start, however: {how} in "
+                    f"layers that hold {name} must have the same options and start, got {how} in "
                     f"{choice.site} and {wanted[name]} before it. Give all of them the same overrides."
                 )
     return wanted
@@ -197,18 +249,19 @@ def _wanted(choices: Sequence[LayerChoice]) -> dict[str, tuple[int, str]]:
 def _statistics(
     network: Network,
     fed: Mapping[str, Sequence[str]],
-    wanted: Mapping[str, tuple[int, str]],
-    sites: Mapping[str, Sequence[str]],
+    counts: Mapping[str, int],
 ) -> dict[str, Tensor]:
     """Return the statistics of every combination of options, which start alike, `[combinations, ...]`."""
-    held, found = network.tensors(), {}
+    held = network.tensors()
+    found = {}
     for name, feeding in fed.items():
-        combinations = math.prod(wanted[sites[site][0]][0] for site in feeding)
-        found[name] = torch.stack([held[name].detach()] * combinations)
+        start = held[name].detach()
+        found[name] = torch.stack([start] * _combinations(feeding, counts))
     return found
 
 
 def _row(choice: LayerChoice, own: Mapping[str, Tensor]) -> LayerRecord:
+    """Record how many options a layer has, or why it has none."""
     site = choice.site
     if not isinstance(choice.method, LayerEnsembles):
         return LayerRecord(site.names, site.kind, "shared", choice.reason)
@@ -216,7 +269,6 @@ def _row(choice: LayerChoice, own: Mapping[str, Tensor]) -> LayerRecord:
         several = [len(own[name]) for name in site.statistics if name in own]
         became = f"shared, with {several[0]} running statistics" if several else "shared"
         return LayerRecord(site.names, site.kind, became, "norm" if is_norm(site) else "frozen")
-    plural = "s" * (choice.method.options > 1)
-    return LayerRecord(
-        site.names, site.kind, f"{choice.method.options} option{plural}, start {choice.method.start}"
-    )
+    options, start = choice.method.options, choice.method.start
+    plural = "s" * (options > 1)
+    return LayerRecord(site.names, site.kind, f"{options} option{plural}, start {start}")

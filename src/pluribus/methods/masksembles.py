@@ -60,30 +60,34 @@ ATTEMPTS, LONGEST = 1000, 16
 
 
 def expected_width(ones: float, members: int, scale: float) -> float:
-    """Eq. (1): how many channels `members` masks of so many ones use on average."""
+    """Compute Eq. (1): how many channels `members` masks of so many ones use on average."""
     if math.isinf(scale):
         return ones * members
     if scale == 1:
         return ones
-    return -ones * scale * math.expm1(members * math.log1p(-1 / scale))
+    # expm1 and log1p keep the digits that (1 - 1/S)^N loses for large scales.
+    return -ones * scale * math.expm1(members * math.log1p(-1 / scale))  # Eq. (1)
 
 
 def overlap_law(scale: float) -> float:
-    """Eq. (2): intersection over union of two masks with many ones."""
-    return 1 / (2 * scale - 1)
+    """Compute Eq. (2): intersection over union of two masks with many ones."""
+    return 1 / (2 * scale - 1)  # Eq. (2)
 
 
 def expected_overlap(ones: int, positions: int) -> float:
-    """The exact expectation of intersection over union for two masks over so many positions."""
+    """Compute the exact expectation of intersection over union for two masks over so many positions."""
     ways = math.comb(positions, ones)
-    return sum(
-        math.comb(ones, both) * math.comb(positions - ones, ones - both) / ways * both / (2 * ones - both)
-        for both in range(max(0, 2 * ones - positions), ones + 1)
-    )
+    # Two masks with more ones than positions between them must meet.
+    fewest = max(0, 2 * ones - positions)
+    total = 0.0
+    for both in range(fewest, ones + 1):
+        probability = math.comb(ones, both) * math.comb(positions - ones, ones - both) / ways
+        total += probability * both / (2 * ones - both)
+    return total
 
 
 def overlap(masks: Tensor) -> float:
-    """The average intersection over union of all pairs of masks, `[members, channels]`."""
+    """Compute the average intersection over union of all pairs of masks, `[members, channels]`."""
     both = masks @ masks.T
     ones = masks.sum(1)
     union = ones[:, None] + ones[None, :] - both
@@ -92,10 +96,12 @@ def overlap(masks: Tensor) -> float:
 
 
 def effective_scale(channels: int, members: int, ones: int) -> float:
-    """The scale at which masks of so many ones have this width, by Eq. (1); infinite for disjoint masks."""
+    """Return the scale at which masks of so many ones have this width; infinite for disjoint masks."""
     if channels >= ones * members:
         return math.inf if members > 1 else 1.0
-    low, high = 0.0, 1.0  # of 1 / scale: the width falls from ones * members to ones
+    # Bisect 1 / scale, over which the width of Eq. (1) falls from ones * members to ones. A hundred
+    # halvings are more than a float has digits.
+    low, high = 0.0, 1.0
     for _ in range(100):
         middle = (low + high) / 2
         wide = expected_width(ones, members, 1 / middle) > channels
@@ -104,7 +110,7 @@ def effective_scale(channels: int, members: int, ones: int) -> float:
 
 
 def kept_channels(channels: int, members: int, scale: float, align: int = 1) -> int:
-    """The ones M of each mask over so many channels, nearest to what the scale asks for.
+    """Return the ones M of each mask over so many channels, nearest to those of the scale.
 
     At least ⌈channels / members⌉, without which a channel would be nobody's.
     """
@@ -117,7 +123,7 @@ def kept_channels(channels: int, members: int, scale: float, align: int = 1) -> 
 
 
 def generate_masks(channels: int, members: int, scale: float, generator: Generator, align: int = 1) -> Tensor:
-    """Binary masks `[members, channels]`, each with as many ones, every channel in one at least.
+    """Draw binary masks `[members, channels]`, each with as many ones, every channel in one at least.
 
     Args:
         channels: At least 1.
@@ -135,16 +141,18 @@ def generate_masks(channels: int, members: int, scale: float, generator: Generat
 
 
 def draw_masks(channels: int, members: int, ones: int, generator: Generator) -> Tensor:
-    """Masks with so many ones, all choices that use every channel being equally likely.
+    """Draw masks with so many ones, all choices that use every channel being equally likely.
 
     The paper draws over more positions than there are channels and drops those that no mask uses; given
     how many are left, which are is a matter of names, so any number of positions may be drawn over.
     """
-    if ones * members == channels:  # disjoint
+    # Disjoint masks are rare among all: cut a permutation instead of drawing until they come.
+    if ones * members == channels:
         order = torch.randperm(channels, generator=generator, device="cpu")
         return torch.zeros(members, channels, **ALIKE).scatter(1, order.view(members, ones), 1.0)
     positions = _positions(channels, members, ones)
-    for _ in range(ATTEMPTS if positions <= LONGEST * channels else 0):
+    attempts = ATTEMPTS if positions <= LONGEST * channels else 0
+    for _ in range(attempts):
         masks = _draw(positions, members, ones, generator)
         used = masks.any(0)
         if int(used.sum()) == channels:
@@ -153,12 +161,13 @@ def draw_masks(channels: int, members: int, ones: int, generator: Generator) -> 
 
 
 def _draw(positions: int, members: int, ones: int, generator: Generator) -> Tensor:
+    """Draw masks of so many ones over so many positions, each independently of the others."""
     order = torch.rand(members, positions, generator=generator, **ALIKE).argsort(1)
     return torch.zeros(members, positions, **ALIKE).scatter(1, order[:, :ones], 1.0)
 
 
 def _positions(channels: int, members: int, ones: int) -> int:
-    """Over how many positions masks use so many channels on average."""
+    """Return the number of positions over which masks use so many channels on average."""
 
     def used(positions: int) -> float:
         return expected_width(ones, members, positions / ones)
@@ -173,7 +182,7 @@ def _positions(channels: int, members: int, ones: int) -> int:
 
 
 def _covered(masks: Tensor, generator: Generator) -> Tensor:
-    """The masks with ones of channels in several masks moved to channels in none."""
+    """Move ones from channels in several masks to channels in none."""
     for channel in (masks.sum(0) == 0).nonzero().flatten().tolist():
         shared = (masks * (masks.sum(0) > 1)).nonzero()
         member, other = shared[int(torch.randint(len(shared), (), generator=generator))].tolist()
@@ -182,6 +191,7 @@ def _covered(masks: Tensor, generator: Generator) -> Tensor:
 
 
 def _check_scale(scale: object) -> None:
+    """Raise for a scale below 1."""
     # Infinity is a scale of its own: masks as disjoint as they can be.
     if scale != math.inf:
         check("scale", scale, float, at_least=1)
@@ -238,78 +248,97 @@ class Masksembles(Method):
         return Recipe() if self.repeat else Recipe(longer=2.0)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        # Find the tensors that get a mask.
         widths: dict[tuple[str, int], int] = {}
         notes: list[str] = []
         if self.keep_capacity:
-            places = self._places(network, choices)
-            widths = {(r.site.name, r.position): place.channels for place in places for r in place.reads}
+            widths = _widths(self._places(network, choices))
             choices, notes = self._widen(network, choices, seed)
         places = self._places(network, choices)
         if not places:
-            raise ConversionError(
-                "Masksembles needs a layer that reads hidden values, however: no chosen layer does"
-                + (", and no dropout layer is there to be replaced. " if self.replace_dropout else ". ")
-                + there_are([choice.site for choice in choices])
-            )
+            raise self._no_places(choices)
+
+        # Make the masks, all from one generator: their order is part of what a seed means.
         ones = [self._ones(place, choices, widths) for place in places]
         generator = Generator().manual_seed(derived_seed(seed, 0))
-        masks = [
-            draw_masks(place.channels, self.members, count, generator)
-            for place, count in zip(places, ones, strict=True)
-        ]
+        masks = []
+        for place, count in zip(places, ones, strict=True):
+            masks.append(draw_masks(place.channels, self.members, count, generator))
         tensors = Stacked.of_network(network, put_masks(network, places, masks))
-        samples = [read.samples for place in places for read in place.reads]
-        tensors.mixes = None not in samples and _may_mix(network, tensors, self.members - 1)
+        tensors.mixes = _have_samples(places) and _may_mix(network, tensors, self.members - 1)
         if not tensors.mixes:
             notes.append("in training members run one after the other: samples have no axis of their own")
-        became = [
-            f"mask {number}, {count} of {place.channels} channels, "
-            f"scale {effective_scale(place.channels, self.members, count):.3g}"
-            for number, (place, count) in enumerate(zip(places, ones, strict=True))
-        ]
+
+        # Make the members.
         names = frozenset(tensors.parts()[1])
         code = MaskedCode(Caller(network.module, network.output), names, self.align)
         members = Members(Fixed(self.members), tensors, code)
-        return Built(members, tuple(_rows(choices, places, became)), tuple(notes))
+
+        # Record what happened.
+        became = []
+        for number, (place, count) in enumerate(zip(places, ones, strict=True)):
+            scale = effective_scale(place.channels, self.members, count)
+            became.append(f"mask {number}, {count} of {place.channels} channels, scale {scale:.3g}")
+        rows = tuple(_rows(choices, places, became))
+        return Built(members, rows, tuple(notes))
 
     def _places(self, network: Network, choices: Sequence[LayerChoice]) -> list[Place]:
-        """The tensors that get a mask, in the order in which they are read."""
+        """Return the tensors that get a mask, in the order in which they are read."""
         kinds = (DROPOUTS,) if self.replace_dropout else READERS
         sites = [c.site for c in choices if c.method and isinstance(c.site.module, kinds)]
         return find_places(network, sites, self.from_layer)
 
+    def _no_places(self, choices: Sequence[LayerChoice]) -> ConversionError:
+        """Return the error for a network without a tensor to mask."""
+        missing = "no chosen layer of this kind"
+        if self.replace_dropout:
+            missing += ", and no dropout layer to replace"
+        sites = [choice.site for choice in choices]
+        return ConversionError(
+            f"Masksembles must have a layer that reads hidden values, got {missing}. {there_are(sites)}"
+        )
+
     def _ones(
-        self, place: Place, choices: Sequence[LayerChoice], widths: Mapping[tuple[str, int], int]
+        self,
+        place: Place,
+        choices: Sequence[LayerChoice],
+        widths: Mapping[tuple[str, int], int],
     ) -> int:
-        """How many channels of a tensor a member keeps."""
+        """Return how many channels of a tensor a member keeps.
+
+        Args:
+            place: The tensor, with the layers that read it.
+            choices: What the user wants of every layer.
+            widths: By layer and position of its input, channels before the network was widened.
+        """
         readers = {read.site for read in place.reads}
-        asked = {c.method.scale for c in choices if c.site in readers and isinstance(c.method, Masksembles)}
-        if len(asked) > 1:
+        scales = set()
+        for choice in choices:
+            if choice.site in readers and isinstance(choice.method, Masksembles):
+                scales.add(choice.method.scale)
+        if len(scales) > 1:
             raise ConversionError(
-                "layers that read one tensor must have one scale, however: those of "
-                f"{', '.join(sorted(map(str, readers)))} are {', '.join(f'{s:g}' for s in sorted(asked))}. "
-                "Override them alike."
+                "layers that read one tensor must have one scale, got "
+                f"{', '.join(f'{s:g}' for s in sorted(scales))} in "
+                f"{', '.join(sorted(map(str, readers)))}. Override them alike."
             )
         if not self.keep_capacity:
-            return kept_channels(place.channels, self.members, asked.pop(), self.align)
-        known = widths.get((place.reads[0].site.name, place.reads[0].position), place.channels)
-        return max(min(known, place.channels), -(-place.channels // self.members))
+            return kept_channels(place.channels, self.members, scales.pop(), self.align)
+        first = place.reads[0]
+        known = widths.get((first.site.name, first.position), place.channels)
+        # With fewer ones than this a channel would be nobody's.
+        least = -(-place.channels // self.members)
+        return max(min(known, place.channels), least)
 
     def _widen(
         self, network: Network, choices: Sequence[LayerChoice], seed: int
     ) -> tuple[list[LayerChoice], list[str]]:
-        """Puts a network of the width of Eq. (1) into `network`, with weights drawn afresh."""
-        if any(isinstance(c.method, Masksembles) and c.method.scale != self.scale for c in choices):
-            raise ConversionError(
-                "keep_capacity widens the whole network by one factor, however: overrides give layers "
-                "scales of their own. Use one scale."
-            )
-        readers = [choice.site for choice in choices if isinstance(choice.site.module, READERS)]
-        if len(find_places(network, readers)) > len(self._places(network, choices)):
-            raise ConversionError(
-                "keep_capacity widens the whole network, so that masks must lie on all hidden tensors, "
-                "however: some are left out. Leave out from_layer, replace_dropout, include and exclude."
-            )
+        """Put a network of the width of Eq. (1) into `network`, with weights drawn afresh.
+
+        Returns:
+            The choices, with the layers of the new network, and notes.
+        """
+        self._check_widening(network, choices)
         factor = expected_width(1, self.members, self.scale)
         if network.by_width is not None:
             with seeded(seed):
@@ -325,9 +354,44 @@ class Masksembles(Method):
             notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
         return [replace(choice, site=sites[choice.site.name]) for choice in choices], notes
 
+    def _check_widening(self, network: Network, choices: Sequence[LayerChoice]) -> None:
+        """Raise if one factor of width does not fit all hidden tensors."""
+        for choice in choices:
+            if isinstance(choice.method, Masksembles) and choice.method.scale != self.scale:
+                raise ConversionError(
+                    "scale must be the same for all layers with keep_capacity, which widens the whole network "
+                    f"by one factor, got {choice.method.scale:g} in {choice.site}. Use one scale."
+                )
+        readers = [choice.site for choice in choices if isinstance(choice.site.module, READERS)]
+        hidden, masked = find_places(network, readers), self._places(network, choices)
+        if len(hidden) > len(masked):
+            raise ConversionError(
+                "masks must lie on all hidden tensors with keep_capacity, which widens the whole network, "
+                f"got masks on {len(masked)} of {len(hidden)}. "
+                "Leave out from_layer, replace_dropout, include and exclude."
+            )
+
+
+def _widths(places: Sequence[Place]) -> dict[tuple[str, int], int]:
+    """Map each layer and position of its input to the channels of the tensor that it reads there."""
+    widths = {}
+    for place in places:
+        for read in place.reads:
+            widths[read.site.name, read.position] = place.channels
+    return widths
+
+
+def _have_samples(places: Sequence[Place]) -> bool:
+    """Return True if samples have an axis of their own in every masked tensor."""
+    for place in places:
+        for read in place.reads:
+            if read.samples is None:
+                return False
+    return True
+
 
 def _may_mix(network: Network, tensors: Stacked, last: int) -> bool:
-    """Return whether samples with different masks may share a batch, those of the first and the last row."""
+    """Return True if samples with the masks of the first and of the last row may share a batch."""
     half = network.example.batch // 2
     mixed = tensors.mixed([0, last], [half, network.example.batch - half])
     first, second = tensors.of([0, last])
@@ -335,15 +399,17 @@ def _may_mix(network: Network, tensors: Stacked, last: int) -> bool:
 
 
 def _rows(
-    choices: Sequence[LayerChoice], places: Sequence[Place], became: Sequence[str]
+    choices: Sequence[LayerChoice],
+    places: Sequence[Place],
+    became: Sequence[str],
 ) -> Iterator[LayerRecord]:
+    """Record the masks that each layer reads through."""
     for choice in choices:
         site = choice.site
-        found = [
-            text
-            for place, text in zip(places, became, strict=True)
-            if any(read.site is site for read in place.reads)
-        ]
+        found = []
+        for place, text in zip(places, became, strict=True):
+            if any(read.site is site for read in place.reads):
+                found.append(text)
         if found:
             yield LayerRecord(site.names, site.kind, " and ".join(found))
         else:

@@ -17,7 +17,7 @@ member is a function of its input; training draws for each sample, as usual.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.dropout.code import KeptDropoutCode
 from pluribus.mechanisms.dropout.kept import batch_axes
-from pluribus.mechanisms.graph.export import Graph
+from pluribus.mechanisms.graph.export import Graph, Operation
 from pluribus.mechanisms.members.caller import Caller
 from pluribus.mechanisms.members.index import Seeds
 from pluribus.mechanisms.members.members import Members
@@ -59,7 +59,7 @@ TRAINING_ONLY = {
 
 @dataclass(frozen=True)
 class Found:
-    """The dropouts in one module's own code: their rates, and where the first of them stands."""
+    """Hold the dropouts in one module's own code: their rates, and where the first of them stands."""
 
     owner: str
     rates: tuple[float, ...]
@@ -71,36 +71,70 @@ class Found:
 
 
 def find_dropouts(graph: Graph) -> list[Found]:
-    """The active dropouts in the data flow of train mode."""
+    """Return the active dropouts in the data flow of train mode."""
     found: dict[str, Found] = {}
     for operation in graph.operations():
-        rate = operation.argument(RATES.get(operation.operator.removesuffix("_"), ""), 0.0)
-        between_layers = operation.argument("num_layers", 2) > 1
-        if rate and operation.argument("train", True) and between_layers:
+        rate = _rate_of(operation)
+        if rate:
             known = found.get(operation.layer, Found(operation.layer, (), operation.source))
             found[operation.layer] = replace(known, rates=(*known.rates, rate))
-    for operation in graph.operations():
-        if operation.operator in TRAINING_ONLY and operation.layer in found:
-            raise ConversionError(
-                f"the dropout of {operation.layer or 'the network itself'} cannot be kept on alone: the same "
-                f"code calls {operation.operator} in training ({operation.source}). "
-                "Make the dropout a layer (nn.Dropout)."
-            )
+    _refuse_other_randomness(graph, found)
     return list(found.values())
 
 
+def _rate_of(operation: Operation) -> float:
+    """Return the rate with which an operation drops units in training, 0 if it drops none."""
+    # In-place variants end in an underscore and have the same arguments.
+    name = RATES.get(operation.operator.removesuffix("_"), "")
+    rate: float = operation.argument(name, 0.0)
+    if not operation.argument("train", True):
+        return 0.0
+    # Recurrent layers drop between their layers, so a single one ignores its rate.
+    if operation.argument("num_layers", 2) <= 1:
+        return 0.0
+    return rate
+
+
+def _refuse_other_randomness(graph: Graph, found: Mapping[str, Found]) -> None:
+    """Raise if code that drops units does something else that prediction must not do."""
+    for operation in graph.operations():
+        # Dropout is kept on by the train mode of the module that calls it, which switches all of its code.
+        if operation.operator in TRAINING_ONLY and operation.layer in found:
+            raise ConversionError(
+                f"code that calls dropout must call nothing else that is for training alone, "
+                f"got {operation.operator} in {operation.layer or 'the network itself'} "
+                f"({operation.source}). "
+                "Make the dropout a layer (nn.Dropout)."
+            )
+
+
 def find_dropout_layers(module: nn.Module) -> list[Found]:
-    """The layers that drop units, for a network whose data flow cannot be read."""
+    """Return the layers that drop units, for a network whose data flow cannot be read.
+
+    Args:
+        module: The network, in any mode.
+
+    Returns:
+        One entry for each layer with a rate above 0, in the order of `named_modules`.
+    """
     found = []
     for name, layer in module.named_modules():
-        rate = getattr(layer, "p", 0.0) if isinstance(layer, Dropout) else 0.0
-        if isinstance(layer, nn.MultiheadAttention) or (
-            isinstance(layer, nn.RNNBase) and layer.num_layers > 1
-        ):
-            rate = layer.dropout
+        rate = _rate_of_layer(layer)
         if rate:
             found.append(Found(name, (rate,), ""))
     return found
+
+
+def _rate_of_layer(layer: nn.Module) -> float:
+    """Return the rate with which a layer drops units in training, 0 if it drops none."""
+    if isinstance(layer, nn.RNNBase):
+        # Recurrent layers drop between their layers, so a single one ignores its rate.
+        return layer.dropout if layer.num_layers > 1 else 0.0
+    if isinstance(layer, nn.MultiheadAttention):
+        return layer.dropout
+    if isinstance(layer, Dropout):
+        return getattr(layer, "p", 0.0)
+    return 0.0
 
 
 @dataclass(frozen=True)
@@ -143,61 +177,126 @@ class MCDropout(Method):
     own_weights: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
-        notes: list[str] = []
-        try:
-            graph = network.graph(training=True)
-            found, used = find_dropouts(graph), graph.used()
-            choices = [_unless_idle(choice, used) for choice in choices]
-        except UnreadableError as error:
-            found = find_dropout_layers(network.module)
-            notes.append(f"only layers were searched for dropout, not functions: {error}")
-        off = {name for choice in choices if not _rate(choice) for name in choice.site.names}
-        named = {name for choice in choices for name in choice.site.names}
-        # Code that calls dropout between layers is no layer, and not among those that `include` picks.
-        chooses_functions = self.rate and not any(choice.picked for choice in choices)
-        kept = {
-            one.owner: one
-            for one in found
-            if one.owner not in off and (one.owner in named or chooses_functions)
-        }
-        places = {choice.site: AlwaysDropout(_rate(choice)) for choice in self._places(choices, kept)}
+        # Find the network's own dropout, and the layers to put one before.
+        found, choices, notes = _search(network, choices)
+        kept = self._kept(found, choices)
+        places = self._places(choices, kept)
         if places:
             prove(network.module, insert(places), network.example)
         axes = batch_axes(network.module, tuple(kept), network.example)
-        if not axes and any(_rate(choice) for choice in choices):
-            raise ConversionError(
-                "MCDropout needs dropout, or a layer to put it before, however: there is neither. "
-                + there_are([choice.site for choice in choices])
-            )
-        for choice in choices:
-            for name in kept.keys() & set(choice.site.names):
-                if choice.overridden:
-                    kept[name] = _with_rate(choice, kept[name])
+        if not axes:
+            _refuse_no_dropout(choices)
+        kept = _override_rates(kept, choices)
+
+        # Make the members, which share all tensors.
+        tensors = Stacked.of_network(network, {})
         # In training torch's own random numbers are drawn, for every sample anew.
         index = Seeds(self.draws, self.train_draws, seed, anonymous=True)
         code = KeptDropoutCode(Caller(network.module, network.output), tuple(kept), axes)
-        members = Members(index, Stacked.of_network(network, {}), code)
-        return Built(members, tuple(_rows(choices, kept, places)), tuple(notes))
+        members = Members(index, tensors, code)
 
-    def _places(self, choices: Sequence[LayerChoice], kept: Mapping[str, Found]) -> list[Any]:
-        """The layers before which dropout is put."""
-        wanted = self.insert or (self.insert is None and not kept)
-        return [
-            choice
-            for choice in choices
-            if _rate(choice)
-            and not kept.keys() & set(choice.site.names)
-            and (choice.picked or (wanted and isinstance(choice.site.module, INSERT_BEFORE)))
-        ]
+        # Record what happened.
+        rows = tuple(_rows(choices, kept, places))
+        return Built(members, rows, tuple(notes))
+
+    def _kept(
+        self,
+        found: Sequence[Found],
+        choices: Sequence[LayerChoice],
+    ) -> dict[str, Found]:
+        """Return the dropouts that stay on in prediction, by the module that owns them."""
+        on: set[str] = set()
+        off: set[str] = set()
+        picked = False
+        for choice in choices:
+            names = on if _rate(choice) else off
+            names.update(choice.site.names)
+            picked |= choice.picked
+        # Code that calls dropout between layers is no layer, and not among those that `include` picks.
+        keeps_functions = self.rate > 0 and not picked
+        kept = {}
+        for one in found:
+            if one.owner in off:
+                continue
+            if one.owner in on or keeps_functions:
+                kept[one.owner] = one
+        return kept
+
+    def _places(
+        self,
+        choices: Sequence[LayerChoice],
+        kept: Mapping[str, Found],
+    ) -> dict[Site, AlwaysDropout]:
+        """Return the layers before which dropout is put, each with its dropout.
+
+        Args:
+            choices: What the user wants of every layer.
+            kept: The dropouts that stay on, by the module that owns them.
+        """
+        kinds: tuple[type[nn.Module], ...] = INSERT_BEFORE
+        wanted = not kept if self.insert is None else self.insert
+        if not wanted:
+            kinds = ()
+        places = {}
+        for choice in choices:
+            site, rate = choice.site, _rate(choice)
+            if not rate:
+                continue
+            # A layer that drops units itself needs no second dropout.
+            if not kept.keys().isdisjoint(site.names):
+                continue
+            # Any layer may be picked by name; by default only those that mix their inputs are useful.
+            if choice.picked or isinstance(site.module, kinds):
+                places[site] = AlwaysDropout(rate)
+        return places
+
+
+def _search(
+    network: Network,
+    choices: Sequence[LayerChoice],
+) -> tuple[list[Found], list[LayerChoice], list[str]]:
+    """Return the dropouts of a network, the choices without layers that never run, and notes."""
+    try:
+        graph = network.graph(training=True)
+        found, used = find_dropouts(graph), graph.used()
+    except UnreadableError as error:
+        notes = [f"only layers were searched for dropout, not functions: {error}"]
+        return find_dropout_layers(network.module), list(choices), notes
+    return found, [_unless_idle(choice, used) for choice in choices], []
+
+
+def _refuse_no_dropout(choices: Sequence[LayerChoice]) -> None:
+    """Raise if a layer has a rate above 0, for a network in which nothing drops units."""
+    # With rate 0 everywhere the ensemble is the network itself, which needs no dropout.
+    if not any(_rate(choice) for choice in choices):
+        return
+    sites = [choice.site for choice in choices]
+    raise ConversionError(
+        f"MCDropout must have dropout, or a layer to put it before, got neither. {there_are(sites)}"
+    )
 
 
 def _rate(choice: LayerChoice) -> float:
-    """The rate that is asked for at a layer; 0 where it is left."""
+    """Return the rate that is set for a layer; 0 where the layer is left."""
     return choice.method.rate if isinstance(choice.method, MCDropout) else 0.0
 
 
+def _override_rates(
+    kept: Mapping[str, Found],
+    choices: Sequence[LayerChoice],
+) -> dict[str, Found]:
+    """Set the rates that `overrides` gives to layers, and return the dropouts with them."""
+    changed = dict(kept)
+    for choice in choices:
+        if not choice.overridden:
+            continue
+        for name in kept.keys() & set(choice.site.names):
+            changed[name] = _with_rate(choice, kept[name])
+    return changed
+
+
 def _with_rate(choice: LayerChoice, found: Found) -> Found:
-    """Gives a layer's own dropout the rate that `overrides` asks for."""
+    """Set the rate that `overrides` gives to a layer's own dropout."""
     layer, rate = choice.site.module, _rate(choice)
     if isinstance(layer, Dropout):
         layer.p = rate
@@ -205,31 +304,40 @@ def _with_rate(choice: LayerChoice, found: Found) -> Found:
         layer.dropout = rate
     else:
         raise ConversionError(
-            f"overrides may change the rate of dropout layers, however: {choice.site} calls dropout in its "
-            f"own code ({found.source}). Change it there."
+            f"overrides of the rate must name dropout layers, got {choice.site}, which calls dropout in its "
+            f"own code ({found.source}). Change the rate there."
         )
     return replace(found, rates=(rate,))
 
 
 def _unless_idle(choice: LayerChoice, used: set[str]) -> LayerChoice:
-    """A layer whose parameters the data flow never reads is left, unless the user named it."""
-    idle = choice.site.parameters and not used.intersection(choice.site.parameters)
-    return replace(choice, method=None, reason="never runs") if idle and not choice.picked else choice
+    """Leave a layer whose parameters the data flow never reads, unless the user named it."""
+    if choice.picked or not choice.site.parameters:
+        return choice
+    if used.intersection(choice.site.parameters):
+        return choice
+    return replace(choice, method=None, reason="never runs")
 
 
 def _rows(
-    choices: Sequence[LayerChoice], kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]
+    choices: Sequence[LayerChoice],
+    kept: Mapping[str, Found],
+    places: Mapping[Site, AlwaysDropout],
 ) -> Iterator[LayerRecord]:
+    """Record what happened to every layer, and to dropout in code between layers."""
+    functions = dict(kept)
     for choice in choices:
         site = choice.site
-        own = next((kept[name] for name in site.names if name in kept), None)
+        own = [kept[name] for name in site.names if name in kept]
+        for name in site.names:
+            functions.pop(name, None)
         if own:
-            yield LayerRecord(site.names, site.kind, str(own))
+            became, reason = str(own[0]), ""
         elif site in places:
-            yield LayerRecord(site.names, site.kind, f"dropout {places[site].rate:g} before it")
+            became, reason = f"dropout {places[site].rate:g} before it", ""
         else:
-            yield LayerRecord(site.names, site.kind, "left", choice.reason or "no dropout here")
-    names = {name for choice in choices for name in choice.site.names}
-    for owner, found in kept.items():
-        if owner not in names:
-            yield LayerRecord((owner,), "functional", str(found))
+            became, reason = "left", choice.reason or "no dropout here"
+        yield LayerRecord(site.names, site.kind, became, reason)
+    # Dropout that no layer owns is called by the code between them.
+    for owner, found in functions.items():
+        yield LayerRecord((owner,), "functional", str(found))

@@ -59,12 +59,12 @@ WIDEST = 1000
 
 
 def mask_density(members: int, gamma: int) -> float:
-    """The share p of a wide layer's weights that its groups leave."""
+    """Return the share p of a wide layer's weights that its groups leave."""
     return 1 / (members * gamma)
 
 
 def sparsity_divergence(weight: Tensor, mean: Tensor, variance: Tensor, density: float) -> Tensor:
-    """D_KL of a linear layer's output from that of its randomly masked version, `[out]`, in nats.
+    """Compute D_KL of a linear layer's output from that of its randomly masked version, `[out]`, in nats.
 
     Args:
         weight: ω, `[out, in]`.
@@ -79,7 +79,7 @@ def sparsity_divergence(weight: Tensor, mean: Tensor, variance: Tensor, density:
 
 
 def sparsity_bound(weight: Tensor, mean: Tensor, variance: Tensor, density: float) -> Tensor:
-    """The bound of Proposition C.1 on `sparsity_divergence`, `[out]`."""
+    """Compute the bound of Proposition C.1 on `sparsity_divergence`, `[out]`."""
     p, output_mean, output_variance, power = _moments(weight, mean, variance, density)
     spread = p * (1 - p) * power / output_variance
     shift = ((1 - p) * output_mean) ** 2 / (p * output_variance)
@@ -89,6 +89,7 @@ def sparsity_bound(weight: Tensor, mean: Tensor, variance: Tensor, density: floa
 def _moments(
     weight: Tensor, mean: Tensor, variance: Tensor, density: float
 ) -> tuple[float, Tensor, Tensor, Tensor]:
+    """Return p, the mean and variance of the outputs, and Σ ω²μ² of each output."""
     squares = weight.square()
     return density, weight @ mean, squares @ variance, squares @ mean.square()  # Eqs. (8), (10)
 
@@ -127,11 +128,12 @@ class PackedEnsembles(Method):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        # Version 1 had no setting, and trained the mean.
         return values if version > 1 else {"reduction": "mean"} | values
 
     @property
     def factor(self) -> float:
-        """A member's width, of the network's."""
+        """Return a member's width as a share of the network's."""
         return self.alpha / self.members
 
     @property
@@ -153,33 +155,43 @@ class PackedEnsembles(Method):
         return is_sum(self.reduction, members) and shares_nothing(members)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
-        chosen = [choice for choice in choices if isinstance(choice.method, PackedEnsembles)]
-        before = {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
+        # Find the layers that each member has for itself.
+        names: set[str] = set()
+        for choice in choices:
+            if isinstance(choice.method, PackedEnsembles):
+                names.update(choice.site.trained, choice.site.statistics)
+
+        # Make the tensors: narrow the network, and draw it for each member.
+        before = _shapes(network)
         groups, notes = self._narrow(network, choices, seed)
         modules, redrawn = fresh_modules(network, self.members, seed)
-        own = stack_modules(modules, {n for c in chosen for n in (*c.site.trained, *c.site.statistics)})
+        own = stack_modules(modules, names)
         if redrawn:
             notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
         notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]
-        after = {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
-        rows = tuple(_row(choice, self.members, before, after, groups) for choice in choices)
         tensors = Stacked.of_network(network, own)
+
+        # Make the members.
         code = PlainCode.of(network.module, network.output)
-        return Built(Members(Fixed(self.members), tensors, code), rows, tuple(notes))
+        members = Members(Fixed(self.members), tensors, code)
+
+        # Record what happened.
+        after = _shapes(network)
+        rows = tuple(_row(choice, self.members, before, after, groups) for choice in choices)
+        return Built(members, rows, tuple(notes))
 
     def _narrow(
         self, network: Network, choices: Sequence[LayerChoice], seed: int
     ) -> tuple[dict[str, int], list[str]]:
-        """Puts the narrow module into `network`; says what groups convolutions have, and notes."""
-        gammas = {
-            name: choice.method.gamma
-            for choice in choices
-            if isinstance(choice.method, PackedEnsembles)
-            for name in choice.site.names
-        }
+        """Put the narrow module into `network`; return the groups of its convolutions, and notes."""
+        gammas: dict[str, int] = {}
+        for choice in choices:
+            if isinstance(choice.method, PackedEnsembles):
+                gammas |= dict.fromkeys(choice.site.names, choice.method.gamma)
         if network.by_width is not None:
             self._build_narrow(network, partial(network.by_width, self.factor), gammas, seed)
             return {}, []
+        # Nothing changes, so networks whose widths cannot be read are fine here.
         if self.factor == 1 and set(gammas.values()) == {1}:
             network.become(network.module)
             return {}, []
@@ -194,9 +206,10 @@ class PackedEnsembles(Method):
     def _build_narrow(
         self, network: Network, factory: Callable[[], nn.Module], gammas: Mapping[str, int], seed: int
     ) -> None:
+        """Put the module of a factory by width into `network`."""
         if set(gammas.values()) != {1}:
             raise ConversionError(
-                "a factory of networks by width builds their groups itself, however: gamma is "
+                "gamma must be 1 for a factory by width, which builds groups itself, got "
                 f"{max(gammas.values())}. Set gamma=1 and build convolutions with groups."
             )
         with seeded(seed):
@@ -204,14 +217,23 @@ class PackedEnsembles(Method):
         expected, came = set(network.tensors()), set(Network(module).tensors())
         if expected != came:
             raise ConversionError(
-                "the factory must build the same layers at every width, however: "
-                f"{', '.join(sorted(expected ^ came)[:5])} is not in all of them."
+                "the factory must build the same layers at every width, got "
+                f"{', '.join(sorted(expected ^ came)[:5])} at some widths alone. "
+                "Let the width change sizes only."
             )
         network.become(module, factory)
 
 
+def _shapes(network: Network) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a network's tensors by name."""
+    return {name: tuple(tensor.shape) for name, tensor in network.tensors().items()}
+
+
 def _kept(choices: Sequence[LayerChoice]) -> set[str]:
-    """The tensors that members share, whose sizes stay: frozen ones, and those of layers that are left."""
+    """Return the names of the tensors that members share: frozen ones, and those of layers that are left.
+
+    Their sizes stay.
+    """
     shared: set[str] = set()
     for choice in choices:
         site = choice.site
@@ -221,10 +243,12 @@ def _kept(choices: Sequence[LayerChoice]) -> set[str]:
 
 
 def _notes(widths: Widths) -> list[str]:
+    """Return notes on a network without inner widths, and on buffers that lose channels."""
     if not widths.groups:
         return ["there is no inner width, so every member is a whole network"]
     buffers = {name for name, _ in widths.network.module.named_buffers()}
     sliced = {name for group in widths.groups for name, _ in group.axes if name in buffers}
+    # Running statistics start anew, so that nothing of value is cut off.
     sliced = {name for name in sliced if name.rsplit(".", 1)[-1] not in ("running_mean", "running_var")}
     return [f"{name} has the values of its first channels" for name in sorted(sliced)]
 
@@ -236,6 +260,7 @@ def _row(
     after: Mapping[str, tuple[int, ...]],
     groups: Mapping[str, int],
 ) -> LayerRecord:
+    """Record how many copies of a layer there are, and how its sizes changed."""
     site = choice.site
     if not isinstance(choice.method, PackedEnsembles):
         return LayerRecord(site.names, site.kind, "shared", choice.reason)

@@ -9,11 +9,12 @@ import copy
 import csv
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
@@ -102,7 +103,19 @@ def train(
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
     _finish(ensemble, training, now, len(task.train))
+    ensemble.finish(_Inputs(task, training.batch))
     return now.history
+
+
+class _Inputs:
+    """The training inputs in batches, in their own order, as often as they are asked for."""
+
+    def __init__(self, task: Task, batch: int) -> None:
+        self.x, self.batch = task.train.x, batch
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for start in range(0, len(self.x), self.batch):
+            yield self.x[start : start + self.batch]
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
@@ -199,11 +212,14 @@ def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress,
     row = {"epoch": now.epoch, "step": step, "lr": training.rate(step / budget.steps), "loss": loss}
     if len(task.validation):
         checked = budget.is_checked(now.epoch, training.checked_every(len(task.train)))
+        ready = ensemble.method.is_ready(ensemble.members)
         # All rows of the log have the same columns.
         unknown = dict.fromkeys(_score_names(training.keep), math.nan)
-        scores = _scores(ensemble, task, training.keep) if checked else unknown
+        scores = _scores(ensemble, task, training.keep) if checked and ready else unknown
         row |= {f"validation_{name}": value for name, value in scores.items()}
         _keep_best(ensemble, training, now, _decisive(scores, training.keep))
+        if not ready:
+            now.best_epoch = now.epoch  # nothing can be scored yet, so that patience does not begin yet
     now.history.append(row | ensemble.members.index.readings())
 
 

@@ -83,6 +83,7 @@ class Stepper:
         if self.training.clip is not None:
             clip_gradients(self.ensemble, self.training.clip, self.model, self.optimizer, self.fabric)
         self.optimizer.step()
+        self.ensemble.after_step((step + 1) / self.budget.steps)
         return total
 
 
