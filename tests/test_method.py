@@ -109,7 +109,7 @@ def test_a_frozen_network_is_refused_by_methods_that_train():
     assert pl.convert(model, MCDropout(draws=2))(torch.zeros(3, 6)).shape == (1, 3, 3)
 
 
-@pytest.mark.parametrize("method", [DeepEnsembles, "deep_ensembles", None, 4], ids=str)
+@pytest.mark.parametrize("method", [DeepEnsembles, None, 4], ids=str)
 def test_what_is_no_method_is_refused(method):
     with pytest.raises(SettingError, match="method must be a Method such as DeepEnsembles"):
         pl.convert(zoo.mlp(), method)

@@ -71,3 +71,23 @@ def test_the_demo_compares_eight_methods_with_few_draws():
         "layer_ensembles",
     ]
     assert max(getattr(method, "draws", 0) for method in found) == MOST_DRAWS
+
+
+def test_a_method_of_the_user_is_named_by_its_import_path():
+    found = parse_methods("single, pluribus.methods.deep_ensembles:DeepEnsembles(members=3)")
+    assert [type(method).__name__ for method in found] == ["Single", "DeepEnsembles"]
+    assert found[1].members == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("math:sqrt", "must be a class of methods"),
+        ("pluribus.methods:DeepEnsembles(member=3)", "member"),
+        ("pluribus.methods:DeepEnsembles(members=3", "bracket|written"),
+        ("no.such.module:Method", "importing it raised ModuleNotFoundError"),
+    ],
+)
+def test_what_is_no_method_of_the_user_is_refused(text, reason):
+    with pytest.raises(pl.SettingError, match=reason):
+        parse_methods(text)

@@ -92,8 +92,8 @@ REFUSED = {
     ("mini_vit", PackedEnsembles): r"the network itself \(.*\) fails when resized: unflatten",
     ("counted_batch", PackedEnsembles): r"the network itself \(.*\) fails when resized: shape",
     ("data_dependent", PackedEnsembles): "cannot be read by torch.export",
-    ("root_layer", Masksembles): "needs a layer that reads hidden values",
-    ("parameter_list", Masksembles): "needs a layer that reads hidden values",
+    ("root_layer", Masksembles): "must have a layer that reads hidden values",
+    ("parameter_list", Masksembles): "must have a layer that reads hidden values",
     ("tied_linears", DeepSubEnsembles): "tied layers must be on one side",
     ("tied_embedding", DeepSubEnsembles): "tied layers must be on one side",
 }

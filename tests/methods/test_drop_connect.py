@@ -64,7 +64,7 @@ def test_tied_weights_with_different_rates_are_refused():
 
 
 def test_a_network_without_weights_is_refused():
-    with pytest.raises(ConversionError, match="needs a weight of at least two axes"):
+    with pytest.raises(ConversionError, match="must have a weight of at least two axes"):
         pl.convert(nn.Sequential(nn.BatchNorm1d(6)), DropConnect())
 
 

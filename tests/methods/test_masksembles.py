@@ -286,7 +286,7 @@ def test_attention_weights_are_no_channels():
 
 
 def test_without_dropout_layers_there_is_nothing_to_replace():
-    with pytest.raises(ConversionError, match="no dropout layer is there to be replaced"):
+    with pytest.raises(ConversionError, match="no dropout layer to replace"):
         pl.convert(mlp(4, 3), Masksembles(replace_dropout=True))
 
 
@@ -320,7 +320,7 @@ def test_layers_may_have_scales_of_their_own():
             example=torch.zeros(2, 3, 16, 16),
             overrides={"layer2.0.conv1": {"scale": 3.0}},
         )
-    with pytest.raises(ConversionError, match="keep_capacity widens the whole network by one factor"):
+    with pytest.raises(ConversionError, match="keep_capacity, which widens the network by one factor"):
         pl.convert(network, Masksembles(keep_capacity=True), overrides={names[1]: {"scale": 3.0}})
 
 

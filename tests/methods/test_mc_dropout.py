@@ -59,7 +59,7 @@ def test_dropout_is_put_in_where_there_is_none():
 def test_insert_says_whether_to_put_more_in(insert, expected):
     ensemble = converted(chain(nn.ReLU(), nn.Dropout(0.2)), MCDropout(rate=0.5, insert=insert))
     assert {name: text.split()[2] for name, text in became(ensemble).items()} == expected
-    with pytest.raises(ConversionError, match="needs dropout, or a layer to put it before"):
+    with pytest.raises(ConversionError, match="must have dropout, or a layer to put it before"):
         converted(zoo.mlp(), MCDropout(insert=False))
 
 

@@ -70,6 +70,7 @@ class DeepEnsembles(Method):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        # Version 1 had neither setting; these are what it did.
         return values if version > 1 else {"reduction": "mean", "settle_prior": False} | values
 
     def is_separate(self, members: AnyMembers) -> bool:
@@ -79,29 +80,39 @@ class DeepEnsembles(Method):
         return reduce_losses(losses, shares, self.reduction, members)  # Eq. (1)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
-        wanted = {
-            name: (self.members, choice.method.start)
-            for choice in choices
-            if isinstance(choice.method, DeepEnsembles)
-            for name in (*choice.site.trained, *choice.site.statistics)
-        }
+        # Find the tensors that each member has for itself.
+        wanted: dict[str, tuple[int, str]] = {}
+        for choice in choices:
+            if isinstance(choice.method, DeepEnsembles):
+                names = (*choice.site.trained, *choice.site.statistics)
+                wanted |= dict.fromkeys(names, (self.members, choice.method.start))
+
+        # Make the tensors.
         own, notes = draw_options(network, wanted, seed)
         if start_alike(network, own):
             notes.append("members start alike, and only other randomness in training tells them apart")
+
+        # Make the members.
         learnt = self._members(network, own)
         members: AnyMembers = learnt
         if self.prior_scale:
+            # A prior has every tensor for itself, frozen ones too: nothing of it is ever trained.
             every = dict.fromkeys(network.tensors(), (self.members, "fresh"))
             prior, _ = draw_options(network, every, seed + PRIOR_SEED)
             members = WithPrior(learnt, self._members(network, prior), self.prior_scale)
-        return Built(members, tuple(_row(choice, self.members) for choice in choices), tuple(notes))
+
+        # Record what happened.
+        rows = tuple(_row(choice, self.members) for choice in choices)
+        return Built(members, rows, tuple(notes))
 
     def _members(self, network: Network, own: Mapping[str, Tensor]) -> Members:
+        """Return members with these tensors, `[members, ...]`."""
         tensors = Stacked.of_network(network, own)
         return Members(Fixed(self.members), tensors, PlainCode.of(network.module, network.output))
 
 
 def _row(choice: LayerChoice, members: int) -> LayerRecord:
+    """Record whether a layer is shared or copied."""
     site = choice.site
     if not isinstance(choice.method, DeepEnsembles):
         return LayerRecord(site.names, site.kind, "shared", choice.reason)

@@ -91,7 +91,7 @@ class DeepSubEnsembles(Method):
         return reduce_losses(losses, shares, self.reduction, members)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
-        # Find the layers of the tail.
+        # Find the layers of the tail, which are those that keep their method.
         choices = self._split(choices)
 
         # Make the tensors.
@@ -119,6 +119,7 @@ class DeepSubEnsembles(Method):
         Raises:
             ConversionError: The tail has nothing to train, or shares a tensor with the trunk.
         """
+        # A share of the trunk counts only layers that could be converted.
         layers = [choice.site for choice in choices if choice.method]
         trunk = self._trunk(choices, layers)
         tail = [site for site in layers if site not in trunk]

@@ -61,47 +61,66 @@ class DropConnect(Method):
     own_weights: ClassVar[bool] = False  # frozen weights may be dropped too
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        # Find the weights.
         weights = {choice.site.name: _weights(choice, network) for choice in choices}
         rates = _rates(choices, weights)
         if not rates:
             raise ConversionError(
-                "DropConnect needs a weight of at least two axes, however: no chosen layer has one. "
+                "DropConnect must have a weight of at least two axes, got no chosen layer with one. "
                 + there_are([choice.site for choice in choices])
             )
+
+        # Make the tensors: one option for each weight, taken always, with a mask by its rate.
         own = stack_modules([network.module], set(rates))
         sites = {name: [name] for name in rates}
         mixtures = {name: Mixture("element", (1.0,), rate) for name, rate in rates.items()}
         notes = [f"gradients of {name} are dense" for name in network.allow_other_weights(rates)]
+
+        # Make the members.
         index = Seeds(self.draws, self.train_draws, seed)
         code = PlainCode.of(network.module, network.output)
         members = Members(index, Mixed(network, own, sites, mixtures), code)
+
+        # Record what happened.
         rows = tuple(_row(choice, weights[choice.site.name]) for choice in choices)
         return Built(members, rows, tuple(notes))
 
 
 def _weights(choice: LayerChoice, network: Network) -> list[str]:
-    """The weights of a layer that are dropped; those that are computed from other tensors are none."""
+    """Return the names of the weights of a layer that are dropped."""
     site, held = choice.site, network.tensors()
-    if choice.method is None or is_norm(site) or has_computed_weights(site.module):
+    if choice.method is None or is_norm(site):
         return []
-    return [name for name in site.parameters if held[name].ndim > 1 and not is_bias(name)]
+    # A mask on what a weight is computed from would not drop single weights.
+    if has_computed_weights(site.module):
+        return []
+    weights = []
+    for name in site.parameters:
+        if held[name].ndim > 1 and not is_bias(name):
+            weights.append(name)
+    return weights
 
 
 def _rates(choices: Sequence[LayerChoice], weights: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """By name of a weight, how probable it is to be dropped."""
+    """Map the name of each weight to the probability that it is dropped.
+
+    Raises:
+        ConversionError: Two layers hold one weight and differ in their rate.
+    """
     rates: dict[str, float] = {}
     for choice in choices:
         for name in weights[choice.site.name]:
             rate = choice.method.rate  # type: ignore[union-attr]
             if rates.setdefault(name, rate) != rate:
                 raise ConversionError(
-                    f"layers that hold {name} must have the same rate, however: {rate:g} in {choice.site} "
+                    f"layers that hold {name} must have the same rate, got {rate:g} in {choice.site} "
                     f"and {rates[name]:g} before it. Give all of them the same overrides."
                 )
     return rates
 
 
 def _row(choice: LayerChoice, weights: Sequence[str]) -> LayerRecord:
+    """Record the rate of a layer, or why it is left."""
     site = choice.site
     if not weights:
         return LayerRecord(site.names, site.kind, "left", choice.reason or "no weights to drop")

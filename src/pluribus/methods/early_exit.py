@@ -53,4 +53,5 @@ class EarlyExit(Method):
         check_where(self)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        # Without `learnt` all exits have equal weights, as in Eq. (1).
         return build_exits(network, choices, seed, depths=self.exits, where=self.where)

@@ -359,7 +359,7 @@ class Masksembles(Method):
         for choice in choices:
             if isinstance(choice.method, Masksembles) and choice.method.scale != self.scale:
                 raise ConversionError(
-                    "scale must be the same for all layers with keep_capacity, which widens the whole network "
+                    "scale must be the same for all layers with keep_capacity, which widens the network "
                     f"by one factor, got {choice.method.scale:g} in {choice.site}. Use one scale."
                 )
         readers = [choice.site for choice in choices if isinstance(choice.site.module, READERS)]

@@ -77,6 +77,7 @@ class MIMMO(Method):
     def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
         index = members.index
         assert isinstance(index, Pairs)
+        # Outside of training, and for some members alone, the preferences of those that ran are the weights.
         if not members.training or index.chosen is not None:
             return index.mean(losses)
         return (preferences(index.logits, 1.0).flatten() * losses).sum()  # Eq. (1)

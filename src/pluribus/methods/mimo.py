@@ -60,6 +60,7 @@ class MIMO(Method):
         return [orders[slot] for slot, _ in rows]
 
     def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
+        # Only in training does every slot hold a sample of its own, with a loss to sum.
         if not members.training:
             return super().combine(losses, shares, members, progress)
         return losses.sum()  # Eq. (1)

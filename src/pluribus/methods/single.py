@@ -17,7 +17,7 @@ from pluribus.method import Built, LayerChoice, Method
 
 @dataclass(frozen=True)
 class Single(Method):
-    """The network as it is, with one member and all of its weights.
+    """Keep the network as it is: one member with all of its weights.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), Single())
@@ -28,4 +28,5 @@ class Single(Method):
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         rows = tuple(LayerRecord(c.site.names, c.site.kind, "left", "a single network") for c in choices)
         tensors = Stacked.of_network(network, {})
-        return Built(Members(Fixed(1), tensors, PlainCode.of(network.module, network.output)), rows)
+        code = PlainCode.of(network.module, network.output)
+        return Built(Members(Fixed(1), tensors, code), rows)

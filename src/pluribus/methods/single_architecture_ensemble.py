@@ -68,7 +68,7 @@ FIRST_VERSION: dict[str, Any] = {
 def relaxed_top_k(
     logits: Tensor, exits: int, temperature: float, generator: Generator | None = None
 ) -> Tensor:
-    """A relaxed draw of `exits` depths without replacement for each input.
+    """Draw `exits` depths, relaxed, without replacement for each input (top-K).
 
     Args:
         logits: `[inputs, depths]`.
@@ -81,17 +81,18 @@ def relaxed_top_k(
     """
     logits = at_least_float32(logits)
     uniform = torch.rand(logits.shape, generator=generator).to(logits)
+    # Minus log of minus log of uniform numbers is Gumbel noise.
     scores = logits - torch.log(-torch.log(uniform + SMALL) + SMALL)
     drawn = picked = torch.zeros_like(logits)
     for _ in range(exits):
         scores = scores + torch.log((1 - picked).clamp(min=SMALL))
         picked = (scores / temperature).softmax(1)
-        drawn = drawn + picked
+        drawn = drawn + picked  # (top-K)
     return drawn
 
 
 def interpolate(span: Span, progress: float) -> float:
-    """Linear between the value at the start of training and that at its end."""
+    """Interpolate linearly between the values at the start and at the end of training."""
     start, end = span
     return start * (1 - progress) + end * progress
 
@@ -100,8 +101,8 @@ def interpolate(span: Span, progress: float) -> float:
 class SAE(Method):
     """N inputs at once, and for each of them K exits that are learnt.
 
-    Rows of eval mode are `inputs` × `exits`, those of the first input first; `ensemble.weights` says how much
-    each counts, and `ensemble.case` which case of the paper it is.
+    Rows of eval mode are `inputs` × `exits`, those of the first input first; `ensemble.weights` holds
+    the weight of each, and `ensemble.case` names the case of the paper.
 
     Args:
         inputs: How many samples enter together, at least 1.
@@ -147,7 +148,8 @@ class SAE(Method):
         super().__post_init__()
         check_where(self)
         for name in ("alpha", "temperature", "input_repetition"):
-            if isinstance(getattr(self, name), list):  # as a file gives it
+            # Files hold lists; settings compare and hash as tuples.
+            if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_span("alpha", self.alpha, at_least=0, at_most=LARGEST)
         _check_span("temperature", self.temperature, at_least=COLDEST, at_most=LARGEST)

@@ -100,7 +100,7 @@ def test_stacked_training_gives_the_weights_of_networks_trained_one_after_the_ot
     model = nn.Sequential(nn.Linear(13, 50), nn.ReLU(), nn.Linear(50, 2)).double()
     ensemble = pl.convert(model, DeepEnsembles(members=20), "gaussian").train()
     singles = [ensemble.member(row).train() for row in range(20)]
-    step(ensemble.parameters(), optimizer, lambda x, y: 20 * ensemble.loss(x, y), inputs, targets)
+    step(ensemble.parameters(), optimizer, ensemble.loss, inputs, targets)
     for row, single in enumerate(singles):
         step(single.parameters(), optimizer, lambda x, y, one=single: plain_loss(one, x, y), inputs, targets)
         trained = ensemble.member(row).state_dict()
