@@ -249,7 +249,7 @@ def test_attention_without_a_batch_is_torchs_own_at_a_tiny_rate(masks):
 def test_attention_with_added_keys_is_refused():
     layer = nn.MultiheadAttention(8, 2, dropout=0.1, add_bias_kv=True).double()
     x = normal(5, BATCH, 8)
-    with pytest.raises(InputError, match="must have no bias_k, .* Exclude the layer"):
+    with pytest.raises(InputError, match=r"must have no bias_k, .* Exclude the layer"):
         kept(lambda: layer(x, x, x))
 
 

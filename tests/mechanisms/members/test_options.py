@@ -71,9 +71,7 @@ def test_rows_are_named_by_position_or_by_options():
 
 @pytest.mark.parametrize("row", [(0,), (0, 3), (-1, 0), (0, 1, 0), (0.0, 1), "01", None, (True, 1)])
 def test_a_row_that_is_none_is_refused_with_the_sites(row):
-    with pytest.raises(
-        InputError, match=r"0 to 5, or name one option for each site.*'0': 2, '2': 3.*got "
-    ):
+    with pytest.raises(InputError, match=r"0 to 5, or name one option for each site.*'0': 2, '2': 3.*got "):
         bank().index.pick([row])
 
 

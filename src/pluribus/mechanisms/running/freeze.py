@@ -180,7 +180,13 @@ def _choose_folds(members: Members, member: nn.Module, found: Sequence[Fold]) ->
 
 
 def _folded(members: Members, member: nn.Module, folds: Sequence[Fold]) -> Members:
-    """Return a copy of the members in which norms are part of the layers before them."""
+    """Return a copy of the members in which norms are part of the layers before them.
+
+    Args:
+        members: All members.
+        member: One of them as a module.
+        folds: The layers and their norms.
+    """
     module, tensors = copy.deepcopy(members.code.caller.module), copy.deepcopy(members.tensors)
     for fold in folds:
         _fold_code(module, fold)
@@ -286,7 +292,12 @@ def _is_alone(
 
 
 def _readers(module: nn.Module, graph: Graph) -> dict[nn.Parameter, set[Node]]:
-    """Map each parameter to the operations that read it."""
+    """Map each parameter to the operations that read it.
+
+    Args:
+        module: The network.
+        graph: Its data flow.
+    """
     names, parameters = graph.program.graph_signature.inputs_to_parameters, dict(module.named_parameters())
     readers = defaultdict[nn.Parameter, set[Node]](set)
     for node in graph.program.graph.nodes:
