@@ -35,7 +35,7 @@ def convert(
     output: Output = None,
     seed: int = 0,
 ) -> Ensemble:
-    """Turns a network into an ensemble; the network is copied and not touched.
+    """Turn a network into an ensemble; the network is copied and not changed.
 
     Args:
         model: A module, or a factory of one, which some methods call once for each member. A factory
@@ -101,7 +101,7 @@ def choose(
     exclude: Selector | None,
     overrides: Overrides,
 ) -> list[LayerChoice]:
-    """What the user wants of every layer; raises for any problem before anything is changed."""
+    """Return what the user wants of every layer; raise for any problem before anything is changed."""
     sites = find_sites(network.module)
     included = set(sites if include is None else select(sites, include, "include"))
     excluded = set() if exclude is None else set(select(sites, exclude, "exclude"))
@@ -132,23 +132,29 @@ def choose(
 
 
 def _check_some(choices: Sequence[LayerChoice], method: Method) -> None:
-    """There is a layer to convert."""
+    """Raise if there is no layer to convert."""
     converted = [c for c in choices if c.method and not (method.own_weights and c.site.frozen)]
     if not isinstance(method, Single) and not converted:
         reasons = {c.reason or "frozen" for c in choices}
         thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
         raise ConversionError(
-            f"{type(method).__name__} must have a layer to convert, but all are left "
+            f"{type(method).__name__} must have a layer to convert, got none: all are left "
             f"({', '.join(sorted(reasons)) or 'there is none'}). {there_are([c.site for c in choices])}{thaw}"
         )
 
 
 def _check_tied(choices: Sequence[LayerChoice]) -> None:
-    """A parameter that two layers hold is converted for both or for neither."""
-    converted = {name: c.site for c in choices if c.method for name in c.site.tied}
+    """Raise if a parameter that two layers hold is converted for one of them alone."""
+    converted = {}
     for choice in choices:
-        for name in choice.site.tied if choice.method is None else ():
-            if name in converted and choice.reason != "never runs":
+        if choice.method:
+            converted |= dict.fromkeys(choice.site.tied, choice.site)
+    for choice in choices:
+        # A layer that never runs may be left: nothing reads its parameters there.
+        if choice.method or choice.reason == "never runs":
+            continue
+        for name in choice.site.tied:
+            if name in converted:
                 raise ConversionError(
                     f"tied layers must be converted together, but {choice.site} is left "
                     f"({choice.reason}), {converted[name]} is not, and both hold {name}. Pick both or none."
@@ -158,7 +164,7 @@ def _check_tied(choices: Sequence[LayerChoice]) -> None:
 def assemble(
     network: Network, method: Method, likelihood: Likelihood, choices: Sequence[LayerChoice], seed: int
 ) -> Ensemble:
-    """The ensemble that a method makes of a network when every layer's fate is decided."""
+    """Build the ensemble that a method makes of a network, with a decision for every layer."""
     built = method.build(network, choices, seed)
     conversion = Conversion(f"{method} on {network.kind}", built.layers, built.notes)
     picked = {row.names for row in conversion.converted} if method.depends_on_example else set()
