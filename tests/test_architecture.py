@@ -18,7 +18,7 @@ ORDER = [
     {"deprecation", "settings", "schema", "untrusted", "writing"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
-    {"conversion_record", "prediction", "likelihood", "checkpoint", "weights"},
+    {"conversion_record", "prediction", "likelihood", "saving", "weights"},
     {"metrics", "calibration", "data", "backbones"},
     {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
 from pluribus.mechanisms.members.axis import split_batch
-from pluribus.mechanisms.running.chain import STACKED_ROWS
+from pluribus.mechanisms.running.batched import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears

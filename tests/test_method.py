@@ -95,7 +95,7 @@ def test_an_overridden_layer_may_be_left():
 
 @pytest.mark.parametrize("method", METHODS[1:], ids=str)
 def test_leaving_everything_is_refused_with_the_reasons(method):
-    with pytest.raises(ConversionError, match=r"must have a layer to convert, got none: all are left \(excluded\)"):
+    with pytest.raises(ConversionError, match=r"must have a layer to convert, but all are left \(excluded\)"):
         pl.convert(zoo.mlp(), method, exclude="*")
     with pytest.raises(ConversionError, match=r"left by overrides"):
         pl.convert(zoo.mlp(), method, overrides={"*": Single()})

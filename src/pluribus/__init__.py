@@ -16,7 +16,7 @@ from pluribus.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from pluribus import backbones, calibration, comparison, data, methods, metrics, report, training
-    from pluribus.comparison import compare, evaluate
+    from pluribus.comparison import compare, doctor, evaluate
     from pluribus.conversion import convert
     from pluribus.data import Split, Task
     from pluribus.ensemble import Ensemble
@@ -54,6 +54,7 @@ __all__ = [
     "convert",
     "cost",
     "data",
+    "doctor",
     "evaluate",
     "from_checkpoints",
     "from_models",
@@ -68,7 +69,7 @@ __all__ = [
 # Importing PyTorch takes seconds. Names are imported when they are first used, so that `import pluribus`,
 # `pluribus --help` and a server that has no PyTorch do not.
 _HOMES = {
-    "comparison": ("compare", "evaluate"),
+    "comparison": ("compare", "doctor", "evaluate"),
     "conversion": ("convert",),
     "data": ("Split", "Task"),
     "ensemble": ("Ensemble",),

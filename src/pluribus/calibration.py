@@ -5,9 +5,9 @@ one number, fitted by the negative log-likelihood,
 
     p_T(c) ∝ p(c)^(1/T).                                                          (1)
 
-Here p is the ensemble's mean probability. A validation set without a mistake would call for T = 0, one with
-a single mistake for too small a T. So one pseudo-sample is added to the n that there are, of which nothing
-is known: every class is as probable, and what is predicted for it is the average over all samples,
+Here p is the ensemble's mean probability. A validation set without a mistake would give T = 0, and one with a
+single mistake too small a T. Therefore one pseudo-sample is added to the n samples. Each class is its label
+with equal probability, and its prediction is the average over all samples,
 
     −Σ_i log p_T(y_i | x_i) − 1/n Σ_i 1/C Σ_c log p_T(c | x_i).                   (3)
 
@@ -32,11 +32,12 @@ from pluribus.prediction import CategoricalPrediction, GaussianPrediction, align
 from pluribus.settings import invalid
 
 TEMPERATURES = (1 / 64, 64.0)
-STEPS = 60  # of golden section: the bracket shrinks to 1e-12 of its width
+# Steps of golden section: the bracket shrinks to 1e-12 of its width.
+STEPS = 60
 
 
 def with_temperature(prediction: CategoricalPrediction, temperature: float) -> CategoricalPrediction:
-    """Eq. (1): the ensemble's probabilities at a temperature, as a prediction of one member."""
+    """Return the ensemble's probabilities at a temperature, Eq. (1), as a prediction of one member."""
     return Categorical().prediction((prediction.log_probabilities / temperature).unsqueeze(0))
 
 
@@ -44,7 +45,7 @@ def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
     """Return the temperature in [1/64, 64] with the least smoothed negative log-likelihood, Eq. (3).
 
     Args:
-        prediction: Of validation samples.
+        prediction: Predictions of validation samples.
         target: Their classes, `[batch, ...]`; -100 leaves out a position of a dense target.
     """
     logs = prediction.log_probabilities.double().clamp(min=-1e4)
@@ -59,7 +60,8 @@ def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
     golden = (math.sqrt(5) - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = loss(left), loss(right)
-    for _ in range(STEPS):  # the loss is convex in 1/T, so unimodal in log T
+    # The loss is convex in 1/T, so it has one minimum in log T.
+    for _ in range(STEPS):
         if at_left <= at_right:
             high, right, at_right = right, left, at_left
             left = high - golden * (high - low)
@@ -72,13 +74,19 @@ def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
 
 
 def conformal_quantile(scores: Tensor, level: float) -> float:
-    """Eq. (2): what at least `level`, in (0, 1), of exchangeable new scores do not exceed; may be inf."""
+    """Return the quantile of Eq. (2).
+
+    At least the share `level`, in (0, 1), of exchangeable new scores do not exceed it. With too few scores
+    it is infinite.
+    """
     if not 0 < level < 1:
         raise invalid("level", "above 0 and below 1", level)
     if not scores.numel():
         raise InputError("conformal prediction needs validation samples, got none.")
     rank = math.ceil((scores.numel() + 1) * level)
-    return math.inf if rank > scores.numel() else scores.flatten().sort().values[rank - 1].item()
+    if rank > scores.numel():
+        return math.inf
+    return scores.flatten().sort().values[rank - 1].item()
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,8 @@ class ConformalSets:
     """Sets of classes that hold the true one with probability at least `level`.
 
     Attributes:
-        level: The probability asked for, in (0, 1).
-        quantile: Of the validation scores 1 − p(true class).
+        level: The required probability, in (0, 1).
+        quantile: The quantile of the validation scores 1 − p(true class).
     """
 
     level: float
@@ -95,20 +103,20 @@ class ConformalSets:
 
     @classmethod
     def fit(cls, prediction: CategoricalPrediction, target: Tensor, level: float = 0.9) -> "ConformalSets":
-        """The sets that validation data call for."""
+        """Return the sets whose quantile is that of validation data."""
         scores = 1 - prediction.probabilities.gather(1, target.unsqueeze(1)).squeeze(1)
         return cls(level, conformal_quantile(scores, level))
 
     def sets(self, prediction: CategoricalPrediction) -> Tensor:
-        """Whether each class is in the set, `[batch, classes, ...]`."""
+        """Return a mask of the classes in the set, `[batch, classes, ...]`."""
         return 1 - prediction.probabilities <= self.quantile
 
     def coverage(self, prediction: CategoricalPrediction, target: Tensor) -> float:
-        """Share of samples whose class is in their set."""
+        """Return the share of samples whose class is in their set."""
         return self.sets(prediction).gather(1, target.unsqueeze(1)).double().mean().item()
 
     def size(self, prediction: CategoricalPrediction) -> float:
-        """Mean number of classes in a set."""
+        """Return the mean number of classes in a set."""
         return self.sets(prediction).sum(1).double().mean().item()
 
 
@@ -117,8 +125,8 @@ class ConformalIntervals:
     """Intervals that hold the true value with probability at least `level`.
 
     Attributes:
-        level: The probability asked for, in (0, 1).
-        quantile: How much wider, or narrower, the mixture's own intervals must be.
+        level: The required probability, in (0, 1).
+        quantile: The number by which both ends of the mixture's interval move out; negative moves in.
     """
 
     level: float
@@ -126,23 +134,23 @@ class ConformalIntervals:
 
     @classmethod
     def fit(cls, prediction: GaussianPrediction, target: Tensor, level: float = 0.9) -> "ConformalIntervals":
-        """The intervals that validation data call for."""
+        """Return the intervals whose quantile is that of validation data."""
         low, high = prediction.interval(level)
         target = align(target, low.shape)
         return cls(level, conformal_quantile(torch.maximum(low - target, target - high), level))
 
     def interval(self, prediction: GaussianPrediction) -> tuple[Tensor, Tensor]:
-        """Both ends, `[batch, ...]`."""
+        """Return both ends, `[batch, ...]` each."""
         low, high = prediction.interval(self.level)
         return low - self.quantile, high + self.quantile
 
     def coverage(self, prediction: GaussianPrediction, target: Tensor) -> float:
-        """Share of values inside their interval."""
+        """Return the share of values inside their interval."""
         low, high = self.interval(prediction)
         target = align(target, low.shape)
         return ((low <= target) & (target <= high)).double().mean().item()
 
     def width(self, prediction: GaussianPrediction) -> float:
-        """Mean width."""
+        """Return the mean width."""
         low, high = self.interval(prediction)
         return (high - low).clamp(min=0).double().mean().item()

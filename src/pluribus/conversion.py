@@ -1,4 +1,4 @@
-"""convert: a network and a method make an Ensemble."""
+"""convert: make an Ensemble of a network by a method."""
 
 import math
 import warnings
@@ -35,36 +35,32 @@ def convert(
     output: Output = None,
     seed: int = 0,
 ) -> Ensemble:
-    """Turn a network into an ensemble; the network is copied and not changed.
+    """Turn a network into an ensemble. The network is copied and not changed.
 
     Args:
         model: A module, or a factory of one, which some methods call once for each member. A factory
             with one required argument gets a width, 1.0 for the network itself.
-        method: What the ensemble is, such as `DeepEnsembles(members=4)`, or the same as text,
+        method: The kind of ensemble, such as `DeepEnsembles(members=4)`, or the same as text,
             `"deep_ensembles(members=4)"`.
-        likelihood: What the outputs mean: `categorical`, `bernoulli`, `gaussian`, `point`, or a
+        likelihood: The meaning of the outputs: `categorical`, `bernoulli`, `gaussian`, `point`, or a
             `Likelihood`.
         example: One input as the network takes it: a tensor, a tuple, or a dict of keyword inputs.
-            Made from the network where a method needs it.
+            Made from the network if a method needs one and none is given.
         include: The layers to convert, by type, name pattern (`fnmatch`, `*` crosses dots) or
-            predicate of name and layer, or several of these; all that the method can.
-        exclude: The layers to leave as they are, likewise.
-        overrides: By name pattern, settings that differ for some layers: a dict of them, the method
-            with them, or `Single()` to leave the layer; the last match wins.
-        output: What of the returned values is the prediction: a key, a position or a function; found
-            by itself where it is the only tensor or called `logits`.
-        seed: Of everything random in the conversion; same seed, same ensemble.
+            predicate of name and layer, or several of these. By default all that the method can convert.
+        exclude: The layers to leave as they are, in the same forms.
+        overrides: Maps a name pattern to other settings for the layers it matches: a dict of settings, a
+            method with them, or `Single()` to leave the layer. The last match wins.
+        output: Selects the prediction among the returned values: a key, a position or a function. Not
+            needed if the network returns one tensor, or one called `logits`.
+        seed: Seed of everything random in the conversion; the same seed gives the same ensemble.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), BatchEnsemble(members=4))
         >>> ensemble(torch.zeros(7, 3)).shape
         torch.Size([4, 7, 2])
     """
-    if isinstance(method, str):
-        method = read_method(method)
-    if not isinstance(method, Method):
-        came = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
-        raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), got {came}.")
+    method = _as_method(method)
     check("seed", seed, int, at_least=0, at_most=math.inf)
     family = likelihood_named(likelihood)
     if isinstance(model, Ensemble):
@@ -94,6 +90,18 @@ def warn_of_probabilities(module: nn.Module, likelihood: Likelihood) -> None:
         )
 
 
+def _as_method(method: object) -> Method:
+    """Return a method from itself or from text; raise `SettingError` for anything else."""
+    if isinstance(method, str):
+        return read_method(method)
+    if isinstance(method, Method):
+        return method
+    came = repr(method)
+    if isinstance(method, type):
+        came = f"the class {method.__name__}. Call it"
+    raise SettingError(f"method must be a Method such as DeepEnsembles(members=4), got {came}.")
+
+
 def choose(
     network: Network,
     method: Method,
@@ -101,81 +109,121 @@ def choose(
     exclude: Selector | None,
     overrides: Overrides,
 ) -> list[LayerChoice]:
-    """Return what the user wants of every layer; raise for any problem before anything is changed."""
-    sites = find_sites(network.module)
-    included = set(sites if include is None else select(sites, include, "include"))
-    excluded = set() if exclude is None else set(select(sites, exclude, "exclude"))
-    methods: dict[Site, Method | None] = dict.fromkeys(sites, method)
-    overridden: set[Site] = set()
-    for pattern, override in overrides.items():
-        given = override.resolved(sites) if isinstance(override, Method) else override
-        changed = None if isinstance(given, Single) else method.with_settings(given, pattern)
-        matched = select(sites, pattern, f"overrides[{pattern!r}]")
-        methods |= dict.fromkeys(matched, changed)
-        overridden.update(matched)
+    """Return for every layer whether it is converted, and by which settings.
 
-    def choice(site: Site) -> LayerChoice:
+    Raises:
+        ConversionError: no layer is left to convert, or one of two tied layers is. Nothing was changed yet.
+        SettingError: a selector matches no layer.
+    """
+    sites = find_sites(network.module)
+    included = set(sites)
+    if include is not None:
+        included = set(select(sites, include, "include"))
+    excluded: set[Site] = set()
+    if exclude is not None:
+        excluded = set(select(sites, exclude, "exclude"))
+    overridden = _overridden(sites, method, overrides)
+
+    choices = []
+    for site in sites:
+        chosen = overridden.get(site, method)
         reason = method.why_skipped(site)
+        # The user's own wish is the better explanation where the method would skip the layer too.
         if site not in included:
             reason = "not included"
         elif site in excluded:
             reason = "excluded"
-        elif methods[site] is None:
+        elif chosen is None:
             reason = "left by overrides"
+        if reason:
+            chosen = None
         picked = include is not None and not reason
-        return LayerChoice(site, None if reason else methods[site], reason, picked, site in overridden)
-
-    choices = [choice(site) for site in sites]
+        choices.append(LayerChoice(site, chosen, reason, picked, site in overridden))
     _check_tied(choices)
     _check_some(choices, method)
     return choices
 
 
+def _overridden(sites: Sequence[Site], method: Method, overrides: Overrides) -> dict[Site, Method | None]:
+    """Return the method of each layer that an override matches; None leaves the layer as it is."""
+    found: dict[Site, Method | None] = {}
+    for pattern, override in overrides.items():
+        given = override
+        if isinstance(override, Method):
+            given = override.resolved(sites)
+        changed = None
+        if not isinstance(given, Single):
+            changed = method.with_settings(given, pattern)
+        # Later patterns overwrite earlier ones: the last match wins.
+        for site in select(sites, pattern, f"overrides[{pattern!r}]"):
+            found[site] = changed
+    return found
+
+
 def _check_some(choices: Sequence[LayerChoice], method: Method) -> None:
-    """Raise if there is no layer to convert."""
-    converted = [c for c in choices if c.method and not (method.own_weights and c.site.frozen)]
-    if not isinstance(method, Single) and not converted:
-        reasons = {c.reason or "frozen" for c in choices}
-        thaw = " Set requires_grad of what is to be converted." * ("frozen" in reasons)
-        raise ConversionError(
-            f"{type(method).__name__} must have a layer to convert, got none: all are left "
-            f"({', '.join(sorted(reasons)) or 'there is none'}). {there_are([c.site for c in choices])}{thaw}"
-        )
+    """Raise `ConversionError` if no layer is converted, unless the method is `Single`."""
+    if isinstance(method, Single):
+        return
+    for choice in choices:
+        # A method that gives members weights of their own leaves frozen layers shared.
+        left_frozen = method.own_weights and choice.site.frozen
+        if choice.method is not None and not left_frozen:
+            return
+    reasons = sorted({choice.reason or "frozen" for choice in choices})
+    sites = [choice.site for choice in choices]
+    message = (
+        f"{type(method).__name__} must have a layer to convert, but all are left "
+        f"({', '.join(reasons) or 'there is none'}). {there_are(sites)}"
+    )
+    if "frozen" in reasons:
+        message += " Set requires_grad of what is to be converted."
+    raise ConversionError(message)
 
 
 def _check_tied(choices: Sequence[LayerChoice]) -> None:
-    """Raise if a parameter that two layers hold is converted for one of them alone."""
-    converted = {}
+    """Raise `ConversionError` if only one of two layers with a common parameter is converted."""
+    converted: dict[str, Site] = {}
     for choice in choices:
-        if choice.method:
-            converted |= dict.fromkeys(choice.site.tied, choice.site)
+        if choice.method is not None:
+            converted.update(dict.fromkeys(choice.site.tied, choice.site))
     for choice in choices:
-        # A layer that never runs may be left: nothing reads its parameters there.
-        if choice.method or choice.reason == "never runs":
+        # A layer that never runs cannot disagree with the layer it is tied to.
+        if choice.method is not None or choice.reason == "never runs":
             continue
-        for name in choice.site.tied:
-            if name in converted:
-                raise ConversionError(
-                    f"tied layers must be converted together, but {choice.site} is left "
-                    f"({choice.reason}), {converted[name]} is not, and both hold {name}. Pick both or none."
-                )
+        shared = [name for name in choice.site.tied if name in converted]
+        if shared:
+            raise ConversionError(
+                f"tied layers must be converted together, but {choice.site} is left ({choice.reason}), "
+                f"{converted[shared[0]]} is not, and both hold {shared[0]}. Pick both or none."
+            )
 
 
 def assemble(
     network: Network, method: Method, likelihood: Likelihood, choices: Sequence[LayerChoice], seed: int
 ) -> Ensemble:
-    """Build the ensemble that a method makes of a network, with a decision for every layer."""
+    """Build the ensemble of a network whose layers all have their choices."""
     built = method.build(network, choices, seed)
     conversion = Conversion(f"{method} on {network.kind}", built.layers, built.notes)
-    picked = {row.names for row in conversion.converted} if method.depends_on_example else set()
-    selection = [
-        {
-            "name": choice.site.name,
-            "settings": None if choice.method is None else choice.method.to_dict(),
-            "reason": choice.reason,
-            "picked": choice.picked or choice.site.names in picked,
-            "overridden": choice.overridden,
-        }
-        for choice in choices
-    ]
+    # Loading must convert the same layers, even if another example would lead the method to others.
+    depending: set[tuple[str, ...]] = set()
+    if method.depends_on_example:
+        depending = {row.names for row in conversion.converted}
+    selection = []
+    for choice in choices:
+        picked = choice.picked or choice.site.names in depending
+        selection.append(_recorded(choice, picked))
     return Ensemble(network, method, likelihood, built, conversion, selection, seed)
+
+
+def _recorded(choice: LayerChoice, picked: bool) -> dict[str, Any]:
+    """Return a choice as a saved ensemble records it."""
+    settings = None
+    if choice.method is not None:
+        settings = choice.method.to_dict()
+    return {
+        "name": choice.site.name,
+        "settings": settings,
+        "reason": choice.reason,
+        "picked": picked,
+        "overridden": choice.overridden,
+    }

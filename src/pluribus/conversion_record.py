@@ -1,4 +1,4 @@
-"""Conversion: the printable record of what became of every layer."""
+"""Conversion: the printable record of a conversion, layer by layer."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from pluribus.notebook import html_table
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """What became of one layer.
+    """Result of a conversion for one layer.
 
     Attributes:
         names: All names of the layer.
         kind: Its class.
-        became: What it is in the ensemble, in a few words.
-        reason: Why it was left as it is; empty where it was converted.
+        became: Its form in the ensemble, in a few words.
+        reason: Why it was left as it is; empty if it was converted.
     """
 
     names: tuple[str, ...]
@@ -29,12 +29,12 @@ class LayerRecord:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What `convert` did, layer by layer.
+    """Record of what `convert` did with each layer.
 
     Attributes:
         title: The method and the network.
         rows: One for each layer, in the network's order.
-        notes: What else a user should know.
+        notes: Further facts that a user should know.
     """
 
     title: str
@@ -45,26 +45,39 @@ class Conversion:
         for row in self.rows:
             if name in row.names:
                 return row
-        names = ", ".join(name or "''" for row in self.rows for name in row.names)
-        raise InputError(f"layers are {names or 'none'}, got {name!r}.")
+        names: list[str] = []
+        for row in self.rows:
+            names.extend(known or "''" for known in row.names)
+        raise InputError(f"layers are {', '.join(names) or 'none'}, got {name!r}.")
 
     def __iter__(self) -> Iterator[LayerRecord]:
         return iter(self.rows)
 
     @property
     def converted(self) -> tuple[LayerRecord, ...]:
-        """The rows of layers that were not left as they were."""
+        """Return the records of the layers that were converted."""
         return tuple(row for row in self.rows if not row.reason)
 
     def __str__(self) -> str:
-        lines = [(_show(row.names), row.kind, _describe(row)) for row in self.rows]
-        widths = [max((len(line[column]) for line in lines), default=0) for column in range(2)]
-        table = [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in lines]
-        left = Counter(row.reason for row in self.rows if row.reason)
+        lines = [self.title]
+        names = [_show(row.names) for row in self.rows]
+        # Columns are as wide as their longest entry, so that a record of many layers can be read as a table.
+        name_width = max(map(len, names), default=0)
+        kind_width = max((len(row.kind) for row in self.rows), default=0)
+        for name, row in zip(names, self.rows, strict=True):
+            lines.append(f"  {name:<{name_width}}  {row.kind:<{kind_width}}  {_describe(row)}")
+        lines.append(self._summary())
+        lines.extend(f"note: {note}" for note in self.notes)
+        return "\n".join(lines)
+
+    def _summary(self) -> str:
+        """Return how many layers were converted, and why others were left."""
         summary = f"{len(self.converted)} of {len(self.rows)} layers converted"
-        if left:
-            summary += "; left: " + ", ".join(f"{count} ({reason})" for reason, count in left.items())
-        return "\n".join([self.title, *table, summary, *(f"note: {note}" for note in self.notes)])
+        left = Counter(row.reason for row in self.rows if row.reason)
+        if not left:
+            return summary
+        counted = [f"{count} ({reason})" for reason, count in left.items()]
+        return f"{summary}; left: {', '.join(counted)}"
 
     def _repr_html_(self) -> str:
         """Return the same table for notebooks."""
@@ -77,7 +90,9 @@ def _show(names: tuple[str, ...]) -> str:
 
 
 def _describe(row: LayerRecord) -> str:
-    return f"{row.became}: {row.reason}" if row.reason else row.became
+    if not row.reason:
+        return row.became
+    return f"{row.became}: {row.reason}"
 
 
 def __getattr__(name: str) -> Any:

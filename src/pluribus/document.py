@@ -1,14 +1,14 @@
-"""`ensemble.json`: the settings of a saved ensemble, checked before anything is built from them."""
+"""Check `ensemble.json`, the settings of a saved ensemble, before anything is built from them."""
 
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pluribus.checkpoint import REMEDY, SETTINGS
 from pluribus.errors import CheckpointError, SettingError
 from pluribus.likelihood import Likelihood
 from pluribus.method import Method
+from pluribus.saving import REMEDY, SETTINGS
 from pluribus.schema import (
     Either,
     Fields,
@@ -57,7 +57,9 @@ SCHEMA: Schema = Fields(
 COPIES = ("members", "options", "inputs")
 """Settings that multiply tensors: a file of such an ensemble has an axis at least as long."""
 MOST_UNSEEN = 10_000
-"""Most copies of which a file holds only some: those of a shrunk ensemble."""
+"""Most copies before an ensemble was shrunk; its file holds only some of them."""
+# A setting may have a type that no check expects, such as an object where a list of names belongs.
+WRONG_TYPE = (TypeError, ValueError, AttributeError, KeyError)
 
 
 def check_document(settings: Mapping[str, Any], path: str | Path) -> None:
@@ -69,42 +71,50 @@ def check_document(settings: Mapping[str, Any], path: str | Path) -> None:
 
 
 def methods_of(settings: Mapping[str, Any], path: str | Path) -> tuple[Method, Likelihood]:
-    """Return the method and the likelihood of a document, looked up by their names in the registries."""
+    """Return the method and the likelihood of a document, looked up by name in the registries."""
+    method = read_method(settings["method"], path)
     try:
-        return read_method(settings["method"], path), Likelihood.from_dict(settings["likelihood"])
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        return method, Likelihood.from_dict(settings["likelihood"])
+    except SettingError:
+        raise
+    except WRONG_TYPE as error:
         raise _foreign(error, path) from error
 
 
 def read_method(values: Mapping[str, Any], path: str | Path) -> Method:
-    """Return one method of a document."""
+    """Return one method of a document, looked up by name in the registry."""
     try:
         return Method.from_dict(values)
     except SettingError:
         raise
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
-        # A setting of another type than any check expects, such as an object where a list of names belongs.
+    except WRONG_TYPE as error:
         raise _foreign(error, path) from error
 
 
 def check_counts(
     method: Method, header: Mapping[str, Stored], settings: Mapping[str, Any], path: str | Path
 ) -> None:
-    """Raise where a setting asks for more copies than the file has, before any of them is allocated."""
-    longest = max((size for tensor in header.values() for size in tensor.shape), default=0)
-    most = max(longest, MOST_UNSEEN) if settings.get("shrunk_to") is not None else longest
-    for field in fields(method):
-        value = getattr(method, field.name)
-        if field.name in COPIES and type(value) is int and value > most:
+    """Raise `CheckpointError` if a setting asks for more copies than the file holds.
+
+    It is called before anything is allocated: a file of a few bytes could otherwise ask for all memory.
+    """
+    most = 0
+    for tensor in header.values():
+        most = max(most, *tensor.shape, 0)
+    if settings.get("shrunk_to") is not None:
+        most = max(most, MOST_UNSEEN)
+    settable = {field.name for field in fields(method)}
+    for name in settable.intersection(COPIES):
+        value = getattr(method, name)
+        # Only integers count copies; a method may use one of the names for something else.
+        if type(value) is int and value > most:
             raise CheckpointError(
-                f"{Path(path) / SETTINGS}: field method.{field.name} must be at most {most}, the longest "
+                f"{Path(path) / SETTINGS}: field method.{name} must be at most {most}, the longest "
                 f"axis of the saved tensors, got {value}. {REMEDY}"
             )
 
 
-def _foreign(error: Exception, path: str | Path) -> Exception:
-    if isinstance(error, SettingError):
-        return error
+def _foreign(error: Exception, path: str | Path) -> CheckpointError:
     return CheckpointError(
         f"{Path(path) / SETTINGS} is damaged or foreign: settings of the method or likelihood are of the "
         f"wrong type ({error}). {REMEDY}"

@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import write_folder
 from pluribus.conversion_record import Conversion
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
@@ -23,7 +22,7 @@ from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.network.error_context import blaming_inputs
-from pluribus.mechanisms.network.inputs import Inputs, batches_of
+from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
@@ -38,6 +37,7 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
+from pluribus.saving import write_folder
 from pluribus.settings import check
 
 
@@ -141,6 +141,26 @@ class Ensemble(nn.Module):
             rows = self._rows(training=self.training)
             total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
             return total + self.method.penalty(self.members, inputs.batch, size, progress)
+
+    def after_step(self, progress: float) -> None:
+        """Let the method update the members after a step of the optimizer; `train` calls it.
+
+        Args:
+            progress: How much of training is done, in [0, 1].
+        """
+        check("progress", progress, float, at_least=0, at_most=1)
+        with self._training_lock, torch.no_grad():
+            self.method.after_step(self.members, progress)
+
+    def finish(self, loader: Iterable[Any]) -> None:
+        """Let the method complete the members after training, as by their batch statistics; `train` calls it.
+
+        Args:
+            loader: Batches of training inputs, whose targets are left out; gone through several times.
+        """
+        batches = Batches(loader, self.members.code.forward, self.device)
+        with self._training_lock, torch.no_grad():
+            self.method.finish(self.members, batches)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with the method's exceptions from weight decay."""

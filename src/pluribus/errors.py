@@ -1,29 +1,29 @@
-"""What Pluribus raises: one parent, and one child for each thing a user can mend."""
+"""Errors of Pluribus: one parent, and one child for each kind of mistake that a user can correct."""
 
 
 class PluribusError(Exception):
-    """Parent of all errors of Pluribus. A message says what was expected, what came, and what to do."""
+    """Parent of all errors of Pluribus. Messages have the form: X must be …, got Y. Remedy."""
 
 
 class SettingError(PluribusError, ValueError):
-    """A setting of a method or likelihood is unknown, impossible, or from a later version."""
+    """Raised for a setting that is unknown, out of range, or from a later version."""
 
 
 class ConversionError(PluribusError):
-    """A network cannot be converted as asked; nothing was changed."""
+    """Raised if a network cannot be converted as requested; nothing was changed."""
 
 
 class UnreadableError(ConversionError):
-    """The data flow of a network cannot be read by `torch.export`."""
+    """Raised if `torch.export` cannot read the data flow of a network."""
 
 
 class InputError(PluribusError, ValueError):
-    """An input, an output or a target does not fit the network or the likelihood."""
+    """Raised if an input, an output or a target does not fit the network or the likelihood."""
 
 
 class CheckpointError(PluribusError):
-    """A saved ensemble or checkpoint is missing, damaged, foreign, or from a later version."""
+    """Raised if a saved ensemble or checkpoint is missing, damaged, foreign, or from a later version."""
 
 
 class WriteError(PluribusError, OSError):
-    """A file cannot be written: the disk is full, or the place is not writable. Earlier files are kept."""
+    """Raised if a file cannot be written: the disk is full or not writable. Earlier files are kept."""

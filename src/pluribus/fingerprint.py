@@ -1,4 +1,4 @@
-"""Fingerprint: what tells one network from another, without its source and whatever its weights are.
+"""Fingerprint: tell one network from another without its source code and without its weights.
 
     part       noticed
     network    another class
@@ -7,7 +7,7 @@
     outputs    another forward: the outputs of one member in eval and in train mode on a fixed input, with
                fixed weights
 
-Fixed weights, because a network is built anew for every run, most often with other random weights. Outputs
+Weights are fixed because a network is built anew for every run, usually with other random weights. Outputs
 are compared as numbers and not by a hash, because another processor rounds differently.
 """
 
@@ -25,11 +25,11 @@ from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.schema import Fields, Items, Named, Number, Schema, Text, Whole
 
 KEPT = 32
-"""Numbers of an output that are kept; more tell no more."""
+"""Numbers of an output that are stored; more would not tell more networks apart."""
 TOLERANCE = 1e-4
 """Greatest difference of outputs, relative to the largest; float32 rounds a hundred times finer."""
 COARSE = 3e-2
-"""The same of half precision, which rounds to three digits."""
+"""The same for half precision, which rounds to three digits."""
 
 SCHEMA: Schema = Fields(
     {
@@ -55,44 +55,70 @@ def fingerprint(ensemble: Ensemble, x: Tensor) -> dict[str, Any]:
     tensors = {name: list(tensor.shape) for name, tensor in member.state_dict().items()}
     inputs = _probe_input(x)
     _fill(member)
-    outputs = {mode: _outputs(member, inputs, mode == "train") for mode in ("eval", "train")}
-    half = any(t.dtype in (torch.float16, torch.bfloat16) for t in member.parameters())
+    # Both modes, because dropout, norms and the user's own `if self.training` differ between them.
+    outputs = {
+        "eval": _outputs(member, inputs, training=False),
+        "train": _outputs(member, inputs, training=True),
+    }
     return {
         "network": ensemble.network_name,
         "layers": layers,
         "tensors": tensors,
         "outputs": outputs,
-        "tolerance": COARSE if half else TOLERANCE,
+        "tolerance": _tolerance(member),
     }
 
 
+def _tolerance(member: nn.Module) -> float:
+    types = {parameter.dtype for parameter in member.parameters()}
+    if types & {torch.float16, torch.bfloat16}:
+        return COARSE
+    return TOLERANCE
+
+
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return in which part two fingerprints differ, in a few words; empty where they do not."""
+    """Return in which part two fingerprints differ, in a few words; empty if they agree."""
     if before["network"] != now["network"]:
         return f"its class was {before['network']} and is {now['network']}"
-    for part in ("layers", "tensors"):
-        for name in sorted(before[part].keys() | now[part].keys()):
-            first, second = before[part].get(name), now[part].get(name)
-            if first != second:
-                return f"{name or 'the network itself'} was {first} and is {second}"
-    for mode in sorted(before["outputs"].keys() | now["outputs"].keys()):
-        first, second = before["outputs"].get(mode, []), now["outputs"].get(mode, [])
+    # Structure first: another layer explains more than the outputs that follow from it.
+    changed = _first_change(before["layers"], now["layers"])
+    if not changed:
+        changed = _first_change(before["tensors"], now["tensors"])
+    if changed:
+        return changed
+    modes = before["outputs"].keys() | now["outputs"].keys()
+    for mode in sorted(modes):
+        first = before["outputs"].get(mode, [])
+        second = now["outputs"].get(mode, [])
         if not _close(first, second, now["tolerance"]):
             return f"its forward computes something else in {mode} mode, with the same layers and tensors"
     return ""
 
 
+def _first_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the first entry, by name, that differs between two parts; empty if none does."""
+    names = before.keys() | now.keys()
+    for name in sorted(names):
+        if before.get(name) != now.get(name):
+            return f"{name or 'the network itself'} was {before.get(name)} and is {now.get(name)}"
+    return ""
+
+
 def _described(layer: nn.Module) -> str:
     text = f"{type(layer).__name__}({layer.extra_repr()})"
-    return re.sub(r"0x[0-9a-f]+", "0x", text)  # addresses in memory differ from run to run
+    # Addresses in memory differ from run to run.
+    return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 
 def _probe_input(x: Tensor) -> Tensor:
-    """Return two samples of the shape of `x`; integers stay, since others may be no tokens."""
+    """Return two samples of the shape of `x`, with values that depend on nothing but the shape."""
     first = x[:2].detach().cpu()
+    # Integers stay as they are: drawn ones might be outside of the vocabulary.
     if not first.is_floating_point():
         return first.clone()
-    return torch.rand(first.shape, generator=Generator().manual_seed(0), dtype=torch.float64).to(first.dtype)
+    generator = Generator().manual_seed(0)
+    drawn = torch.rand(first.shape, generator=generator, dtype=torch.float64)
+    return drawn.to(first.dtype)
 
 
 @torch.no_grad()
@@ -102,8 +128,9 @@ def _fill(module: nn.Module) -> None:
         fan_in = max(1, math.prod(tensor.shape[1:]))
         _overwrite(tensor, name, 1 / math.sqrt(fan_in), 0.0)
     for name, buffer in module.named_buffers():
-        # Variances are buffers, and must be above zero.
-        _overwrite(buffer, name, 0.0 if buffer.ndim == 0 else 0.5, 0.5)
+        # Variances are buffers, and must be above zero. A scalar, such as a scale, gets one fixed value.
+        scale = 0.5 if buffer.ndim else 0.0
+        _overwrite(buffer, name, scale, 0.5)
 
 
 def _overwrite(tensor: Tensor, name: str, scale: float, offset: float) -> None:
@@ -111,20 +138,27 @@ def _overwrite(tensor: Tensor, name: str, scale: float, offset: float) -> None:
         return
     generator = Generator().manual_seed(zlib.crc32(name.encode()))
     drawn = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
-    # Centred where it stands for a weight, positive where it stands for a statistic.
-    tensor.copy_(drawn * scale + offset if offset else (2 * drawn - 1) * scale)
+    # Weights are centred around zero; statistics, which have an offset, stay positive.
+    values = (2 * drawn - 1) * scale
+    if offset:
+        values = drawn * scale + offset
+    tensor.copy_(values)
 
 
 def _outputs(member: nn.Module, inputs: Tensor, training: bool) -> list[float]:
-    """Return the first numbers of the output; none where the network does not run in this mode."""
+    """Return the first numbers of the output, or none if the network does not run in this mode."""
     try:
         with dry_run(member, training), torch.no_grad():
             returned = member(inputs.clone())
-    except Exception:  # whatever the user's code raises; layers and tensors are compared all the same
+    # The user's code may raise anything. Layers and tensors are compared all the same.
+    except Exception:
         return []
-    values = returned if isinstance(returned, Tensor) else torch.empty(0)
-    values = torch.view_as_real(values) if values.is_complex() else values
-    return [float(value) for value in values.flatten()[:KEPT].double()]
+    if not isinstance(returned, Tensor):
+        return []
+    if returned.is_complex():
+        returned = torch.view_as_real(returned)
+    kept: list[float] = returned.flatten()[:KEPT].double().tolist()
+    return kept
 
 
 def _close(first: list[float], second: list[float], tolerance: float) -> bool:
@@ -132,6 +166,8 @@ def _close(first: list[float], second: list[float], tolerance: float) -> bool:
         return False
     if not first:
         return True
-    one, other = (torch.tensor(values, dtype=torch.float64) for values in (first, second))
+    one = torch.tensor(first, dtype=torch.float64)
+    other = torch.tensor(second, dtype=torch.float64)
+    # NaN and infinity say nothing about the size of the other numbers.
     size = float(torch.cat((one, other)).nan_to_num(0, 0, 0).abs().max())
     return torch.allclose(one, other, rtol=0, atol=tolerance * max(size, 1e-6), equal_nan=True)

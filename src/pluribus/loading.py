@@ -1,4 +1,4 @@
-"""load and from_checkpoints: ensembles from files."""
+"""load, from_checkpoints and from_models: ensembles from files and from trained networks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pluribus.checkpoint import REMEDY, WEIGHTS, read_folder, read_settings, read_tensors
 from pluribus.conversion import assemble, convert
 from pluribus.document import check_counts, check_document, methods_of, read_method
 from pluribus.ensemble import Ensemble
@@ -22,22 +21,26 @@ from pluribus.mechanisms.network.outputs import Output
 from pluribus.mechanisms.ranking.rank import Ranking
 from pluribus.method import LayerChoice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
+from pluribus.saving import REMEDY, WEIGHTS, read_folder, read_settings, read_tensors
 from pluribus.untrusted import read_header
 from pluribus.weights import check_exact_types, check_saved_types, check_shapes, check_values
 
 Model = nn.Module | Callable[..., nn.Module]
 PREFIXES = ("module.", "_orig_mod.")
-"""What data parallelism and compilation put before the names in a state_dict."""
+"""Prefixes that data parallelism and `torch.compile` add to the names of a state dict."""
 
 
 def load(path: str | Path, model: Model, *, example: Any = None, output: Output = None) -> Ensemble:
-    """An ensemble that `ensemble.save` wrote, in eval mode; it predicts bit for bit what it did.
+    """Return a saved ensemble in eval mode. Its predictions equal those before saving, bit for bit.
 
     Args:
         path: The folder.
-        model: The network it was made from, or its factory; its weights do not matter.
+        model: The network it was made from, or its factory. Its weights do not matter.
         example: As for `convert`.
-        output: As for `convert`; needed again where it was a function.
+        output: As for `convert`. Required if the ensemble was made with a function.
+
+    Raises:
+        CheckpointError: the folder is missing, damaged, or of another network.
     """
     settings = read_settings(path)
     check_document(settings, path)
@@ -46,38 +49,35 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     _, stored = read_folder(path)
     if settings["output_is_function"] and output is None:
         raise CheckpointError(
-            f"{path} was saved with a function as output=, however: none was given. Pass it."
+            f"{path} must be loaded with output=, a function, as it was converted, got none. "
+            "Pass the function."
         )
-    shown = settings.get("output") if output is None else output
+    if output is None:
+        output = settings.get("output")
     document = Document(method, likelihood, settings, stored, path)
-    try:
-        ensemble = _rebuild(Network(model, example, shown), document)
-    except (CheckpointError, ConversionError) as error:
-        # Weights may decide which layers run (mixtures of experts), and so what a method converts.
-        network = Network(model, example, shown)
-        _fill_first_row(network, stored)
-        try:
-            ensemble = _rebuild(network, document)
-        except PluribusError:
-            raise error from None
-    held, saved = ensemble.state_dict(), renamed(stored, ensemble.state_dict())
-    check_saved_types(held, saved, path)
+    ensemble = _rebuild_from(model, example, output, document)
+    # Tensors of files of version 0.1 have other names.
+    saved = renamed(stored, ensemble.state_dict())
+    check_saved_types(ensemble.state_dict(), saved, path)
     check_values(saved, dict(ensemble.named_parameters()), path)
-    floats = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
-    if len(floats) == 1 and any(held[name].dtype != saved[name].dtype for name in saved):
-        ensemble.to(floats.pop())  # buffers that are not saved follow
-    # Assigned, not copied: the dtypes are those that were saved; device and order in memory the network's.
-    held = ensemble.state_dict()
-    loaded = {name: torch.empty_like(held[name], dtype=t.dtype).copy_(t) for name, t in saved.items()}
-    ensemble.load_state_dict(loaded, assign=True)
-    if ranking := settings.get("ranking"):
+    _assign(ensemble, saved)
+    ranking = settings.get("ranking")
+    if ranking:
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
     return ensemble.eval()
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a saved ensemble is rebuilt from."""
+    """Content of a saved folder, checked.
+
+    Attributes:
+        method: The method of the ensemble.
+        likelihood: Its likelihood.
+        settings: All of `ensemble.json`.
+        tensors: Its state dict.
+        path: The folder, for messages.
+    """
 
     method: Method
     likelihood: Likelihood
@@ -86,13 +86,46 @@ class Document:
     path: str | Path
 
 
+def _rebuild_from(model: Model, example: Any, output: Output, document: Document) -> Ensemble:
+    """Return an ensemble into which the saved tensors fit; its tensors are not yet the saved ones."""
+    try:
+        return _rebuild(Network(model, example, output), document)
+    except (CheckpointError, ConversionError) as error:
+        # Weights may decide which layers run (mixtures of experts), and so which layers a method converts.
+        # A second try uses the saved weights. If it fails too, the first error explains more.
+        network = Network(model, example, output)
+        _fill_first_row(network, document.tensors)
+        try:
+            return _rebuild(network, document)
+        except PluribusError:
+            raise error from None
+
+
+def _assign(ensemble: Ensemble, saved: Mapping[str, Tensor]) -> None:
+    """Replace the tensors of an ensemble by saved ones, with the saved types on the ensemble's device."""
+    held = ensemble.state_dict()
+    floats = {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()}
+    changed = any(held[name].dtype != saved[name].dtype for name in saved)
+    # Buffers that are not saved must follow an ensemble that was saved after `half()` or `double()`.
+    if changed and len(floats) == 1:
+        ensemble.to(floats.pop())
+        held = ensemble.state_dict()
+    loaded = {}
+    for name, tensor in saved.items():
+        # An empty copy keeps the device and the memory format of the network.
+        loaded[name] = torch.empty_like(held[name], dtype=tensor.dtype).copy_(tensor)
+    # Assigned and not copied, because a copy would keep the types of the network.
+    ensemble.load_state_dict(loaded, assign=True)
+
+
 def _rebuild(network: Network, document: Document) -> Ensemble:
-    """Return an ensemble into which the saved tensors fit; its own are those of the network."""
+    """Return the ensemble of a document with the tensors of `network`."""
     settings, path = document.settings, document.path
     with _rebuilding(path):
         choices = _choices(network, settings, path)
         ensemble = assemble(network, document.method, document.likelihood, choices, settings["seed"])
-        if (rows := settings.get("shrunk_to")) is not None:
+        rows = settings.get("shrunk_to")
+        if rows is not None:
             ensemble.members.index.restore(rows, _of_index(document.tensors))
             ensemble = ensemble.shrink(rows)
     check_shapes(ensemble.state_dict(), renamed(document.tensors, ensemble.state_dict()), path)
@@ -100,25 +133,31 @@ def _rebuild(network: Network, document: Document) -> Ensemble:
 
 
 def _fill_first_row(network: Network, saved: Mapping[str, Tensor]) -> None:
-    """Give a network the saved weights of the first member, as far as they are found by name and shape."""
+    """Copy the saved weights of the first member into a network, where names and shapes match."""
     with torch.no_grad():
         for name, tensor in network.tensors().items():
-            for key, value in saved.items():
-                if not key.endswith(f".{name}"):
-                    continue
-                if value.shape == tensor.shape:
-                    tensor.copy_(value)
-                elif value.shape[1:] == tensor.shape and len(value):
-                    tensor.copy_(value[0])
+            suffix = f".{name}"
+            found = [value for key, value in saved.items() if key.endswith(suffix)]
+            for value in found:
+                _copy_first(value, tensor)
+
+
+def _copy_first(value: Tensor, target: Tensor) -> None:
+    """Copy a shared tensor, or the first of stacked ones `[members, ...]`; ignore other shapes."""
+    if value.shape == target.shape:
+        target.copy_(value)
+    elif value.shape[1:] == target.shape and len(value):
+        target.copy_(value[0])
 
 
 @contextmanager
 def _rebuilding(path: str | Path) -> Iterator[None]:
-    """Turn what a damaged document makes of a conversion into an error that names the file."""
+    """Turn any error of a conversion into a `CheckpointError` that names the file."""
     try:
         yield
     except PluribusError:
         raise
+    # A damaged document can make any line of a conversion fail, with any error.
     except Exception as error:
         raise CheckpointError(
             f"{path} cannot be rebuilt with this network: {type(error).__name__}: {error}. {REMEDY}"
@@ -133,7 +172,7 @@ def from_checkpoints(
     example: Any = None,
     output: Output = None,
 ) -> Ensemble:
-    """A deep ensemble of networks that are already trained.
+    """Return a deep ensemble of trained networks, each read from a file.
 
     Args:
         model: The architecture, or its factory.
@@ -141,18 +180,36 @@ def from_checkpoints(
         likelihood: As for `convert`.
         example: As for `convert`.
         output: As for `convert`.
+
+    Raises:
+        CheckpointError: a file is missing, damaged, or does not fit the architecture.
     """
-    files = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else []
+    files = _as_list(paths)
     if not files:
-        raise CheckpointError(f"paths must be a list of at least one file, however: {paths!r}.")
+        raise CheckpointError(f"paths must be a list of at least one file, got {paths!r}.")
     network = Network(model)
-    states = [_first_names(_plain(read_tensors(path), network), network, path) for path in files]
-    for state, path in zip(states, files, strict=True):
-        check_shapes(_saved(network), state, path)
-        check_exact_types(_saved(network), state, path)
-        check_values(state, dict(network.module.named_parameters()), path)
+    states = [_read_state(path, network) for path in files]
     method = DeepEnsembles(members=len(files), start="copy")
-    return _filled(convert(network.module, method, likelihood, example=example, output=output), states)
+    ensemble = convert(network.module, method, likelihood, example=example, output=output)
+    return _fill_members(ensemble, states)
+
+
+def _as_list(paths: object) -> list[str | Path]:
+    # A single string is iterable too, and its letters are no files.
+    if isinstance(paths, str) or not isinstance(paths, Iterable):
+        return []
+    return list(paths)
+
+
+def _read_state(path: str | Path, network: Network) -> dict[str, Tensor]:
+    """Return the tensors of one file by first name, checked against the network."""
+    state = _without_prefixes(read_tensors(path), network)
+    state = _first_names(state, network, path)
+    expected = _saved(network)
+    check_shapes(expected, state, path)
+    check_exact_types(expected, state, path)
+    check_values(state, dict(network.module.named_parameters()), path)
+    return state
 
 
 def from_models(
@@ -162,7 +219,7 @@ def from_models(
     example: Any = None,
     output: Output = None,
 ) -> Ensemble:
-    """One ensemble of networks that are already trained; they are copied and not touched.
+    """Return a deep ensemble of trained networks. They are copied and not changed.
 
     Args:
         models: At least one, of one architecture. They become members in this order.
@@ -177,56 +234,63 @@ def from_models(
         True
     """
     if isinstance(models, nn.Module) or not isinstance(models, Iterable):
-        raise InputError(f"models must be a list of modules, however: {type(models).__name__}.")
+        raise InputError(f"models must be a list of modules, got {type(models).__name__}.")
     networks = [Network(model) for model in models]
     if not networks:
-        raise InputError("models must be at least one module, however: there is none.")
+        raise InputError("models must be at least one module, got none.")
     for position, network in enumerate(networks[1:], 1):
         _check_alike(networks[0], network, position)
     method = DeepEnsembles(members=len(networks), start="copy")
     ensemble = convert(networks[0].module, method, likelihood, example=example, output=output)
-    return _filled(ensemble, [_saved(network) for network in networks])
+    return _fill_members(ensemble, [_saved(network) for network in networks])
 
 
 def _check_alike(first: Network, other: Network, position: int) -> None:
-    """Refuses another architecture, and another value of what members share because no file holds it."""
+    """Raise `InputError` unless two networks have one architecture and equal unsaved buffers."""
     expected, came = _layers(first.module), _layers(other.module)
-    odd = sorted(name for name in expected.keys() | came.keys() if expected.get(name) != came.get(name))
-    if odd:
+    for name in sorted(expected.keys() | came.keys()):
+        if expected.get(name) == came.get(name):
+            continue
         raise InputError(
-            f"models must be of one architecture, however: {odd[0] or 'the network itself'} is "
-            f"{expected.get(odd[0])} in the first and {came.get(odd[0])} in number {position}."
+            f"models must be of one architecture, got {name or 'the network itself'}: "
+            f"{expected.get(name)} in the first and {came.get(name)} in number {position}."
         )
     check_shapes(_saved(first), _saved(other), f"model {position}")
-    own = other.tensors()
-    for name in sorted(first.tensors().keys() - first.persistent()):
-        if name not in own or not torch.equal(first.tensors()[name], own[name]):
-            raise InputError(
-                f"buffers that are not saved are shared and must be equal in all models, however: {name} "
-                f"differs in number {position}. Register it with persistent=True."
-            )
+    # No file holds these buffers, so all members share those of the first network.
+    shared, own = first.tensors(), other.tensors()
+    for name in sorted(shared.keys() - first.persistent()):
+        if name in own and torch.equal(shared[name], own[name]):
+            continue
+        raise InputError(
+            f"buffers that are not saved are shared and must be equal in all models, got another {name} "
+            f"in number {position}. Register it with persistent=True."
+        )
 
 
 def _saved(network: Network) -> dict[str, Tensor]:
-    """The tensors that a file of weights holds, by first name."""
-    return {name: tensor for name, tensor in network.tensors().items() if name in network.persistent()}
+    """Return the tensors of a network that a file of weights holds, by first name."""
+    persistent = network.persistent()
+    return {name: tensor for name, tensor in network.tensors().items() if name in persistent}
 
 
 def _layers(module: nn.Module) -> dict[str, str]:
-    """What is where, with the settings that layers tell of themselves."""
+    """Return the class and the settings of each layer, by name."""
     return {name: f"{type(layer).__name__}({layer.extra_repr()})" for name, layer in module.named_modules()}
 
 
-def _plain(state: dict[str, Tensor], network: Network) -> dict[str, Tensor]:
-    """A state_dict without what other tools put before its names, unless the network calls itself so."""
+def _without_prefixes(state: dict[str, Tensor], network: Network) -> dict[str, Tensor]:
+    """Return a state dict without the prefixes of other tools, unless the network has names with them."""
+    # Twice, because a compiled network may be wrapped for data parallelism, or the other way round.
     for prefix in PREFIXES * 2:
-        if not state.keys() & network.persistent() and all(name.startswith(prefix) for name in state):
+        if state.keys() & network.persistent():
+            return state
+        if all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state
 
 
 def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path) -> dict[str, Tensor]:
-    """A state_dict with tied tensors once, under their first names."""
+    """Return a state dict in which each tied tensor occurs once, under its first name."""
     first = {id(tensor): name for name, tensor in network.tensors().items()}
     held = network.module.state_dict(keep_vars=True)
     found: dict[str, Tensor] = {}
@@ -234,48 +298,62 @@ def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path
         own = first.get(id(held.get(name)), name)
         if own in found and not torch.equal(found[own], tensor):
             raise CheckpointError(
-                f"{own} and {name} are tied in the network, however: they differ in {path}."
+                f"{path} must hold equal values for {own} and {name}, which are tied in the network, got "
+                "different ones. Save the network again."
             )
         found[own] = tensor
     return found
 
 
 def _of_index(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a file that tell which rows there are, by their names in the index."""
-    return {name.removeprefix("binding."): tensor for name, tensor in stored.items() if name.count(".") == 1}
+    """Return the tensors of a file that define the rows, by their names in the index."""
+    found = {}
+    for name, tensor in stored.items():
+        # Tensors of the network have longer names, with the tree that holds them.
+        if name.count(".") == 1:
+            found[name.removeprefix("binding.")] = tensor
+    return found
 
 
-def _filled(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> Ensemble:
-    """The ensemble with one state for each member."""
+def _fill_members(ensemble: Ensemble, states: Sequence[Mapping[str, Tensor]]) -> Ensemble:
+    """Copy one state dict into each member, and return the ensemble."""
     with torch.no_grad():
         for name, target in ensemble.state_dict().items():
             tree, own = name.removeprefix("members.tensors.").split(".", 1)
             values = [state[own].to(target) for state in states]
-            if tree == "shared" and not all(torch.equal(value, values[0]) for value in values):
-                raise CheckpointError(
-                    f"frozen tensors are shared and must be equal in all members, however: {own} differs. "
-                    "Unfreeze it with model.requires_grad_(True)."
-                )
-            target.copy_(torch.stack(values) if tree == "own" else values[0])
+            if tree == "own":
+                target.copy_(torch.stack(values))
+                continue
+            if tree == "shared":
+                _check_equal(own, values)
+            target.copy_(values[0])
     return ensemble
 
 
+def _check_equal(name: str, values: Sequence[Tensor]) -> None:
+    for value in values:
+        if not torch.equal(value, values[0]):
+            raise CheckpointError(
+                f"frozen tensors are shared and must be equal in all members, got different values of "
+                f"{name}. Unfreeze it with model.requires_grad_(True)."
+            )
+
+
 def _choices(network: Network, settings: Mapping[str, Any], path: str | Path) -> list[LayerChoice]:
+    """Return the recorded choice for each layer of the network."""
     sites = {site.name: site for site in find_sites(network.module)}
     recorded = [row["name"] for row in settings["selection"]]
     if recorded != list(sites):
         odd = sorted(set(recorded) ^ set(sites)) or ["the order of layers"]
         raise CheckpointError(
-            f"{path} must be loaded with the network it was made from ({settings['network']}), however: "
-            f"{network.kind} differs in {', '.join(odd[:5])}."
+            f"{path} must be loaded with the network it was made from ({settings['network']}), got "
+            f"{network.kind}, which differs in {', '.join(odd[:5])}."
         )
-    return [
-        LayerChoice(
-            sites[row["name"]],
-            None if row["settings"] is None else read_method(row["settings"], path),
-            row["reason"],
-            row["picked"],
-            row["overridden"],
-        )
-        for row in settings["selection"]
-    ]
+    choices = []
+    for row in settings["selection"]:
+        method = None
+        if row["settings"] is not None:
+            method = read_method(row["settings"], path)
+        site = sites[row["name"]]
+        choices.append(LayerChoice(site, method, row["reason"], row["picked"], row["overridden"]))
+    return choices

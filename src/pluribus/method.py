@@ -1,7 +1,7 @@
 """Method: a way of making an ensemble, as a value."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -11,6 +11,7 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.deprecation import RenamedAttribute, adopt_renamed, find_renamed
 from pluribus.errors import SettingError
 from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
 from pluribus.recipe import Recipe
@@ -130,6 +131,28 @@ class Method(Settings, ABC):
             progress: How much of training is done, in [0, 1].
         """
         return 0.0
+
+    def after_step(self, members: AnyMembers, progress: float) -> None:
+        """Update the members after a step of the optimizer, such as by a snapshot of their weights.
+
+        Args:
+            members: All members.
+            progress: How much of training is done, in [0, 1].
+        """
+        return
+
+    def finish(self, members: AnyMembers, batches: Iterable[Inputs]) -> None:
+        """Complete the members after training, by passes over the training inputs.
+
+        Args:
+            members: All members.
+            batches: The inputs of the training set; may be gone through several times.
+        """
+        return
+
+    def is_ready(self, members: AnyMembers) -> bool:
+        """Return whether the members can predict; some methods need a part of training first."""
+        return True
 
     def recipe(self) -> Recipe:
         """Return how its training should differ from that of a single network; `compare` applies it."""

@@ -19,11 +19,11 @@ SHOWN = 60
 
 
 class Mismatch(ValueError):
-    """A value does not match its schema. The message names the field; readers add file and line."""
+    """Raised if a value does not match its schema. The message names the field; readers add the file."""
 
 
 class Schema(ABC):
-    """The values that one place of a file may hold."""
+    """Interface of a schema: the values that one place of a file may hold."""
 
     @abstractmethod
     def check(self, value: object, place: str) -> None:
@@ -32,6 +32,7 @@ class Schema(ABC):
 
 def mismatch(place: str, expected: str, value: object) -> Mismatch:
     """Return the error for a value that was expected to be something else."""
+    # The root of a document has no name.
     where = f"field {place}" if place else "the content"
     return Mismatch(f"{where} must be {expected}, got {shown(value)}")
 
@@ -51,7 +52,7 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True)
 class Anything(Schema):
-    """Any value; whoever reads it checks it."""
+    """Accept any value; its reader checks it."""
 
     def check(self, value: object, place: str) -> None:
         return
@@ -59,7 +60,7 @@ class Anything(Schema):
 
 @dataclass(frozen=True)
 class Text(Schema):
-    """A string of limited length that matches a pattern as a whole."""
+    """Accept a string of limited length that matches a pattern as a whole."""
 
     most: int = 100_000
     pattern: str = ""
@@ -74,7 +75,7 @@ class Text(Schema):
 
 @dataclass(frozen=True)
 class Whole(Schema):
-    """An integer in a range."""
+    """Accept an integer in a range."""
 
     least: int = 0
     # Torch's sizes and seeds are signed 64-bit integers; a larger number cannot be meant.
@@ -87,7 +88,7 @@ class Whole(Schema):
 
 @dataclass(frozen=True)
 class Number(Schema):
-    """An integer or float; NaN and infinity only where `finite` is False."""
+    """Accept an integer or float; NaN and infinity only if `finite` is False."""
 
     finite: bool = False
 
@@ -103,7 +104,7 @@ class Number(Schema):
 
 @dataclass(frozen=True)
 class Flag(Schema):
-    """True or false."""
+    """Accept true or false."""
 
     def check(self, value: object, place: str) -> None:
         if type(value) is not bool:
@@ -112,7 +113,7 @@ class Flag(Schema):
 
 @dataclass(frozen=True)
 class Optional(Schema):
-    """A value of a schema, or null."""
+    """Accept null, or a value of a schema."""
 
     of: Schema
 
@@ -123,7 +124,7 @@ class Optional(Schema):
 
 @dataclass(frozen=True)
 class Either(Schema):
-    """A value that matches at least one of several schemas."""
+    """Accept a value that matches at least one of several schemas."""
 
     of: tuple[Schema, ...]
 
@@ -141,7 +142,7 @@ class Either(Schema):
 
 @dataclass(frozen=True)
 class Items(Schema):
-    """A list of limited length, every entry of one schema."""
+    """Accept a list of limited length whose entries all match one schema."""
 
     of: Schema
     most: int = 10_000_000
@@ -155,7 +156,7 @@ class Items(Schema):
 
 @dataclass(frozen=True)
 class Named(Schema):
-    """An object with any names, every value of one schema."""
+    """Accept an object with any names whose values all match one schema."""
 
     of: Schema
 
@@ -167,7 +168,7 @@ class Named(Schema):
 
 @dataclass(frozen=True)
 class Fields(Schema):
-    """An object with fields of given names. Unknown fields are accepted only where `others` is True."""
+    """Accept an object with fields of given names, and unknown ones only if `others` is True."""
 
     required: Mapping[str, Schema] = field(default_factory=dict)
     optional: Mapping[str, Schema] = field(default_factory=dict)
@@ -182,7 +183,9 @@ class Fields(Schema):
         for name, entry in value.items():  # type: ignore[attr-defined]
             if name in known:
                 known[name].check(entry, joined(place, name))
-            elif not self.others:
+                continue
+            # Files of later versions may have more fields, where a schema allows it.
+            if not self.others:
                 raise Mismatch(f"field {joined(place, name)} is unknown, expected {', '.join(known)}")
 
 

@@ -7,7 +7,7 @@ here, by one set of rules:
 - Sizes and nesting are limited before anything is parsed or allocated.
 - Text is UTF-8; an object has each name once.
 - Values are checked against a schema before anybody uses them.
-- What is wrong is a `CheckpointError` that names the file, the line where there are lines, and the field.
+- Any fault is a `CheckpointError` that names the file, the line if it has lines, and the field.
 - No pickle, and nothing that a file names is ever imported.
 """
 
@@ -41,7 +41,7 @@ DAMAGE = (
     *(OSError, EOFError, ValueError, TypeError, KeyError, SyntaxError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
 )
-"""What damaged archives raise: zipfile, zlib and NumPy have no common error."""
+"""Errors for damaged archives: zipfile, zlib and NumPy have no common parent."""
 
 # A string is matched as a whole, so that brackets inside of it do not count. The closing quote is optional:
 # otherwise a string without an end would be tried again from each of its letters, in quadratic time.
@@ -49,7 +49,7 @@ TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class Unreadable(ValueError):
-    """A text is not JSON that we accept; readers add file and line."""
+    """Raised for a text that is no acceptable JSON; readers add file and line."""
 
 
 def parse_json(raw: bytes, schema: Schema | None = None) -> Any:
@@ -69,7 +69,8 @@ def parse_json(raw: bytes, schema: Schema | None = None) -> Any:
         value = json.loads(text, object_pairs_hook=_object)
     except Unreadable:
         raise
-    except ValueError as error:  # not JSON, or an integer of more than 4300 digits
+    # The text is no JSON, or holds an integer of more than 4300 digits.
+    except ValueError as error:
         raise Unreadable(f"expected JSON, got {error}") from error
     check_characters(text, value)
     (schema or Anything()).check(value, "")
@@ -77,7 +78,8 @@ def parse_json(raw: bytes, schema: Schema | None = None) -> Any:
 
 
 def check_nesting(text: str) -> None:
-    """Raise `Unreadable` where brackets are nested more deeply than any document of ours."""
+    """Raise `Unreadable` if brackets are nested more deeply than in any document of ours."""
+    # Python's parser recurses once per bracket, and hostile nesting would overflow the stack.
     depth = 0
     for token in TOKENS.finditer(text):
         first = token[0][0]
@@ -91,7 +93,8 @@ def check_nesting(text: str) -> None:
 
 def check_characters(text: str, value: object) -> None:
     """Raise `Unreadable` for half a character (a lone surrogate), which no terminal and no file can take."""
-    if "\\u" not in text:  # a surrogate can only come from an escape
+    # A surrogate can only come from an escape.
+    if "\\u" not in text:
         return
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -131,12 +134,12 @@ def read_bytes(path: Path, remedy: str) -> bytes:
 
 
 def read_json(path: Path, schema: Schema, remedy: str) -> Any:
-    """Return what a JSON file holds, checked.
+    """Return the value of a JSON file, checked.
 
     Args:
         path: The file.
-        schema: What it must hold.
-        remedy: What the user can do about a file that is wrong; ends every message.
+        schema: The schema that its value must match.
+        remedy: The sentence that ends every message: what a user can do about a bad file.
     """
     raw = read_bytes(path, remedy)
     try:
@@ -151,8 +154,8 @@ class Line:
 
     Attributes:
         number: From 1.
-        value: What it holds; None where it is damaged.
-        error: Why it is damaged, in one sentence that names file and line; empty where it is not.
+        value: Its value; None if it is damaged.
+        error: Why it is damaged, in one sentence that names file and line; empty if it is sound.
     """
 
     number: int
@@ -185,7 +188,7 @@ def _skip_line(file: Any) -> None:
 
 @dataclass(frozen=True)
 class Stored:
-    """What the header of a file says of one tensor: its type, in words of safetensors, and its shape."""
+    """Header of one tensor of a file: its type, by the name of safetensors, and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -196,10 +199,14 @@ def read_header(path: Path, remedy: str) -> dict[str, Stored]:
     check_file(path, remedy)
     try:
         with safe_open(str(path), framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            return {name: Stored(s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
+            header = {}
+            for name in file.keys():  # noqa: SIM118 (no mapping)
+                tensor = file.get_slice(name)
+                header[name] = Stored(tensor.get_dtype(), tuple(tensor.get_shape()))
+            return header
     except (SafetensorError, OSError, ValueError, OverflowError, UnicodeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        lines = str(error).splitlines()
+        reason = lines[0] if lines else type(error).__name__
         raise CheckpointError(
             f"{path} must hold tensors, got a file that is truncated or foreign: {reason}. {remedy}"
         ) from error
@@ -230,7 +237,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
         shape, _, dtype = read(file)
     if dtype.hasobject:
         raise Unreadable(f"expected numbers or texts in {entry.filename}, got objects")
-    # Python's own integers do not overflow, whatever the shape says.
+    # Python's own integers do not overflow, even for a hostile shape.
     declared = dtype.itemsize
     for size in shape:
         declared *= size
@@ -247,6 +254,6 @@ def file_hash(path: Path) -> str:
 
 
 def document_hash(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON document, whatever the order of its fields and its spaces."""
+    """Return the SHA-256 of a JSON document, independent of the order of its fields and of spaces."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -33,28 +33,36 @@ EXACT = {
 
 
 def stored(tensors: Mapping[str, Tensor]) -> dict[str, Stored]:
-    """Return types and shapes of tensors, as a header of a file has them."""
+    """Return types and shapes of tensors in the form of a file's header."""
     words = {dtype: word for word, dtype in DTYPES.items()}
-    return {name: Stored(words.get(t.dtype, str(t.dtype)), tuple(t.shape)) for name, t in tensors.items()}
+    found = {}
+    for name, tensor in tensors.items():
+        # A type without a name in safetensors cannot be saved, but can be named in a message.
+        word = words.get(tensor.dtype, str(tensor.dtype))
+        found[name] = Stored(word, tuple(tensor.shape))
+    return found
 
 
 def check_shapes(
     expected: Mapping[str, Tensor], came: Mapping[str, Tensor] | Mapping[str, Stored], path: str | Path
 ) -> None:
-    """Raise unless a file has the names and shapes of a network."""
+    """Raise `CheckpointError` unless a file has the names and shapes of a network."""
     wanted = {name: tuple(tensor.shape) for name, tensor in expected.items()}
     found = {name: tuple(tensor.shape) for name, tensor in came.items()}
-    odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    names = sorted(wanted.keys() | found.keys())
+    odd = [name for name in names if wanted.get(name) != found.get(name)]
     if odd:
+        # Three are enough to see a pattern; another network may differ in hundreds.
         shown = ", ".join(f"{name} {wanted.get(name)} and {found.get(name)}" for name in odd[:3])
         raise CheckpointError(
-            f"{path} must fit the network, however: {len(odd)} tensors differ, expected and saved: {shown}. "
+            f"{path} must fit the network, got {len(odd)} tensors that differ, expected and saved: {shown}. "
             "Give the network that was saved."
         )
 
 
 def check_saved_types(expected: Mapping[str, Tensor], came: Mapping[str, Tensor], path: str | Path) -> None:
-    """Raise unless types are those of the network, or all floats of one other type, as of `half()`."""
+    """Raise `CheckpointError` unless types are those of the network, or those after `half()`."""
+    # After `half()` or `double()` all floats have one type, which need not be that of the network.
     floats = {tensor.dtype for tensor in came.values() if tensor.is_floating_point()}
     for name, tensor in came.items():
         wanted = expected[name].dtype
@@ -64,7 +72,7 @@ def check_saved_types(expected: Mapping[str, Tensor], came: Mapping[str, Tensor]
 
 
 def check_exact_types(expected: Mapping[str, Tensor], came: Mapping[str, Tensor], path: str | Path) -> None:
-    """Raise where a value would lose something in the type of the network, such as an imaginary part."""
+    """Raise `CheckpointError` if a value would lose precision or its imaginary part in the network's type."""
     for name, tensor in came.items():
         wanted = expected[name].dtype
         if tensor.dtype != wanted and wanted not in EXACT.get(tensor.dtype, ()):
@@ -72,12 +80,15 @@ def check_exact_types(expected: Mapping[str, Tensor], came: Mapping[str, Tensor]
 
 
 def check_values(came: Mapping[str, Tensor], parameters: Iterable[str], path: str | Path) -> None:
-    """Raise for NaN in any tensor, and for infinity in a parameter; masks may hold infinity."""
+    """Raise `CheckpointError` for NaN in any tensor, and for infinity in a parameter."""
     weights = set(parameters)
     for name, tensor in came.items():
         if not tensor.is_floating_point() and not tensor.is_complex():
             continue
-        wrong = ~torch.isfinite(tensor) if name in weights else torch.isnan(tensor)
+        wrong = torch.isnan(tensor)
+        # Buffers may hold infinity: masks of attention do.
+        if name in weights:
+            wrong = ~torch.isfinite(tensor)
         if wrong.any():
             raise CheckpointError(
                 f"{path} must hold finite weights, got {int(wrong.sum())} of {wrong.numel()} numbers of "

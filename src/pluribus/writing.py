@@ -1,4 +1,4 @@
-"""Write files whole or not at all: beside their place first, then moved there.
+"""Write files completely or not at all: beside their target first, then moved there.
 
 A process that is killed while it writes leaves an unfinished file under a hidden name that holds the host and
 the number of the process. Whoever writes the same file next removes those of processes that no longer run.
@@ -27,7 +27,7 @@ def unfinished_name(name: str) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; on success it takes the place of `path`, on failure `path` stays as it was.
+    """Yield a path to write to. On success it replaces `path`; on failure `path` stays as it was.
 
     Raises:
         WriteError: the file cannot be written, for example because the disk is full.
@@ -45,39 +45,53 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """Turn whatever the system raises while `path` is written into one line of ours."""
+    """Turn errors of the system while `path` is written into a `WriteError`."""
     try:
         yield
     except WriteError:
         raise
     except OSError as error:
         raise WriteError(_message(path, error.strerror or str(error), error.errno)) from error
+    # safetensors and torch have errors of their own for a failing disk.
     except Exception as error:
-        # safetensors and torch have errors of their own for a failing disk
-        text = str(error)
-        system = re.search(r"os error (\d+)", text)
-        if not system and not TORCH_WRITER.search(text):
+        number = _system_error(str(error))
+        if number is None:
             raise
-        number = int(system[1]) if system else errno.ENOSPC
         raise WriteError(_message(path, os.strerror(number), number)) from error
 
 
+def _system_error(text: str) -> int | None:
+    """Return the error number of the system behind a message of safetensors or torch; None if neither."""
+    system = re.search(r"os error (\d+)", text)
+    if system:
+        return int(system[1])
+    if TORCH_WRITER.search(text):
+        return errno.ENOSPC
+    return None
+
+
 def remove_stale(path: Path) -> None:
-    """Remove what killed processes left unfinished beside `path`."""
+    """Remove the unfinished files that killed processes left beside `path`."""
     names = re.compile(rf"\.{re.escape(path.name)}\.(?:(?P<host>[\w-]+)-)?(?P<process>\d+)")
+    if not path.parent.is_dir():
+        return
     try:
-        entries = list(path.parent.iterdir()) if path.parent.is_dir() else []
-    except OSError:  # a folder that cannot be listed; the write itself reports what is wrong
+        entries = list(path.parent.iterdir())
+    # A folder that cannot be listed: the write itself reports what is wrong.
+    except OSError:
         return
     for entry in entries:
         found = names.fullmatch(entry.name)
-        # Of another host's processes nobody here knows whether they run.
-        if found and found["host"] in (None, _host()) and not _runs(int(found["process"])):
+        if not found:
+            continue
+        # Processes of another host cannot be seen from here; they may still run.
+        is_here = found["host"] in (None, _host())
+        if is_here and not _runs(int(found["process"])):
             remove(entry)
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder, if it is there."""
+    """Remove a file or folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -101,6 +115,7 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it runs, and belongs to somebody else
+    # The process runs, and belongs to another user.
+    except OSError:
         return True
     return True

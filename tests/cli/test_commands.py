@@ -26,6 +26,6 @@ def test_help_names_the_tasks_networks_and_draws_that_there_are():
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(pl.SettingError, match="--out must lie in a folder"):
+    with pytest.raises(pl.SettingError, match="--out must be a folder"):
         commands.writable(tmp_path / "file" / "folder")
     assert commands.writable(tmp_path / "new").is_dir()

@@ -21,7 +21,7 @@ def test_all_methods_have_few_draws():
 @pytest.mark.parametrize(("text", "count"), [("emp, ecmp", "2. Use `pluribus compare`"), ("all", r"\d+")])
 def test_one_method_is_one(text, count):
     assert parse_method("emp(options=2)") == EMP(2)
-    with pytest.raises(pl.SettingError, match=f"method must be one, however: {text!r} names {count}"):
+    with pytest.raises(pl.SettingError, match=f"method must be one, got {text!r} with {count}"):
         parse_method(text)
 
 
@@ -30,17 +30,17 @@ def test_a_task_is_loaded_by_its_name_and_options():
 
 
 def test_what_a_reference_names_must_be_of_the_right_type():
-    with pytest.raises(pl.SettingError, match="math:pi must name a function, however: it is of type float"):
+    with pytest.raises(pl.SettingError, match="math:pi must name a function, got float"):
         resolve_task("math:pi", None, None)
-    with pytest.raises(pl.SettingError, match=r"os:getcwd must make a Task, however: .* is of type str"):
+    with pytest.raises(pl.SettingError, match=r"os:getcwd must return a Task, got str"):
         resolve_task("os:getcwd", None, None)
-    with pytest.raises(pl.SettingError, match=r"must build a torch.nn.Module, however: .* is of type str"):
+    with pytest.raises(pl.SettingError, match=r"must return a torch.nn.Module, got str"):
         Build("os:getcwd", two_moons(train=20))
 
 
 @pytest.mark.parametrize(("name", "hint"), [("resnet19", "resnet1"), ("MLP", "mlp")])
 def test_an_unknown_network_is_refused_with_the_nearest(name, hint):
-    with pytest.raises(pl.SettingError, match=f"models are .*, however: {name!r}. Did you mean '{hint}"):
+    with pytest.raises(pl.SettingError, match=f"models are .*, got {name!r}. Did you mean '{hint}"):
         Build(name, two_moons(train=20))
 
 

@@ -110,7 +110,7 @@ def test_a_network_with_another_forward_is_refused(folder, monkeypatch):
 
 def test_a_task_of_another_size_is_refused(folder, monkeypatch):
     monkeypatch.setattr("trusted_code.COUNT", 60)
-    with pytest.raises(pl.InputError, match=r"sizes was '30 train, .* and is '20 train"):
+    with pytest.raises(pl.InputError, match=r"with sizes '30 train, .*, got '20 train"):
         predict(folder, *ARGUMENTS)
 
 

@@ -60,6 +60,7 @@ def test_recipes_make_training_longer_and_its_cost_is_kept(task, tmp_path):
         2 * single.cost["train_multiply_adds"], rel=0.05
     )
     assert single.cost["train_multiply_adds_ratio"] == 1
+    assert "still_improving" in [one["code"] for one in single.findings]
     _, alike = compare(build, task, methods, out=tmp_path, recipes=False, **how)
     assert alike.training["epochs"] == 2
 
@@ -104,8 +105,8 @@ def test_a_run_can_be_loaded_again(task, tmp_path):
 
 
 def test_names_of_methods_and_modules_for_factories_are_refused(task, tmp_path):
-    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\)"), ([], "there is none")):
-        with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*however: {came}"):
+    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\) alone"), ([], "none")):
+        with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*got {came}"):
             compare(build, task, methods, out=tmp_path)
     with pytest.raises(pl.SettingError, match=r"build must be a function .* Linear"):
         compare(nn.Linear(2, 2), task, [Single()], out=tmp_path)

@@ -1,5 +1,7 @@
 """Outcomes: columns that average to the metrics, files that come back, pictures as they were."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -129,3 +131,28 @@ def test_arrays_that_are_no_outcomes_are_refused(arrays, says, tmp_path):
     np.savez(tmp_path / "one.npz", **arrays)
     with raises(CheckpointError, match=says):
         Outcomes.load(tmp_path / "one.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("target", np.zeros((2, 2), np.int32)),
+        ("pixels", np.zeros((2, 4, 4, 2), np.uint8)),
+        ("pixels", np.zeros((2, 4, 4), np.uint8)),
+        ("pixels", np.zeros((3, 4, 4, 1), np.uint8)),
+        ("pixels", np.zeros((2, 4, 4, 1), np.uint16)),
+        ("votes", np.zeros((3, 2), np.int32)),
+        ("votes", np.zeros((2, 2), np.float32)),
+        ("weights", np.zeros((2, 1), np.float32)),
+    ],
+)
+def test_gallery_arrays_of_other_shapes_and_types_are_refused_by_name(name, values, tmp_path):
+    prediction, target = Categorical().prediction(logits(2, 2, 3)), torch.tensor([0, 1])
+    gallery = make_gallery(prediction, target, torch.rand(2, 1, 4, 4), ("a", "b", "c"))
+    Outcomes({}, {}, {}, gallery).save(tmp_path / "sound.npz")
+    assert Outcomes.load(tmp_path / "sound.npz").gallery.class_names == ("a", "b", "c")
+    Outcomes({}, {}, {}, replace(gallery, **{name: values})).save(tmp_path / "odd.npz")
+    with raises(
+        CheckpointError, match=rf"odd\.npz must hold outcomes, got a file in which gallery/{name} must"
+    ):
+        Outcomes.load(tmp_path / "odd.npz")

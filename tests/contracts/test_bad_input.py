@@ -13,9 +13,9 @@ from torch.utils.data import TensorDataset
 
 import pluribus as pl
 from pluribus import CheckpointError, ConversionError, InputError, Method, SettingError
-from pluribus.checkpoint import SETTINGS, WEIGHTS
-from pluribus.mechanisms.running.chain import STACKED_ROWS
+from pluribus.mechanisms.running.batched import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.saving import REMEDY, SETTINGS, WEIGHTS
 from tests.cases import case_named
 from tests.zoo import Apply, Keywords, Listed, TwoInputs, batch_norm_mlp, dropout_layers, mlp, residual_cnn
 
@@ -218,7 +218,8 @@ NETWORKS = {
         ("list", lambda: ensemble(MCDropout(), example=[X]), "a tensor, a tuple", "list"),
     ],
     SettingError: [
-        ("word", lambda: pl.convert(mlp(), "deep_ensembles"), "must be a Method", "'deep_ensembles'"),
+        ("word", lambda: pl.convert(mlp(), "deep_ensemble"), "methods are", "Did you mean 'deep_ensembles'"),
+        ("number", lambda: pl.convert(mlp(), 4), "must be a Method", "got 4"),
         ("class", lambda: pl.convert(mlp(), DeepEnsembles), "got the class DeepEnsembles. Call it"),
         ("likelihood", lambda: ensemble(likelihood="categorial"), "one of", "'categorial'", "Did you mean"),
         ("likelihoods", lambda: ensemble(likelihood=["point"]), "one of", "['point']"),
@@ -293,7 +294,7 @@ IMPOSSIBLE = {
             "kind must be",
             "got 'deep'",
         ),
-        ("later", lambda: Method.from_dict({**TWO.to_dict(), "version": 2}), "1 to 1", "version 2", "later"),
+        ("later", lambda: Method.from_dict({**TWO.to_dict(), "version": 99}), "99", "later"),
     ]
 }
 
@@ -345,15 +346,20 @@ def edit(**changes):
 
 FOLDERS = {
     CheckpointError: [
-        ("cut weights", lambda at: cut(at / WEIGHTS), WEIGHTS, "cannot be read", "Save it again"),
-        ("cut settings", lambda at: cut(at / SETTINGS), SETTINGS, "must be JSON", "Save again"),
+        ("cut weights", lambda at: cut(at / WEIGHTS), WEIGHTS, "truncated or foreign", REMEDY),
+        ("cut settings", lambda at: cut(at / SETTINGS), SETTINGS, "expected JSON", REMEDY),
         ("no weights", lambda at: (at / WEIGHTS).unlink(), SETTINGS, WEIGHTS, "ensemble.save(...)"),
         ("no settings", lambda at: (at / SETTINGS).unlink(), SETTINGS, WEIGHTS, "ensemble.save(...)"),
-        ("foreign", edit(format="other"), SETTINGS, "must be a saved ensemble"),
-        ("list", lambda at: (at / SETTINGS).write_text("[]"), SETTINGS, "must be a saved ensemble"),
-        ("later", edit(version=2), "version 1 to 1", "version 2", "Install a later Pluribus"),
-        ("members", edit(method=DeepEnsembles(members=3).to_dict()), "6 tensors differ", "(3, 8) and (2, 8)"),
-        ("weights", lambda at: save_file({"w": X}, at / WEIGHTS), "must fit", "7 tensors differ", "Give the"),
+        ("foreign", edit(format="other"), SETTINGS, "must have the format", "got 'other'"),
+        ("list", lambda at: (at / SETTINGS).write_text("[]"), SETTINGS, "must be an object", REMEDY),
+        ("later", edit(version=2), "version from 1 to 1", "got 2", "Install a later Pluribus"),
+        (
+            "members",
+            edit(method=DeepEnsembles(members=3).to_dict()),
+            "6 tensors that differ",
+            "(3, 8) and (2, 8)",
+        ),
+        ("weights", lambda at: save_file({"w": X}, at / WEIGHTS), WEIGHTS, "another hash", REMEDY),
         ("no method", edit(method=None), SETTINGS, "method"),
         ("no selection", edit(selection=None), SETTINGS, "selection"),
         ("no seed", edit(seed=None), SETTINGS, "seed"),
@@ -361,7 +367,7 @@ FOLDERS = {
         ("number", edit(selection=3), SETTINGS, "selection"),
     ],
     SettingError: [
-        ("later method", edit(method={**TWO.to_dict(), "version": 2}), "version 2", "Install a later"),
+        ("later method", edit(method={**TWO.to_dict(), "version": 99}), "99", "Install a later"),
         ("setting", edit(method={**TWO.to_dict(), "colour": 1}), "members", "'colour'"),
     ],
 }

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrizations
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.running.chain import STACKED_ROWS
+from pluribus.mechanisms.running.batched import STACKED_ROWS
 from pluribus.methods import (
     ECMP,
     EMP,

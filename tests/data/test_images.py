@@ -110,8 +110,8 @@ def test_other_sets_must_have_the_same_shape(tmp_path):
 
 def test_a_missing_file_is_named_with_its_home(tmp_path):
     message = (
-        rf"CIFAR-10 \(train\) must lie in {tmp_path} as cifar-10-batches-bin/data_batch_1.bin, got no such file "
-        r".*Get it from https://www.cs.toronto.edu/~kriz/cifar.html \(binary version\) and put it"
+        rf"CIFAR-10 \(train\) must lie in {tmp_path} as cifar-10-batches-bin/data_batch_1.bin, got no such "
+        r"file .*Get it from https://www.cs.toronto.edu/~kriz/cifar.html \(binary version\) and put it"
     )
     with pytest.raises(InputError, match=message):
         image_set("cifar10", tmp_path)

@@ -144,8 +144,8 @@ def test_inputs_far_from_those_of_training_are_told():
     assert far_outside(torch.tensor([[5.0, 49.0, 0.39]]), task()) == ""  # a range further is not far
     told = far_outside(torch.tensor([[1.0, 20.0, 0.3], [1.0, 51.0, 0.3]]), task())
     assert (
-        "1 of 2 that lie far outside of the training inputs: 'b' ranges from 20 to 51, in training from 10 to 30."
-        in told
+        "1 of 2 that lie far outside of the training inputs: "
+        "'b' ranges from 20 to 51, in training from 10 to 30." in told
     )
     told = far_outside(16 * images(), task(images(), ()))
     assert "3 of 3" in told

@@ -459,7 +459,7 @@ def test_complex_weights_are_perturbed_and_have_a_prior(method, where, objective
 
 def test_options_may_differ_from_layer_to_layer():
     ensemble = pl.convert(network(), EMP(4), overrides={"3": {"options": 2}})
-    assert ensemble.members.tensors.sizes == (4, 2)
+    assert tuple(ensemble.members.tensors.sizes.values()) == (4, 2)
     assert ensemble.conversion["3"].became == "2 options"
     own = {"perturbation": 0.0, "probabilities": (0.9, 0.1)}
     tensors = pl.convert(network(), EMP(2), overrides={"3": own}).members.tensors

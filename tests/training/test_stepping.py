@@ -26,7 +26,7 @@ def test_a_step_accumulates_its_batches(task):
 
 
 def test_losses_that_are_not_finite_raise():
-    with pytest.raises(pl.PluribusError, match="it is nan in epoch 3"):
+    with pytest.raises(pl.PluribusError, match="got nan in epoch 3"):
         finite_mean([torch.tensor(1.0), torch.tensor(float("nan"))], 3)
 
 

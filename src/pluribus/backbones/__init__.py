@@ -1,4 +1,4 @@
-"""Networks of the papers, as ordinary modules: each builder returns one with fresh weights."""
+"""Networks of the papers as ordinary modules; each builder returns one with fresh weights."""
 
 from collections.abc import Callable
 

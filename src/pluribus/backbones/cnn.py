@@ -6,7 +6,7 @@ from pluribus.backbones.vgg import vgg
 
 
 def cnn(classes: int = 10, in_channels: int = 1, width: int = 16) -> nn.Sequential:
-    """Three stages of one convolution: `[batch, in_channels, height, width]` to `[batch, classes]`.
+    """Build three stages of one convolution: `[batch, in_channels, height, width]` to `[batch, classes]`.
 
     A `vgg` of `width`, twice and four times `width` channels, pooled after the first two stages.
 

@@ -25,14 +25,14 @@ def mlp(
     batch_norm: bool = False,
     dropout: float = 0.0,
 ) -> nn.Sequential:
-    """Hidden layers of Linear, BatchNorm if asked, activation, dropout; then a Linear to the outputs.
+    """Build hidden layers of Linear, BatchNorm (optional), activation and dropout, and a Linear output.
 
     Args:
         inputs: Numbers per sample, at least 1; the input is flattened, `[batch, ...]` to `[batch, inputs]`.
         outputs: Numbers predicted per sample, `[batch, outputs]`, at least 1.
         hidden: Width of each hidden layer, each at least 1; none gives a linear model.
         activation: `relu`, `gelu`, `silu` or `tanh`.
-        batch_norm: Whether each hidden layer is normalised before its activation.
+        batch_norm: Normalise each hidden layer before its activation.
         dropout: Rate after each hidden layer, in [0, 1).
 
     Example:
@@ -50,6 +50,7 @@ def mlp(
         rest = {"activation": ACTIVATIONS[activation](), "dropout": drop(dropout)}
         return nn.Sequential(OrderedDict({"linear": nn.Linear(before, width), **norm, **rest}))
 
+    # Named layers, so that users can pick them by pattern: `hidden.0.linear`, `output`.
     widths = (inputs, *hidden)
     return nn.Sequential(
         OrderedDict(
@@ -61,7 +62,7 @@ def mlp(
 
 
 def residual_mlp(inputs: int, outputs: int, width: int = 128, depth: int = 5) -> nn.Sequential:
-    """Linear, ReLU, `depth` blocks x + ReLU(BatchNorm(Linear(x))), and a Linear to the outputs.
+    """Build Linear, ReLU, `depth` blocks x + ReLU(BatchNorm(Linear(x))), and a Linear to the outputs.
 
     Args:
         inputs: Numbers per sample, at least 1; the input is flattened, `[batch, ...]` to `[batch, inputs]`.

@@ -23,7 +23,7 @@ from pluribus.settings import check, invalid
 
 
 def pyramid(blocks: int, alpha: float) -> list[int]:
-    """Channels of the stem and after each block."""
+    """Return the channels of the stem and after each block."""
     return [round(16 + alpha * k / blocks) for k in range(blocks + 1)]
 
 
@@ -50,7 +50,7 @@ class PyramidBlock(nn.Module):
 def pyramidnet(
     depth: int = 110, alpha: float = 270, classes: int = 100, in_channels: int = 3
 ) -> nn.Sequential:
-    """Three stages of pyramid blocks; `[batch, in_channels, height, width]` to `[batch, classes]`.
+    """Build three stages of pyramid blocks: `[batch, in_channels, height, width]` to `[batch, classes]`.
 
     Args:
         depth: Number of layers, 8, 14, …, 110, …: 2 and 6 for each block of a stage.
@@ -77,6 +77,7 @@ def pyramidnet(
     stem = {"conv1": conv3x3(in_channels, 16), "bn1": nn.BatchNorm2d(16)}
     end = {"bn_final": nn.BatchNorm2d(channels[-1]), "relu": nn.ReLU()}
     network = classifier(stem, stages, channels[-1], classes, end)
+    # PyTorch's default initialisation is narrower than that of the authors.
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

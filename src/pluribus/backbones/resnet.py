@@ -18,12 +18,12 @@ from pluribus.settings import check
 
 
 def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    """A 1x1 convolution without bias."""
+    """Return a 1x1 convolution without bias."""
     return nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride, bias=False)
 
 
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """The shortcut of a block: nothing, or a 1x1 convolution where the shape changes."""
+    """Return the shortcut of a block: an identity, or a 1x1 convolution if the shape changes."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     return nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
@@ -76,7 +76,8 @@ class Bottleneck(nn.Module):
 
 
 def stem_layers(stem: str, in_channels: int, width: int) -> dict[str, nn.Module]:
-    """The layers in front of the first stage."""
+    """Return the layers before the first stage."""
+    # An image of 32 pixels would have 8 left after the stem of ImageNet, too few for four stages.
     kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
     conv = nn.Conv2d(in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False)
     pool = nn.Identity() if stem == "cifar" else nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
@@ -91,7 +92,7 @@ def resnet(
     stem: str,
     width: int,
 ) -> nn.Sequential:
-    """The network with `blocks[i]` blocks in stage `layer{i + 1}`."""
+    """Build a network with `blocks[i]` blocks in stage `layer{i + 1}`."""
     counts(classes=classes, in_channels=in_channels, width=width)
     check("stem", stem, choices=("cifar", "imagenet"))
     channels, stages = width, []
@@ -103,7 +104,7 @@ def resnet(
 
 
 def resnet18(classes: int = 10, in_channels: int = 3, stem: str = "cifar", width: int = 64) -> nn.Sequential:
-    """18 layers in basic blocks; `[batch, in_channels, height, width]` to `[batch, classes]`.
+    """Build 18 layers of basic blocks: `[batch, in_channels, height, width]` to `[batch, classes]`.
 
     Args:
         classes: Number of logits, at least 1.
@@ -120,15 +121,15 @@ def resnet18(classes: int = 10, in_channels: int = 3, stem: str = "cifar", width
 
 
 def resnet34(classes: int = 10, in_channels: int = 3, stem: str = "cifar", width: int = 64) -> nn.Sequential:
-    """34 layers in basic blocks; arguments and shapes as of `resnet18`."""
+    """Build 34 layers of basic blocks; arguments and shapes as in `resnet18`."""
     return resnet(BasicBlock, (3, 4, 6, 3), classes, in_channels, stem, width)
 
 
 def resnet50(classes: int = 10, in_channels: int = 3, stem: str = "cifar", width: int = 64) -> nn.Sequential:
-    """50 layers in bottlenecks; arguments and shapes as of `resnet18`."""
+    """Build 50 layers of bottlenecks; arguments and shapes as in `resnet18`."""
     return resnet(Bottleneck, (3, 4, 6, 3), classes, in_channels, stem, width)
 
 
 def resnet101(classes: int = 10, in_channels: int = 3, stem: str = "cifar", width: int = 64) -> nn.Sequential:
-    """101 layers in bottlenecks; arguments and shapes as of `resnet18`."""
+    """Build 101 layers of bottlenecks; arguments and shapes as in `resnet18`."""
     return resnet(Bottleneck, (3, 4, 23, 3), classes, in_channels, stem, width)

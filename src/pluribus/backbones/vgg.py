@@ -16,7 +16,7 @@ from pluribus.settings import check, invalid
 
 
 def unit(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    """A 3x3 convolution without bias, BatchNorm and ReLU."""
+    """Return a 3x3 convolution without bias, BatchNorm and ReLU."""
     conv = conv3x3(inputs, outputs, stride)
     return nn.Sequential(OrderedDict(conv=conv, norm=nn.BatchNorm2d(outputs), relu=nn.ReLU()))
 
@@ -29,14 +29,14 @@ def vgg(
     pooling: Sequence[int] = (1, 1, 1, 1, 0),
     width: int = 1,
 ) -> nn.Sequential:
-    """Stages of plain convolutions; `[batch, in_channels, height, width]` to `[batch, classes]`.
+    """Build stages of plain convolutions: `[batch, in_channels, height, width]` to `[batch, classes]`.
 
     Args:
         classes: Number of logits, at least 1.
         in_channels: Channels of the images, at least 1; each side halves once per pooled stage.
         planes: Channels of each stage, `layer1` and on, each at least 1.
         layers: Convolutions of each stage, each at least 1.
-        pooling: 1 where a stage ends in a 2x2 max-pooling, else 0.
+        pooling: 1 for a stage that ends in a 2x2 max-pooling, else 0.
         width: Factor on all planes, at least 1.
 
     Example:

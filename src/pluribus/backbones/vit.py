@@ -5,7 +5,7 @@ Dosovitskiy et al., "An Image is Worth 16x16 Words: Transformers for Image Recog
 The defaults are the small network of Ferianc, Fan and Rodrigues, "SAE: Single Architecture Ensemble
 Neural Networks", BMVC 2024: patches are normalised before and after their embedding, queries, keys
 and values have no bias, class token and positions start as standard normal numbers. Deviation: dropout
-acts on what attention returns and not on its weights, so every random part is a layer of its own.
+acts on the output of attention and not on its weights, so every random part is a layer of its own.
 """
 
 from collections import OrderedDict
@@ -33,6 +33,7 @@ class Patches(nn.Module):
                 f"images must be [batch, channels, {self.size}, {self.size}], "
                 f"got shape {tuple(x.shape)}. Set image_size to their size."
             )
+        # No view of a fixed batch size: ensembles fold members into the batch.
         tiles = torch.unflatten(torch.unflatten(x, 3, (-1, self.patch)), 2, (-1, self.patch))
         return tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
@@ -59,7 +60,7 @@ class Attention(nn.Module):
 
 
 def encoder(width: int, heads: int, mlp: int, dropout: float) -> nn.Sequential:
-    """One block: x + attention(norm(x)), then x + mlp(norm(x))."""
+    """Return one block: x + attention(norm(x)), then x + mlp(norm(x))."""
     attention = Residual(
         OrderedDict(norm=nn.LayerNorm(width), attention=Attention(width, heads), dropout=drop(dropout))
     )
@@ -108,7 +109,7 @@ class VisionTransformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the class token and the positions afresh."""
+        """Draw the class token and the positions anew."""
         nn.init.normal_(self.class_token)
         nn.init.normal_(self.positions)
 
@@ -131,7 +132,7 @@ def vit(
     mlp: int = 512,
     dropout: float = 0.1,
 ) -> VisionTransformer:
-    """Encoder blocks on patches; `[batch, in_channels, image_size, image_size]` to `[batch, classes]`.
+    """Build encoder blocks on patches: `[batch, in_channels, image_size, image_size]` to `[batch, classes]`.
 
     Args:
         classes: Number of logits, at least 1.

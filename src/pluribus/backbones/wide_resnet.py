@@ -26,6 +26,7 @@ class WideBlock(nn.Module):
         self.dropout = drop(dropout)
         self.bn2 = nn.BatchNorm2d(outputs)
         self.conv2 = conv3x3(outputs, outputs, stride, bias=True)
+        # A shortcut without weights is exact, and used wherever shapes allow it.
         same = stride == 1 and inputs == outputs
         self.shortcut = nn.Identity() if same else nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride)
 
@@ -39,7 +40,7 @@ class WideBlock(nn.Module):
 def wide_resnet(
     depth: int = 28, widen: int = 10, classes: int = 10, in_channels: int = 3, dropout: float = 0.0
 ) -> nn.Sequential:
-    """Three stages of wide blocks; `[batch, in_channels, height, width]` to `[batch, classes]`.
+    """Build three stages of wide blocks: `[batch, in_channels, height, width]` to `[batch, classes]`.
 
     Args:
         depth: Number of layers, 10, 16, 22, 28, …: 4 and 6 for each block of a stage.

@@ -1,10 +1,10 @@
-"""The commands behind the command line, with all that they need imported."""
+"""The commands of the command line, in a file of their own because they import PyTorch."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import typer
 
@@ -22,6 +22,7 @@ from pluribus.cli.spreadsheet import write_table
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
+from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
 from pluribus.conversion import convert
 from pluribus.data.raw_inputs import far_outside, read_inputs
@@ -39,11 +40,9 @@ from pluribus.report.page import write_page
 from pluribus.report.recommendation import check_metric, qualities, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_table
-from pluribus.training import Training
+from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
 from pluribus.training.loop import make_fabric
-
-# Plain help: the boxes of rich cut words that are longer than their column, such as examples of settings.
 
 
 def compare(
@@ -66,17 +65,30 @@ def compare(
     metric: str | None,
     out: Path | None,
 ) -> None:
-    """Trains and measures methods on a task, and says which is best. Run again, it goes on."""
-    chosen, data = parse_methods(methods), resolve_task(task, data_dir, option)
+    """Train and measure methods on a task, and recommend one. Run again, it continues."""
+    # Everything that can be wrong with the arguments is checked before the first hour of training.
+    chosen = parse_methods(methods)
+    data = resolve_task(task, data_dir, option)
     limits = parse_budget(budget)
     check_metric(metric)
     name = model or default_model(data)
-    training, build = Training(epochs, batch, lr=rate, keep=keep, steps=steps), Build(name, data)
+    training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep, steps=steps)
+    build = Build(name, data)
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
-    how: dict[str, Any] = {"seeds": seeds, "training": training, "workers": workers, "shifted": shifted}
-    how["recipes"] = recipes
-    records = run_comparison(build, data, chosen, out=folder, network=name, **how)
+    records = run_comparison(
+        build,
+        data,
+        chosen,
+        seeds=seeds,
+        training=training,
+        out=folder,
+        network=name,
+        workers=workers,
+        shifted=shifted,
+        recipes=recipes,
+    )
+    # Read again with the outcomes, which the figures of the page need.
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     warn_of_damage([folder])
     groups = group_records([measured[one.key] for one in records])
@@ -91,13 +103,14 @@ def compare(
 
 
 def report(*, runs: list[Path], budget: str, metric: str | None, figures: bool, out: Path | None) -> None:
-    """Makes one page of all records of some runs, and says what to take within a budget."""
+    """Write one page about all records of some runs, and recommend a method within a budget."""
     limits = parse_budget(budget)
     if figures:
         check_figures()
     groups = group_records(record.read(runs, outcomes=True))
     warn_of_damage(runs)
-    folder = writable(out or (runs[0] if runs[0].is_dir() else runs[0].parent))
+    beside = runs[0] if runs[0].is_dir() else runs[0].parent
+    folder = writable(out or beside)
     page = write_page(folder, groups, limits, metric)
     print_groups(groups, limits, metric)
     console.print(f"report:  {page}", highlight=False)
@@ -124,8 +137,9 @@ def train(
     option: list[str] | None,
     out: Path | None,
 ) -> None:
-    """Trains one ensemble. The same line run again goes on where it stopped."""
-    chosen, data = parse_method(method), resolve_task(task, data_dir, option)
+    """Train one ensemble. The same line run again continues where it stopped."""
+    chosen = parse_method(method)
+    data = resolve_task(task, data_dir, option)
     name = model or default_model(data)
     training = Training(epochs, batch, lr=rate, seed=seed, steps=steps)
     with seeded(seed):
@@ -145,19 +159,36 @@ def train(
 def evaluate(
     *, run: Path, task: str | None, model: str | None, data_dir: Path | None, out: Path | None
 ) -> None:
-    """Measures a trained ensemble on its task."""
-    found, folder = load_run(run, data_dir, task, model), writable(out or Path("pluribus_runs/evaluate"))
-    ensemble, data, name = found.ensemble, found.task, found.build.name
-    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2]).to(ensemble.device)
-    measured = run_evaluation(ensemble, data, single=single, network=name, training=found.training)
+    """Measure a trained ensemble on its task."""
+    found = load_run(run, data_dir, task, model)
+    folder = writable(out or Path("pluribus_runs/evaluate"))
+    ensemble, data = found.ensemble, found.task
+    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2])
+    measured = run_evaluation(
+        ensemble,
+        data,
+        single=single.to(ensemble.device),
+        network=found.build.name,
+        training=found.training,
+    )
     record.append(folder, measured)
     for section in (measured.metrics, measured.posthoc, measured.cost):
-        for name, value in section.items():
-            console.print(f"{name:40} {value:.6g}", highlight=False)
+        print_numbers("", section)
     for kind, scores in measured.ood.items():
-        for name, value in scores.items():
-            console.print(f"{kind + ' ' + name:40} {value:.6g}", highlight=False)
+        print_numbers(f"{kind} ", scores)
     console.print(f"record: {folder / record.FILE}", highlight=False)
+
+
+def doctor(*, run: Path, task: str | None, model: str | None, data_dir: Path | None) -> None:
+    """Looks for defects of a trained ensemble, and names remedies."""
+    found = load_run(run, data_dir, task, model)
+    state = run / checkpoint.FILE
+    history = checkpoint.read_state(state)["progress"]["history"] if state.is_file() else []
+    findings = examine(found.ensemble, found.task, history=history)
+    for one in findings:
+        console.print(f"{one.code}: {one.message}. {one.remedy}", highlight=False, markup=False)
+    if not findings:
+        console.print("nothing found", highlight=False)
 
 
 def predict(
@@ -170,13 +201,16 @@ def predict(
     out: Path,
     most_bytes: int,
 ) -> None:
-    """Writes predictions with their uncertainty as CSV, one row for each input; needs no training data."""
+    """Write predictions with their uncertainty as CSV, one row for each input; needs no training data."""
     ensemble, signature = load_for_prediction(run, data_dir, task, model)
     raw = read_inputs(inputs, signature, most_bytes)
     writable(out.parent)
-    if far := far_outside(raw.values, signature):
+    far = far_outside(raw.values, signature)
+    if far:
         say(f"warning: {far}")
-    table = signature.table(ensemble.predict(signature.prepare(raw.values), chunk=512))
+    prediction = ensemble.predict(signature.prepare(raw.values), chunk=512)
+    table = signature.table(prediction)
+    # Rows that are unlike the training data are predicted all the same, and marked in a column.
     flagged = sum(map(bool, raw.flags))
     if flagged:
         say(f"warning: {counted(flagged, 'row')} of {len(raw)} unlike training, see the column flag")
@@ -186,68 +220,80 @@ def predict(
 
 
 def verify(*, run: Path) -> None:
-    """Checks the files of a folder, without running anything of yours."""
+    """Check the files of a folder without running any of the user's code."""
     found = verify_folder(run)
     for one in found:
         line = f"bad  {one.path}: {one.problem}" if one.problem else f"ok   {one.path}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    bad = sum(1 for one in found if one.problem)
+    bad = [one for one in found if one.problem]
     if bad:
-        say(f"error: {bad} of {counted(len(found), 'file')} damaged", "red")
+        say(f"error: {len(bad)} of {counted(len(found), 'file')} damaged", "red")
         raise typer.Exit(1)
 
 
 def methods(*, name: str | None) -> None:
-    """Lists the methods and their settings, or says what those of one method mean."""
+    """List the methods and their settings, or explain the settings of one method."""
     if name is not None:
         for line in meaning(name):
+            # Wrapped lines of a setting are indented, so that its name stands out.
             indent = " " * 8 if line.startswith(" ") else ""
             console.print(fill(line, console.width, subsequent_indent=indent), highlight=False, markup=False)
         return
-    for name, method in Method.known().items():
+    for known, method in Method.known().items():
         settings = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-        console.print(f"[bold]{name}[/bold]({settings})", highlight=False)
-        console.print(f"    {(method.__doc__ or '').splitlines()[0]}", highlight=False, markup=False)
+        summary = (method.__doc__ or "").splitlines()[0]
+        console.print(f"[bold]{known}[/bold]({settings})", highlight=False)
+        console.print(f"    {summary}", highlight=False, markup=False)
 
 
 def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
-    """A table for each network and task, and below it what to take."""
+    """Print a table for each network and task, and below it the recommendation."""
     for group in groups:
         print_table(make_table(group), group.title, metric)
-        found = recommend(group, limits, metric if metric in qualities(group) else None)
+        # One page may mix classification and regression, which have different metrics.
+        judge = metric if metric in qualities(group) else None
+        found = recommend(group, limits, judge)
         console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
 
 
+def print_numbers(prefix: str, numbers: Mapping[str, float]) -> None:
+    """Print one line for each number, its name first."""
+    for name, value in numbers.items():
+        console.print(f"{prefix + name:40} {value:.6g}", highlight=False)
+
+
 def warn_of_damage(runs: list[Path]) -> None:
-    """Name the lines of records that cannot be read; each costs one run."""
+    """Print a warning for each line of records that cannot be read; each costs one run."""
     for sentence in record.damaged_lines(runs):
         say(f"warning: {sentence}")
 
 
 def writable(folder: Path) -> Path:
-    """The folder, made if need be."""
+    """Create a folder if it does not exist, and return it; raise `SettingError` if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError(
-            f"--out must lie in a folder that is there or can be made, however: {folder}: {error.strerror}. "
+            f"--out must be a folder that exists or can be made, got {folder}: {error.strerror}. "
             "Choose another."
         ) from error
     if not os.access(folder, os.W_OK):
-        raise SettingError(f"--out must be open to be written to, however: {folder} is not. Choose another.")
+        raise SettingError(f"--out must be a writable folder, got {folder}, which is not. Choose another.")
     return folder
 
 
 def hint(name: str, task: Task, options: list[str] | None) -> None:
-    """Print what was assumed of the data, and whether numbers to predict in a CSV file look like classes."""
+    """Print the assumptions about the data, and a hint if numbers to predict look like classes."""
     if task.columns is not None:
         say(str(task.columns), "none")
     for note in task.notes:
         say(f"note: {note}")
     given = parse_options(options or [])
-    classes = classes_in(task.target_scaling.invert(task.train.y)) if name == "csv" else 0
-    if classes and "likelihood" not in given:
+    if name != "csv" or "likelihood" in given:
+        return
+    classes = classes_in(task.target_scaling.invert(task.train.y))
+    if classes:
         say(
-            f"hint: {given['target']} is predicted as a number, however: it holds 0 to {classes - 1} alone. "
+            f"hint: {given['target']} is predicted as a number, but it holds 0 to {classes - 1} alone. "
             "If these are classes, add --option likelihood=categorical"
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 try:
     import typer
-except ImportError as error:  # the command comes with the library, what it needs with an extra
+# The command is installed with the library, but its dependencies only with the extra.
+except ImportError as error:
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
 from pluribus.cli.printing import console, say
@@ -69,6 +70,7 @@ BACKBONE_NAMES = (
     "vit",
 )
 
+# Plain help: the boxes of rich cut words that are longer than their column, such as examples of settings.
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -80,20 +82,18 @@ app = typer.Typer(
 Methods = Annotated[
     str,
     typer.Option(
-        help="Names, with settings if need be: single,deep_ensembles(members=5); or all of them, then with "
-        f"{MOST_DRAWS} draws at most."
+        help="Names, with settings if needed: single,deep_ensembles(members=5); or all, with at most "
+        f"{MOST_DRAWS} draws each."
     ),
 ]
 TaskName = Annotated[
-    str, typer.Option(help=f"{', '.join(TASK_NAMES)}, or package.module:function that makes a task.")
+    str, typer.Option(help=f"{', '.join(TASK_NAMES)}, or package.module:function that returns a task.")
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help=f"{', '.join(BACKBONE_NAMES)}, or package.module:function that builds the network."),
+    typer.Option(help=f"{', '.join(BACKBONE_NAMES)}, or package.module:function that returns the network."),
 ]
-DataDir = Annotated[
-    Path | None, typer.Option(help="Where data sets lie; by default what PLURIBUS_DATA names.")
-]
+DataDir = Annotated[Path | None, typer.Option(help="The folder of the data sets; by default $PLURIBUS_DATA.")]
 Options = Annotated[list[str] | None, typer.Option("--option", help="An option of the task, name=value.")]
 Epochs = Annotated[
     int | None,
@@ -105,11 +105,13 @@ Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 Out = Annotated[
     Path | None, typer.Option(help="The folder to write to; by default ./pluribus_runs/<command>.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of initial weights and training.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]
 BudgetText = Annotated[
-    str, typer.Option("--budget", help="What it may cost: multiply_adds<=1.5x,parameters<=2M")
+    str, typer.Option("--budget", help="Limits of cost: multiply_adds<=1.5x,parameters<=2M")
 ]
-Judge = Annotated[str | None, typer.Option("--metric", help="What to judge by: nll, accuracy, ece, rmse…")]
+Judge = Annotated[
+    str | None, typer.Option("--metric", help="The metric to judge by: nll, accuracy, ece, rmse…")
+]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 OwnTask = Annotated[
     str | None,
@@ -122,19 +124,19 @@ OwnModel = Annotated[
 
 
 def print_version(asked: bool) -> None:
-    """Prints the version and ends, where asked to."""
+    """Print the version and exit, if the option is given."""
     if asked:
         console.print(f"pluribus {VERSION}", highlight=False)
         raise typer.Exit
 
 
 Version = Annotated[
-    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Prints the version.")
+    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
 ]
 
 
 def commands() -> "ModuleType":
-    """Import what the commands do, and PyTorch with it."""
+    """Import and return the module of the commands, and PyTorch with it."""
     from pluribus.cli import commands as module
 
     return module
@@ -142,7 +144,7 @@ def commands() -> "ModuleType":
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """End in one line where Ctrl-C or SIGTERM stops a command that can continue later."""
+    """Exit with one line if Ctrl-C or SIGTERM stops a command that can continue later."""
     try:
         with sigterm_interrupts():
             yield
@@ -153,7 +155,7 @@ def resumable() -> Iterator[None]:
 
 @app.callback()
 def start(version: Version = False) -> None:
-    """Turns networks into ensembles, measures them, and says which to take."""
+    """Turn networks into ensembles, measure them, and recommend one."""
 
 
 @app.command()
@@ -181,7 +183,7 @@ def compare(
     metric: Judge = None,
     out: Out = None,
 ) -> None:
-    """Trains and measures methods on a task, and says which is best. Run again, it goes on."""
+    """Train and measure methods on a task, and recommend one. Run again, it continues."""
     commands().compare(
         methods=methods,
         task=task,
@@ -213,7 +215,7 @@ def report(
         Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
     ] = None,
 ) -> None:
-    """Makes one page of all records of some runs, and says what to take within a budget."""
+    """Write one page about all records of some runs, and recommend a method within a budget."""
     commands().report(runs=runs, budget=budget, metric=metric, figures=figures, out=out)
 
 
@@ -238,7 +240,7 @@ def train(
     option: Options = None,
     out: Out = None,
 ) -> None:
-    """Trains one ensemble. The same line run again goes on where it stopped."""
+    """Train one ensemble. The same line run again continues where it stopped."""
     commands().train(
         method=method,
         task=task,
@@ -262,8 +264,14 @@ def train(
 def evaluate(
     run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None, out: Out = None
 ) -> None:
-    """Measures a trained ensemble on its task."""
+    """Measure a trained ensemble on its task."""
     commands().evaluate(run=run, task=task, model=model, data_dir=data_dir, out=out)
+
+
+@app.command()
+def doctor(run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None) -> None:
+    """Looks for defects of a trained ensemble, and names remedies."""
+    commands().doctor(run=run, task=task, model=model, data_dir=data_dir)
 
 
 @app.command()
@@ -272,7 +280,7 @@ def predict(
     inputs: Annotated[
         Path,
         typer.Argument(
-            help="Raw inputs, as the task's source gives them before scaling (images as bytes or in 0 to "
+            help="Raw inputs, before scaling, as in the source of the task (images as bytes or from 0 to "
             "1): a .npy or .npz file (x), a CSV file whose first line names the columns, or a .parquet file."
         ),
     ],
@@ -284,7 +292,7 @@ def predict(
     ),
     most_bytes: Annotated[int, typer.Option(min=1, help="Memory that the inputs may take.")] = MOST_BYTES,
 ) -> None:
-    """Writes predictions with their uncertainty as CSV, one row for each input; needs no training data."""
+    """Write predictions with their uncertainty as CSV, one row for each input; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given)
 
@@ -293,25 +301,26 @@ def predict(
 def verify(
     run: Annotated[Path, typer.Argument(help="A folder of train, compare or evaluate, or a saved ensemble.")],
 ) -> None:
-    """Checks the files of a folder, without running anything of yours."""
+    """Check the files of a folder without running any of your code."""
     commands().verify(run=run)
 
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, to be told what its settings mean.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A method whose settings to explain.")] = None,
 ) -> None:
-    """Lists the methods and their settings, or says what those of one method mean."""
+    """List the methods and their settings, or explain the settings of one method."""
     commands().methods(name=name)
 
 
 def main() -> None:
-    """The command `pluribus`: errors of ours are one line, without a traceback."""
+    """Run the command `pluribus`. Errors of Pluribus are one line, without a traceback."""
     try:
         app(standalone_mode=True)
     except PluribusError as error:
         say(f"error: {error}", "red")
         sys.exit(2)
-    except OSError as error:  # a full disk or a file that vanished, met where nobody expected it
+    # A full disk or a file that vanished can raise anywhere, and a traceback would not help the user.
+    except OSError as error:
         say(f"error: {error.filename or 'a file'}: {error.strerror or error}", "red")
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""What a user named on a command line: methods with their settings, tasks, networks."""
+"""Read the words of a command line: methods with their settings, tasks, networks."""
 
 import inspect
 import math
@@ -16,74 +16,122 @@ from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.method import Method
-from pluribus.method_text import parse_options, read_methods
-from pluribus.settings import nearest
+from pluribus.method_text import parse_options, read_methods, split_outside_brackets
+from pluribus.settings import nearest, show
 
 MOST_DRAWS = 16
-"""Draws of any method where all are compared."""
+"""Most draws of a method if all methods are compared."""
 
 
 def parse_methods(text: str) -> list[Method]:
-    """Read `single, deep_ensembles(members=5)`, or `all` methods with few draws."""
+    """Return the methods of a text such as `single, deep_ensembles(members=5)`, or `all` of them.
+
+    A class of the user's own is `package.module:Class(setting=value)`.
+    """
     if text.strip() != "all":
-        return read_methods(text)
-    ordered = sorted(Method.known().values(), key=lambda m: (m.kind() != "single", m.kind()))
+        found: list[Method] = []
+        for call in split_outside_brackets(text):
+            found += [_own_method(call)] if ":" in call.partition("(")[0] else read_methods(call)
+        return found or read_methods(text)
+    ordered = sorted(Method.known().values(), key=lambda method: method.kind())
+    # The single network comes first: all others are compared with it.
+    ordered.sort(key=lambda method: method.kind() != "single")
     return [_with_few_draws(method()) for method in ordered]
 
 
+def _own_method(call: str) -> Method:
+    """Return a method of a class that the command line names by its import path."""
+    reference, opened, settings = (part.strip() for part in call.partition("("))
+    if bool(opened) != call.endswith(")"):
+        raise SettingError(f"methods are written package.module:Class(setting=value, …), got {show(call)}.")
+    found = resolve(reference)
+    if not isinstance(found, type) or not issubclass(found, Method):
+        raise SettingError(f"{reference} must be a class of methods, a subclass of pluribus.Method.")
+    values = parse_options(split_outside_brackets(settings.removesuffix(")")))
+    found.check_names(values)
+    method = call_own(reference, found, values)
+    assert isinstance(method, Method)
+    return method
+
+
 def parse_method(text: str) -> Method:
-    """One method of these."""
+    """Return the one method of a text; raise `SettingError` for none or several."""
     found = parse_methods(text)
     if len(found) != 1:
         raise SettingError(
-            f"method must be one, however: {text!r} names {len(found)}. Use `pluribus compare` for several."
+            f"method must be one, got {text!r} with {len(found)}. Use `pluribus compare` for several."
         )
     return found[0]
 
 
 def meaning(name: str) -> list[str]:
-    """What a method is, and what its settings mean: paragraphs, and an indented line for each setting."""
-    told = (inspect.getdoc(type(parse_method(name))) or "").partition("Example:")[0]
+    """Return the description of a method: paragraphs, and an indented line for each setting."""
+    docstring = inspect.getdoc(type(parse_method(name))) or ""
+    text, _, _ = docstring.partition("Example:")
+    text = text.replace("Args:", "Settings:").rstrip()
     lines: list[str] = []
-    for line in told.replace("Args:", "Settings:").rstrip().splitlines():
-        if lines and lines[-1] and line and (line.startswith(" " * 8) or not line.startswith(" ")):
+    for line in text.splitlines():
+        if lines and _continues(lines[-1], line):
             lines[-1] += f" {line.strip()}"
         else:
             lines.append(line)
     return lines
 
 
+def _continues(before: str, line: str) -> bool:
+    """Return whether a line of a docstring continues the paragraph or setting of the line before."""
+    if not before or not line:
+        return False
+    # A setting has four spaces; the lines that continue it have eight, those of a paragraph none.
+    indent = len(line) - len(line.lstrip())
+    return indent == 0 or indent >= 8
+
+
 def _with_few_draws(method: Method) -> Method:
-    """A comparison of all methods is a first look, most of whose time many draws would take."""
-    draws = getattr(method, "draws", 0)
-    return replace(method, draws=MOST_DRAWS) if draws > MOST_DRAWS else method  # type: ignore[call-arg]
+    """Return a method with at most `MOST_DRAWS` draws."""
+    # A comparison of all methods is a first look. With many draws, sampling would take most of its time.
+    if getattr(method, "draws", 0) <= MOST_DRAWS:
+        return method
+    return replace(method, draws=MOST_DRAWS)  # type: ignore[call-arg]
 
 
 def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) -> Task:
-    """The task that a user named."""
+    """Return a built-in task by its name, or one of the user's own from `package.module:function`.
+
+    Raises:
+        SettingError: there is no such task, or the user's function fails or returns something else.
+    """
     values = parse_options(options or [])
-    if ":" in name:
-        task = call_own(name, resolve(name), values)
-        if not isinstance(task, Task):
-            raise SettingError(
-                f"{name} must make a Task, however: what it makes is of type {type(task).__name__}."
-            )
-        return task
-    if name == "digits":
-        values = {"train": 300, **values}  # few enough for methods to be told apart
-    return load_task(name, data_dir, **values)
+    if ":" not in name:
+        if name == "digits":
+            # With all samples every method is nearly perfect, and a comparison shows nothing.
+            values = {"train": 300, **values}
+        return load_task(name, data_dir, **values)
+    task = call_own(name, resolve(name), values)
+    if not isinstance(task, Task):
+        raise SettingError(f"{name} must return a Task, got {type(task).__name__}.")
+    return task
 
 
 def default_model(task: Task) -> str:
-    """A small network that takes the task's inputs."""
+    """Return the name of a small network that takes the task's inputs."""
     return "cnn" if len(task.input_shape) == 3 else "mlp"
 
 
 class Build:
-    """Builds the network that a user named for a task or its signature; can be sent to other processes."""
+    """Factory of the network that a user named for a task. It can be pickled for other processes.
+
+    Args:
+        name: A built-in network, or `package.module:function`.
+        task: The data or their signature, whose shapes are arguments of the network.
+
+    Raises:
+        SettingError: there is no such network, or the user's function fails or returns something else.
+    """
 
     def __init__(self, name: str, task: Task | Signature) -> None:
-        self.name, shape = name, task.input_shape
+        self.name = name
+        shape = task.input_shape
         self.known = {
             "task": task,
             "classes": task.outputs,
@@ -92,27 +140,32 @@ class Build:
             "image_size": shape[-1],
             "inputs": math.prod(shape),
         }
-        self()  # a network that cannot be built is an error before any training
+        # Build once now, so that a network that cannot be built fails before any training.
+        self()
 
     def __call__(self) -> nn.Module:
-        if ":" not in self.name and self.name not in BACKBONES:
-            raise SettingError(
-                f"models are {', '.join(BACKBONES)} or package.module:function, however: {self.name!r}."
-                + nearest(self.name, BACKBONES)
-            )
-        function = BACKBONES[self.name] if self.name in BACKBONES else resolve(self.name)
+        function = self._function()
         module = call_own(self.name, function, self._arguments(function))
         if not isinstance(module, nn.Module):
-            kind = type(module).__name__
-            raise SettingError(
-                f"{self.name} must build a torch.nn.Module, however: what it builds is of type {kind}."
-            )
+            raise SettingError(f"{self.name} must return a torch.nn.Module, got {type(module).__name__}.")
         return module
+
+    def _function(self) -> Callable[..., Any]:
+        """Return the builder of the network."""
+        if self.name in BACKBONES:
+            return BACKBONES[self.name]
+        if ":" in self.name:
+            return resolve(self.name)
+        raise SettingError(
+            f"models are {', '.join(BACKBONES)} or package.module:function, got {self.name!r}."
+            + nearest(self.name, BACKBONES)
+        )
 
     def _arguments(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Return those of the known values that a builder takes."""
         try:
             parameters = inspect.signature(function).parameters
-        except (TypeError, ValueError):  # a function of C has no signature, and takes nothing of ours
+        # A function written in C has no signature, and takes no argument of ours.
+        except (TypeError, ValueError):
             return {}
         return {name: value for name, value in self.known.items() if name in parameters}

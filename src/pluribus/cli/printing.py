@@ -1,4 +1,4 @@
-"""Lines for the terminal: results on stdout, all else on stderr."""
+"""Print lines on the terminal: results on stdout, all else on stderr."""
 
 from rich.console import Console
 
@@ -7,10 +7,11 @@ stderr = Console(stderr=True)
 
 
 def say(line: str, style: str = "yellow") -> None:
-    """A line on stderr, not in the way of what is read from stdout."""
+    """Print a line on stderr, so that stdout holds results alone."""
     stderr.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def counted(count: int, word: str) -> str:
-    """`1 epoch`, `2 epochs`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    """Return a count with its word: `1 epoch`, `2 epochs`."""
+    plural = "" if count == 1 else "s"
+    return f"{count} {word}{plural}"

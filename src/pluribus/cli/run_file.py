@@ -1,8 +1,8 @@
 """`run.json`: the task and the network of a run, for `pluribus evaluate` and `pluribus predict`.
 
 The file is untrusted. It may name built-in tasks and networks, which are looked up in registries. A task or
-network of the user's own is code, and comes from the command line again (`--task`, `--model`); then it is
-compared with what the run was made with.
+network of the user's own is code, and must be named on the command line again (`--task`, `--model`). Then it
+is compared with the one in the file.
 """
 
 import json
@@ -47,10 +47,10 @@ class Run:
 
     Attributes:
         ensemble: In eval mode.
-        task: What it was trained on.
+        task: The data it was trained on.
         build: Makes its network anew.
-        options: Of the task, as they stand on the command line.
-        training: How it was trained; None in runs of early versions.
+        options: Options of the task, as on the command line.
+        training: Settings of its training; None in runs of early versions.
     """
 
     ensemble: Ensemble
@@ -84,9 +84,9 @@ def write_run(
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return what `write_run` wrote, checked."""
+    """Return the document that `write_run` wrote, checked."""
     if not (folder / FILE).is_file():
-        raise SettingError(f"{folder} must be a folder of `pluribus train`, however: it has no {FILE}.")
+        raise SettingError(f"{folder} must be a folder of `pluribus train`, got one without {FILE}.")
     document: dict[str, Any] = read_json(folder / FILE, SCHEMA, REMEDY)
     return document
 
@@ -166,7 +166,7 @@ def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, regi
 
 
 def described(data: Task) -> dict[str, Any]:
-    """Return what tells one task from another: sizes, shapes and classes."""
+    """Return the properties that tell one task from another: sizes, shapes and classes."""
     return {
         "name": data.name,
         "sizes": f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test",
@@ -179,20 +179,23 @@ def described(data: Task) -> dict[str, Any]:
 
 
 def _check_data(folder: Path, before: dict[str, Any] | None, data: Task) -> None:
-    now = described(data)
-    for name in now if before is not None else ():
-        if before.get(name) != now[name]:  # type: ignore[union-attr]
+    if before is None:
+        return
+    for name, value in described(data).items():
+        if before.get(name) != value:
             raise InputError(
-                f"the task must be the one that {folder} was trained on, however: {name} was "
-                f"{shown(before.get(name))} and is {shown(now[name])}. "  # type: ignore[union-attr]
+                f"the task must be the one that {folder} was trained on, with {name} "
+                f"{shown(before.get(name))}, got {shown(value)}. "
                 "Restore the data and the options, or train again."
             )
 
 
 def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Tensor) -> None:
-    reason = before and difference(before, fingerprint(ensemble, x))
+    if before is None:
+        return
+    reason = difference(before, fingerprint(ensemble, x))
     if reason:
         raise CheckpointError(
-            f"the network must be the one that {folder} was trained with, however: {reason}. "
+            f"the network must be the one that {folder} was trained with, but {reason}. "
             "Restore its code, or train again."
         )

@@ -1,4 +1,4 @@
-"""The command `pluribus`: print a first line at once, then import PyTorch, which takes seconds."""
+"""Start the command `pluribus`: print a line at once, then import PyTorch, which takes seconds."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pluribus.version import VERSION
 
 SLOW = ("compare", "train", "evaluate", "predict")
-"""Commands that compute."""
+"""Commands that compute, and so need PyTorch."""
 INTERRUPTED = 130
 """Exit code that shells expect after Ctrl-C."""
 
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def first_line(arguments: Sequence[str]) -> str:
-    """Return what a command is about to do; nothing for commands that are quick or only print help."""
+    """Return a line that announces a slow command; empty for quick commands and for help."""
     command = "".join(arguments[:1])
     if command not in SLOW:
         return ""

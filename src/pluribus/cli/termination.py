@@ -1,4 +1,4 @@
-"""SIGTERM handled like Ctrl-C, so that a command that is asked to end cleans up behind itself."""
+"""Handle SIGTERM like Ctrl-C, so that a command that is told to end removes its temporary files."""
 
 import contextlib
 import signal
@@ -11,7 +11,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
-    """Return the exit code that shells expect after an interrupt: 128 and the number of the signal."""
+    """Return the exit code that shells expect after an interrupt: 128 plus the number of the signal."""
     return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 

@@ -1,6 +1,6 @@
 """The user's own functions, `package.module:function`, named on the command line and nowhere else.
 
-No file ever leads here: what a file of a run names is looked up in registries (`TASKS`, `BACKBONES`).
+No file ever leads here: names in the files of a run are looked up in registries (`TASKS`, `BACKBONES`).
 """
 
 import importlib
@@ -18,35 +18,39 @@ REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def resolve(reference: str) -> Callable[..., Any]:
-    """Return what `package.module:function` names; modules of the present folder are found too."""
+    """Import and return `package.module:function`; modules of the present folder are found too.
+
+    Raises:
+        SettingError: the name is malformed, the import fails, or there is no such function.
+    """
     if not REFERENCE.fullmatch(reference):
         raise SettingError(
             f"{reference!r} must name a function as package.module:function, got other characters. "
             "Relative names (..module) and empty names are not supported."
         )
     module, _, name = reference.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    with explaining(f"{reference} must name a function as package.module:function, however: importing it"):
+    # An installed script, unlike `python -m`, does not search the present folder.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    with explaining(f"{reference} must name a function as package.module:function, but importing it"):
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     if not callable(found):
-        raise SettingError(
-            f"{reference} must name a function, however: it is of type {type(found).__name__}."
-        )
+        raise SettingError(f"{reference} must name a function, got {type(found).__name__}.")
     return found  # type: ignore[no-any-return]
 
 
 def call_own(reference: str, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a function of the user; whatever it raises is an error of ours that names the line."""
-    with explaining(f"{reference} must return what it makes, however: calling it"):
+    """Call a function of the user; turn any error of it into a `SettingError` that names the line."""
+    with explaining(f"{reference} must return without an error, but calling it"):
         return function(**arguments)
 
 
 @contextmanager
 def explaining(beginning: str) -> Iterator[None]:
-    """Turn what the user's code raises into one line of ours; Ctrl-C is left alone."""
+    """Turn errors of the user's code into a `SettingError` of one line; Ctrl-C passes through."""
     try:
         yield
     except (PluribusError, KeyboardInterrupt):
@@ -61,9 +65,16 @@ def explaining(beginning: str) -> Iterator[None]:
 
 def _place(error: Exception) -> str:
     """Return ` at file:line` of the innermost frame outside of this file and of Python's import."""
+    # The message of a syntax error names the line already.
     if isinstance(error, SyntaxError):
-        return ""  # its own message names the line
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if f.filename != __file__ and not f.filename.startswith("<frozen")]
-    own = [f for f in own if not f.filename.endswith("importlib/__init__.py")]
-    return f", at {own[-1].filename}:{own[-1].lineno}" if own else ""
+        return ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not _is_import_machinery(frame.filename):
+            return f", at {frame.filename}:{frame.lineno}"
+    return ""
+
+
+def _is_import_machinery(filename: str) -> bool:
+    if filename == __file__ or filename.startswith("<frozen"):
+        return True
+    return filename.endswith("importlib/__init__.py")

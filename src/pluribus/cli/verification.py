@@ -16,15 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pluribus.checkpoint import (
-    REMEDY,
-    SETTINGS,
-    WEIGHTS,
-    check_settings_hash,
-    check_weights_hash,
-    read_settings,
-    read_tensors,
-)
 from pluribus.cli import run_file
 from pluribus.comparison import record
 from pluribus.comparison.outcomes import Outcomes
@@ -33,6 +24,15 @@ from pluribus.data.signature import Signature
 from pluribus.document import check_counts, check_document, methods_of
 from pluribus.errors import CheckpointError, PluribusError
 from pluribus.method import Method
+from pluribus.saving import (
+    REMEDY,
+    SETTINGS,
+    WEIGHTS,
+    check_settings_hash,
+    check_weights_hash,
+    read_settings,
+    read_tensors,
+)
 from pluribus.training import checkpoint
 from pluribus.untrusted import read_header
 from pluribus.weights import check_values
@@ -40,7 +40,7 @@ from pluribus.weights import check_values
 
 @dataclass(frozen=True)
 class Finding:
-    """One file that was checked, and what is wrong with it; nothing where `problem` is empty."""
+    """One file that was checked. `problem` is empty if the file is sound."""
 
     path: Path
     problem: str = ""

@@ -1,8 +1,9 @@
-"""Comparing methods: many runs, each measured and kept as one record."""
+"""Compare methods: many runs, each measured and stored as one record."""
 
 from pluribus.comparison.comparison import compare
+from pluribus.comparison.diagnosis import Finding, doctor
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.comparison.record import Record
 
-__all__ = ["Outcomes", "Record", "compare", "evaluate"]
+__all__ = ["Finding", "Outcomes", "Record", "compare", "doctor", "evaluate"]

@@ -1,4 +1,4 @@
-"""compare: train and measure several methods on one task, and go on where a killed run stopped."""
+"""compare: train and measure several methods on one task; continue a run that was killed."""
 
 import contextlib
 import functools
@@ -6,13 +6,14 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from pluribus.comparison import record
+from pluribus.comparison.diagnosis import doctor
 from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.locking import locked
@@ -36,7 +37,7 @@ ERROR_FILE = "error.txt"
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a method with a seed, and where it lives on disk."""
+    """One run: a method, a seed, and all else that defines it."""
 
     build: Build
     task: Task
@@ -51,22 +52,22 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The same for the same settings, and only for these."""
+        """Return the key of its record: equal settings have equal keys."""
         return key_of(*self.settings, self.shifted)
 
     @property
     def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
-        """As a record has them."""
+        """Return the settings in the order of the fields of `Record`."""
         return self.method.to_dict(), repr(self.task), self.network, self.seed, self.training.to_dict()
 
     @property
     def title(self) -> str:
-        """Name of the run on the terminal."""
+        """Return the name of the run for the terminal."""
         return f"{self.method.kind()} seed {self.seed}"
 
     @property
     def folder(self) -> Path:
-        """Of its checkpoint and its trained ensemble."""
+        """Return the folder of its checkpoint and its trained ensemble."""
         return self.out / "runs" / f"{self.method.kind()}-{self.seed}-{self.key}"
 
 
@@ -84,24 +85,27 @@ def compare(
     show: bool = True,
     recipes: bool = True,
 ) -> list[Record]:
-    """Trains and measures every method with every seed; finished runs are not repeated.
+    """Train and measure every method with every seed. Finished runs are not repeated.
 
     Args:
         build: Makes the network; called once for each run, with torch's seed set.
         task: The data.
-        methods: What to compare; `Single()` is the yardstick of costs whether it is among them or not.
-        seeds: How many runs of each method, at least 1.
-        training: How; its own seed is replaced by that of the run.
+        methods: The methods to compare. Costs are relative to `Single()`, in the list or not.
+        seeds: Runs of each method, at least 1.
+        training: Settings of training; its seed is replaced by that of the run.
         out: A folder for `records.jsonl` and the runs.
-        network: What records call the network; the name of `build`.
-        workers: How many processes, each with one thread; 1 runs in this process.
-        shifted: Whether to measure on shifted data, which takes longest.
-        show: Whether to show progress.
-        recipes: Whether each method is trained as its `recipe()` wants it, most often longer, or all alike.
-            Records have the cost of training either way.
+        network: Name of the network in the records; by default the name of `build`.
+        workers: Number of processes, each with one thread; 1 runs in this process.
+        shifted: Measure on shifted data too, which takes longest.
+        show: Show progress.
+        recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
+            the cost of training either way.
 
     Returns:
-        One record for each run, in the order of methods and seeds; a failed one says why in `error`.
+        One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
+
+    Raises:
+        SettingError: an argument is out of range, or `build` is no function.
     """
     check("seeds", seeds, int, at_least=1)
     check("workers", workers, int, at_least=1)
@@ -131,15 +135,19 @@ def compare(
 
 
 def _check_contestants(build: Any, methods: Any) -> None:
-    """Refuses what is no factory of networks, and what are no methods."""
-    alone = isinstance(methods, Method)
-    wrong = [methods] if alone else [method for method in methods if not isinstance(method, Method)]
-    if wrong or not methods:
-        came = repr(wrong[0]) if wrong else "there is none"
-        raise SettingError(f"methods must be a list of Methods such as [Single()], however: {came}.")
+    """Raise `SettingError` unless `build` is a factory and `methods` are methods."""
+    expected = "methods must be a list of Methods such as [Single()]"
+    if isinstance(methods, Method):
+        raise SettingError(f"{expected}, got {methods!r} alone. Put it into a list.")
+    if not methods:
+        raise SettingError(f"{expected}, got none.")
+    for method in methods:
+        if not isinstance(method, Method):
+            raise SettingError(f"{expected}, got {method!r} among them.")
+    # A module would share its weights between runs, and is callable too.
     if isinstance(build, nn.Module) or not callable(build):
         raise SettingError(
-            "build must be a function that makes the network anew for each run, however: "
+            "build must be a function that makes the network anew for each run, got "
             f"{type(build).__name__}. Give `lambda: ...`."
         )
 
@@ -148,7 +156,7 @@ def run(job: Job, report: Report = silent) -> Record:
     """Train and measure one method with one seed, unless another process has done so meanwhile.
 
     Args:
-        job: What to run.
+        job: The run.
         report: Callback for lines that a user should see, and for stages of the run.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -160,8 +168,10 @@ def run(job: Job, report: Report = silent) -> Record:
         try:
             result = _measure(job, report)
             (job.folder / ERROR_FILE).unlink(missing_ok=True)
-        except Exception as error:  # one failing method must not end the comparison
-            with contextlib.suppress(OSError):  # a full disk may be the very failure
+        # One failing method must not end the comparison.
+        except Exception as error:
+            # A full disk may be the reason, and then this file cannot be written either.
+            with contextlib.suppress(OSError):
                 (job.folder / ERROR_FILE).write_text(traceback.format_exc(), encoding="utf-8")
             result = _failed(job, f"{type(error).__name__}: {error}")
         record.append(job.out, result)
@@ -176,32 +186,49 @@ def _measure(job: Job, report: Report) -> Record:
     start = time.perf_counter()
     with seeded(job.seed):
         network = job.build()
-    options: dict[str, Any] = {"likelihood": job.task.likelihood, "example": job.task.train.x[:2]}
-    options["seed"] = job.seed
+    options: dict[str, Any] = {
+        "likelihood": job.task.likelihood,
+        "example": job.task.train.x[:2],
+        "seed": job.seed,
+    }
     ensemble = convert(network, job.method, **options)
+
     epochs = job.training.budget(len(job.task.train)).epochs
-    ended: Callable[[dict[str, float]], None] = lambda row: report(
-        trained(int(row["epoch"]), epochs, row["loss"])
-    )
-    rows = train(ensemble, job.task, job.training, out=job.folder, show=False, on_epoch=ended)
+
+    def report_epoch(row: dict[str, float]) -> None:
+        report(trained(int(row["epoch"]), epochs, row["loss"]))
+
+    rows = train(ensemble, job.task, job.training, out=job.folder, show=False, on_epoch=report_epoch)
     ensemble.save(job.folder / "ensemble")
     seconds = {"training": time.perf_counter() - start}
+    # Costs are relative to the plain network, measured on the same device.
     single = convert(network, Single(), **options).to(ensemble.device)
-    how: dict[str, Any] = {"shifted": job.shifted, "network": job.network, "training": job.training}
-    measured = evaluate(ensemble, job.task, single=single, **how)
+    measured = evaluate(
+        ensemble,
+        job.task,
+        single=single,
+        shifted=job.shifted,
+        network=job.network,
+        training=job.training,
+    )
+    history = {name: [row[name] for row in rows] for name in rows[0]}
+    training_cost = _training_cost(job, ensemble, single, int(rows[-1]["step"]))
     return replace(
         measured,
-        cost=measured.cost | _training_cost(job, ensemble, single, int(rows[-1]["step"])),
+        cost=measured.cost | training_cost,
         seconds=seconds | measured.seconds,
-        history={name: [row[name] for row in rows] for name in rows[0]},
+        findings=[asdict(one) for one in doctor(ensemble, job.task, history=rows)],
+        history=history,
     )
 
 
 def _training_cost(job: Job, ensemble: Ensemble, single: Ensemble, steps: int) -> dict[str, float]:
-    """Return the multiply-adds of training, and those over what the single network takes without a recipe."""
+    """Return the multiply-adds of training, and their ratio to those of the single network."""
     found = train_multiply_adds(ensemble, job.task, job.training, steps)
+    # The single network is trained without a recipe.
     base = train_multiply_adds(single, job.task, job.training, job.usual_steps)
-    return {"train_multiply_adds": found, "train_multiply_adds_ratio": found / base if base else math.nan}
+    ratio = found / base if base else math.nan
+    return {"train_multiply_adds": found, "train_multiply_adds_ratio": ratio}
 
 
 def _finished(out: Path) -> dict[str, Record]:
@@ -212,21 +239,27 @@ def _finished(out: Path) -> dict[str, Record]:
 
 def _run_all(jobs: Sequence[Job], workers: int, display: Display) -> Generator[tuple[Job, Record]]:
     """Yield each job with its record, in the order in which they finish."""
-    note: Callable[[Job, str | Stage], None] = lambda job, note: display.note(job.title, note)
+
+    def note(job: Job, note: str | Stage) -> None:
+        display.note(job.title, note)
+
+    def retried(job: Job, reason: str) -> None:
+        note(job, f"its worker {reason}; running it again")
+
+    # A process of its own takes seconds to start, and gains nothing for one job.
     if workers == 1 or len(jobs) < 2:
         for job in jobs:
             yield job, run(job, functools.partial(note, job))
         return
-    retried: Callable[[Job, str], None] = lambda job, reason: note(
-        job, f"its worker {reason}; running it again"
-    )
     with Workers(run, jobs, workers, on_note=note, on_retry=retried) as pool:
         for job, result in pool.results():
-            yield job, _lost(job, result) if isinstance(result, Lost) else result
+            if isinstance(result, Lost):
+                result = _record_lost(job, result)
+            yield job, result
 
 
-def _lost(job: Job, lost: Lost) -> Record:
-    """Record a run whose workers were all killed, which they could not do themselves."""
+def _record_lost(job: Job, lost: Lost) -> Record:
+    """Append the record of a run whose workers were all killed, and return it."""
     failed = _failed(
         job, f"its worker {lost.reason}, again when run once more. Use fewer workers if memory ran out."
     )

@@ -1,7 +1,7 @@
-"""Progress of a comparison: the whole with the time left, and a line for every run under way.
+"""Show the progress of a comparison: all runs with the time left, and a line for every running one.
 
-On a terminal, with rich, it looks like this. Elsewhere lines are printed: one for every finished run, and
-one every half minute.
+On a terminal, with rich, it looks like this. Elsewhere it prints a line for every finished run, and one every
+half minute.
 
     comparing ━━━━━━━━━━━━━━━━━━━━━━━━━━   2 of 6 runs  0:00:41, 0:01:12 left
       deep_ensembles seed 0   epoch 12 of 30, loss 0.1234
@@ -26,11 +26,11 @@ SECONDS_BETWEEN_LINES = 30.0
 
 @dataclass(frozen=True)
 class Stage:
-    """Note of a run under way.
+    """Stage of a run that is not finished.
 
     Attributes:
-        text: What it is doing.
-        share: How much of the run is done, in [0, 1].
+        text: Its current work, in a few words.
+        share: The part of the run that is done, in [0, 1].
     """
 
     text: str
@@ -44,12 +44,12 @@ def trained(epoch: int, epochs: int, loss: float) -> Stage:
 
 
 class Display:
-    """Shows how far a comparison is. Use it as a context manager.
+    """Display of the progress of a comparison. Use it as a context manager.
 
     Args:
-        total: How many runs there are.
-        done: How many of them were finished before.
-        on: Whether to show anything.
+        total: Number of runs.
+        done: Number of runs that were finished before.
+        on: Show anything at all.
         clock: Returns the time in seconds.
     """
 
@@ -68,7 +68,7 @@ class Display:
         if self.on and sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
             from rich.live import Live
 
-            # Rendered again and again, so that the time goes on while no note comes.
+            # Rendered four times a second, so that the time advances between notes.
             self.live = Live(get_renderable=self.render, refresh_per_second=4, redirect_stderr=False)
             self.live.start()
         return self
@@ -79,7 +79,7 @@ class Display:
             self.live.stop()
 
     def note(self, title: str, note: str | Stage) -> None:
-        """Show a note of a run: a line for the user, or what the run is doing now."""
+        """Print a line about a run, or update its stage."""
         if isinstance(note, str):
             self.say(f"{title}: {note}")
             return
@@ -88,14 +88,17 @@ class Display:
             self.say(f"{title}: {note.text}; {self.times()}")
 
     def finish(self, title: str, outcome: str) -> None:
-        """Count a run that ended, and print how."""
+        """Count a run that ended, and print its outcome."""
         self.running.pop(title, None)
         self.finished += 1
-        left = "" if self.live is not None or not self.runs_left() else f"; {self.times()}"
-        self.say(f"{title}: {outcome}{left}")
+        line = f"{title}: {outcome}"
+        # The bar of a terminal shows the time already.
+        if self.live is None and self.runs_left():
+            line += f"; {self.times()}"
+        self.say(line)
 
     def say(self, line: str) -> None:
-        """Print a line, above the bar where there is one."""
+        """Print a line, above the bar if there is one."""
         self.last_line = self.clock()
         logger.info(line)
         if not self.on:
@@ -106,11 +109,12 @@ class Display:
             print(line, flush=True)
 
     def runs_left(self) -> float:
-        """Return how many runs are to be done, those under way in part."""
-        return self.total - self.before - self.finished - sum(one.share for one in self.running.values())
+        """Return the number of runs that are left; a running one counts by the share that is left."""
+        part_done = sum(stage.share for stage in self.running.values())
+        return self.total - self.before - self.finished - part_done
 
     def times(self) -> str:
-        """Return the time that passed, and what is left at the speed so far."""
+        """Return the time that passed, and the time left at the speed so far."""
         passed = self.clock() - self.began
         done = self.total - self.before - self.runs_left()
         text = str(timedelta(seconds=int(passed)))
@@ -121,7 +125,7 @@ class Display:
         return f"{text}, {timedelta(seconds=int(left))} left"
 
     def render(self) -> Any:
-        """Return what rich draws: a bar, and the runs under way."""
+        """Return a rich renderable: a bar, and one line for each running run."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table

@@ -1,4 +1,4 @@
-"""evaluate: how good an ensemble is, how far its uncertainty can be trusted, and what it costs."""
+"""evaluate: measure the quality, the calibration and the cost of an ensemble."""
 
 import platform
 import statistics
@@ -25,7 +25,7 @@ from pluribus.version import VERSION
 CHUNK = 512
 SHIFT_METRICS = ("accuracy", "nll", "ece", "brier", "rmse", "gaussian_nll")
 TIMINGS = 8
-"""Rounds of both; an even number, so that each goes first in half of them."""
+"""Rounds of measuring two networks; even, so that each of them goes first in half of the rounds."""
 LATENCY_BATCH = 32
 
 _FROZEN_SINGLES: dict[tuple[object, ...], Frozen] = {}
@@ -41,15 +41,15 @@ def evaluate(
     network: str | None = None,
     training: Training | None = None,
 ) -> Record:
-    """Measures a trained ensemble.
+    """Measure a trained ensemble on the test data of a task.
 
     Args:
-        ensemble: It is put into eval mode.
-        task: What to measure on. Regression is measured in the units of the data.
-        single: The same network as an ensemble of one, for the ratios of costs.
-        shifted: Whether to measure on shifted data, which takes longest.
-        network: What the record calls the network; the name of its class.
-        training: How it was trained, for the record: runs that differ in it are different.
+        ensemble: The ensemble; it is put into eval mode.
+        task: The data. Errors of regression are in the units of the data.
+        single: The same network as an ensemble of one, for ratios of costs.
+        shifted: Measure on shifted data too, which takes longest.
+        network: Name of the network in the record; by default its class.
+        training: Settings of its training. They are part of the key of the record.
 
     Example:
         >>> from pluribus.data import two_moons
@@ -64,11 +64,17 @@ def evaluate(
     target = _in_units(task, task.test.y).to(prediction.members.device)
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
     frozen = ensemble.freeze()
-    moved = task.shifted.items() if shifted else ()  # with targets of their own, perhaps of fewer samples
-    outcomes, ood = read_outcomes(prediction, target), {}
+    outcomes = read_outcomes(prediction, target)
+    ood = {}
     for name, x in task.ood.items():
         out = _predict(ensemble, task, x)
-        ood[name], outcomes.ood[name] = evaluate_ood(prediction, out), stored_ood_scores(out)
+        ood[name] = evaluate_ood(prediction, out)
+        outcomes.ood[name] = stored_ood_scores(out)
+    moved = {}
+    if shifted:
+        # Shifted splits have targets of their own, and may have fewer samples than the test data.
+        for (kind, severity), split in task.shifted.items():
+            moved[f"{kind}/{severity}"] = _scores(frozen, task, split)
     gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
@@ -77,7 +83,7 @@ def evaluate(
         *settings,
         trained,
         metrics=evaluate_all(prediction, target),
-        shifted={f"{kind}/{n}": _scores(frozen, task, split) for (kind, n), split in moved},
+        shifted=moved,
         ood=ood,
         posthoc=_posthoc(ensemble, task, prediction, target),
         cost=_costs(ensemble, frozen, task, single),
@@ -88,15 +94,12 @@ def evaluate(
 
 
 def versions() -> dict[str, str]:
-    """Of what computes."""
+    """Return the versions of Pluribus, torch and Python."""
     return {"pluribus": VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
-    """Time of `module` on `x` over that of `single`: the median of ratios measured in turn.
-
-    They take turns in going first, since the second of two runs finds other caches and clocks than the first.
-    """
+    """Return the time of `module` on `x` over that of `single`, the median of several rounds."""
 
     def seconds(run: Callable[[Tensor], object]) -> float:
         start = time.perf_counter()
@@ -105,9 +108,12 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    seconds(module), seconds(single)
+    # Warm up: first calls allocate memory and choose kernels.
+    seconds(module)
+    seconds(single)
     ratios = []
     for turn in range(TIMINGS):
+        # They take turns in going first, because the second one meets warm caches and other clock rates.
         order = (single, module) if turn % 2 else (module, single)
         taken = {run: seconds(run) for run in order}
         ratios.append(taken[module] / taken[single])
@@ -130,17 +136,20 @@ def _scores(ensemble: Frozen, task: Task, split: Split) -> dict[str, float]:
 
 
 def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -> dict[str, float]:
-    """The test data again, corrected by what the validation data call for."""
+    """Return metrics of the test data after corrections that were fitted on the validation data."""
     if not len(task.validation):
         return {}
     fitted = _predict(ensemble, task, task.validation.x)
     truth = _in_units(task, task.validation.y).to(target.device)
     if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
         temperature = fit_temperature(fitted, truth)
-        scaled, sets = with_temperature(test, temperature), ConformalSets.fit(fitted, truth)
+        scaled = with_temperature(test, temperature)
+        sets = ConformalSets.fit(fitted, truth)
         return {
             "temperature": temperature,
-            **{f"scaled_{name}": METRICS[name](scaled, target) for name in ("nll", "ece", "brier")},
+            "scaled_nll": METRICS["nll"](scaled, target),
+            "scaled_ece": METRICS["ece"](scaled, target),
+            "scaled_brier": METRICS["brier"](scaled, target),
             "conformal_level": sets.level,
             "conformal_coverage": sets.coverage(test, target),
             "conformal_size": sets.size(test),
@@ -156,7 +165,7 @@ def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -
 
 
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:
-    """Numbers that are stored, and what a prediction of the frozen ensemble takes."""
+    """Return the sizes of the saved ensemble, and the work of a prediction of the frozen one."""
     x = task.test.x.to(ensemble.device)
     stored, run = cost(ensemble, x[:1]), cost(frozen, x[:1])
     found: dict[str, float] = {
@@ -165,17 +174,16 @@ def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | No
         "weight_bytes": stored.weight_bytes,
         "peak_activation_bytes": run.peak_activation_bytes,
     }
-    if single is not None:
-        base = cost(single.eval(), x[:1])
-        # The yardstick over itself is 1 by definition; timed, it would be noise that a budget of 1 × refuses.
-        yardstick = isinstance(ensemble.method, Single)
-        found |= {
-            "parameters_ratio": stored.parameters / base.parameters,
-            "multiply_adds_ratio": run.multiply_adds / base.multiply_adds,
-            "latency_ratio": 1.0
-            if yardstick
-            else latency_ratio(frozen, _frozen_once(single, base), x[:LATENCY_BATCH]),
-        }
+    if single is None:
+        return found
+    base = cost(single.eval(), x[:1])
+    found["parameters_ratio"] = stored.parameters / base.parameters
+    found["multiply_adds_ratio"] = run.multiply_adds / base.multiply_adds
+    # The latency of the single network over itself is 1 by definition. Measured, it would be noise, and a
+    # budget of 1 × would sometimes exclude it.
+    found["latency_ratio"] = 1.0
+    if not isinstance(ensemble.method, Single):
+        found["latency_ratio"] = latency_ratio(frozen, _frozen_once(single, base), x[:LATENCY_BATCH])
     return found
 
 

@@ -1,4 +1,4 @@
-"""A lock between processes: a file that the system unlocks when its holder ends, however it ends."""
+"""A lock between processes: a file that the system unlocks when its holder ends, even if killed."""
 
 import contextlib
 import importlib.util
@@ -19,7 +19,8 @@ def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         path: The lock's file.
         on_wait: Callback, called once if another process holds the lock.
     """
-    if importlib.util.find_spec("fcntl") is None:  # Windows: two commands on one folder are the user's risk
+    # Windows has no fcntl: two commands on one folder are the user's risk there.
+    if importlib.util.find_spec("fcntl") is None:
         yield
         return
     descriptor = _try(path)

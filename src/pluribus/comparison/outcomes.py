@@ -1,4 +1,4 @@
-"""Outcomes: what an ensemble said of every test sample, for pictures and for tests of chance.
+"""Outcomes: the predictions of an ensemble for every test sample, for figures and significance tests.
 
 Columns of `[samples]`, in one compressed file beside the records:
 
@@ -9,7 +9,7 @@ Columns of `[samples]`, in one compressed file beside the records:
     low, high, gaussian_nll, crps, position     numbers with a density: the ends of the 95 % interval, and the
                                                 probability of less than the target
 
-Of a dense prediction every position is a sample; of more than `MOST` samples as many are kept, evenly spaced.
+In a dense prediction every position is a sample. At most `MOST` samples are kept, evenly spaced.
 """
 
 from collections.abc import Mapping
@@ -44,23 +44,23 @@ REMEDY = "Run the evaluation again."
 MOST = 20_000
 LEVEL = 0.95
 GALLERY = 12
-"""Pictures of either kind: those that the ensemble is least sure of, and those it is most sure of."""
+"""Pictures of each kind: the least certain and the most certain."""
 SIDE = 96
-"""Pixels of a picture's longer side at most."""
+"""Most pixels of the longer side of a picture."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """Pictures that the ensemble is least sure of, least first, then those it is most sure of, most first.
+    """Test pictures of low certainty, lowest first, followed by those of high certainty, highest first.
 
     Args:
         index: Their numbers among the test samples, `[pictures]`.
         target: Their classes, `[pictures]`.
-        label: The ensemble's answers, `[pictures]`.
-        confidence: In the answer, `[pictures]`.
+        label: Predicted classes, `[pictures]`.
+        confidence: Probability of the predicted class, `[pictures]`.
         pixels: Bytes, `[pictures, height, width, 1 or 3]`.
-        votes: Each member's class, `[members, pictures]`.
-        weights: Of the members, `[members]`.
+        votes: Predicted class of each member, `[members, pictures]`.
+        weights: Weight of each member, `[members]`.
         class_names: In order, or none.
     """
 
@@ -76,13 +76,13 @@ class Gallery:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What one run said of each test sample.
+    """Predictions of one run for each test sample.
 
     Args:
-        columns: By name, `[samples]`.
-        scores: How strange each test sample looks, by criterion, `[samples]`.
-        ood: The same of sets out of distribution, by set.
-        gallery: Of images with one class each.
+        columns: Columns by name, `[samples]` each.
+        scores: OOD scores of the test samples by criterion, `[samples]` each.
+        ood: OOD scores of other data sets, by data set and criterion.
+        gallery: Pictures, if samples are images with one class each.
     """
 
     columns: dict[str, Array]
@@ -91,94 +91,121 @@ class Outcomes:
     gallery: Gallery | None = None
 
     def save(self, file: Path) -> None:
-        """Writes all as one `.npz` file, whole or not at all."""
-        arrays = {f"columns/{name}": values for name, values in self.columns.items()}
-        arrays |= {f"scores/{name}": values for name, values in self.scores.items()}
+        """Write all arrays as one `.npz` file, completely or not at all."""
+        arrays = _prefixed("columns", self.columns)
+        arrays |= _prefixed("scores", self.scores)
         for kind, scores in self.ood.items():
-            arrays |= {f"ood/{name}/{kind}": values for name, values in scores.items()}
+            for name, values in scores.items():
+                # The criterion comes first, because the name of a data set may hold a slash.
+                arrays[f"ood/{name}/{kind}"] = values
         if self.gallery is not None:
-            names = {**vars(self.gallery), "class_names": np.array(self.gallery.class_names, dtype=np.str_)}
-            arrays |= {f"gallery/{name}": values for name, values in names.items()}
+            names = np.array(self.gallery.class_names, dtype=np.str_)
+            arrays |= _prefixed("gallery", {**vars(self.gallery), "class_names": names})
         with replacing(file) as unfinished, unfinished.open("wb") as stream:
             np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, file: Path) -> "Outcomes":
-        """What `save` wrote."""
+        """Return the outcomes that `save` wrote.
+
+        Raises:
+            CheckpointError: the file is damaged, or holds something else.
+        """
         arrays = read_arrays(file, REMEDY)
         try:
             return cls._of_arrays(arrays)
         except (ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(f"{file} must hold outcomes, however: {error}. {REMEDY}") from error
+            raise CheckpointError(
+                f"{file} must hold outcomes, got a file in which {error}. {REMEDY}"
+            ) from error
 
     @classmethod
     def _of_arrays(cls, arrays: dict[str, Any]) -> "Outcomes":
         parts: dict[str, dict[str, Any]] = {"columns": {}, "scores": {}, "ood": {}, "gallery": {}}
         for key, values in arrays.items():
             part, name = key.split("/", 1)
-            if part != "gallery" and (values.ndim != 1 or values.dtype.kind not in "biuf"):
-                raise ValueError(f"{key} must be a column of numbers, got {values.dtype} {values.shape}")
+            if part != "gallery":
+                _check_column(key, values)
             parts[part][name] = values
-        if len({len(values) for values in parts["columns"].values()}) > 1:
-            raise ValueError("all columns must have one length, got several")
+        lengths = {len(values) for values in parts["columns"].values()}
+        if len(lengths) > 1:
+            raise ValueError(f"all columns must have one length, got {sorted(lengths)}")
         ood: dict[str, dict[str, Array]] = {}
-        for key, values in parts.pop("ood").items():
-            name, kind = key.split("/", 1)  # the name of a set may hold a slash
+        for key, values in parts["ood"].items():
+            name, kind = key.split("/", 1)
             ood.setdefault(kind, {})[name] = values
-        gallery = parts.pop("gallery")
-        if gallery:
-            _check_gallery(gallery)
-            gallery["class_names"] = tuple(str(name) for name in gallery["class_names"])
-        return cls(**parts, ood=ood, gallery=Gallery(**gallery) if gallery else None)
+        gallery = None
+        if parts["gallery"]:
+            gallery = _read_gallery(parts["gallery"])
+        return cls(parts["columns"], parts["scores"], ood, gallery)
 
 
-def _check_gallery(arrays: Mapping[str, Array]) -> None:
-    """Raise `ValueError` unless the arrays of a gallery have the shapes that `Gallery` names."""
-    pictures = len(arrays["index"])
+def _prefixed(part: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {f"{part}/{name}": values for name, values in arrays.items()}
+
+
+def _check_column(key: str, values: Array) -> None:
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise ValueError(f"{key} must be a column of numbers, got {values.dtype} {values.shape}")
+
+
+def _read_gallery(arrays: Mapping[str, Array]) -> Gallery:
+    """Return a gallery; raise `ValueError` unless its arrays have the shapes that `Gallery` names."""
+    pictures, members = len(arrays["index"]), len(arrays["weights"])
     for name in ("index", "target", "label", "confidence"):
-        if arrays[name].shape != (pictures,) or arrays[name].dtype.kind not in "iuf":
-            raise ValueError(f"gallery/{name} must be {pictures} numbers, got shape {arrays[name].shape}")
-    pixels, votes = arrays["pixels"], arrays["votes"]
-    if (
-        pixels.ndim != 4
-        or len(pixels) != pictures
-        or pixels.shape[3] not in (1, 3)
-        or pixels.dtype != np.uint8
-    ):
-        raise ValueError(f"gallery/pixels must be {pictures} pictures of bytes, got shape {pixels.shape}")
-    if votes.shape != (len(arrays["weights"]), pictures) or votes.dtype.kind not in "iu":
-        raise ValueError(f"gallery/votes must be whole numbers of {pictures} pictures, got {votes.shape}")
-    if arrays["weights"].ndim != 1 or arrays["class_names"].dtype.kind != "U":
-        raise ValueError("gallery/weights must be numbers and gallery/class_names texts")
+        _check_gallery_array(name, arrays[name], (pictures,), "iuf")
+    _check_gallery_array("votes", arrays["votes"], (members, pictures), "iu")
+    _check_gallery_array("weights", arrays["weights"], (members,), "iuf")
+    _check_gallery_array("class_names", arrays["class_names"], arrays["class_names"].shape[:1], "U")
+    # The page draws pixels as PNG files, which have 1 or 3 channels of bytes.
+    pixels = arrays["pixels"]
+    _check_gallery_array("pixels", pixels, (pictures, *pixels.shape[1:]), "u")
+    if pixels.ndim != 4 or pixels.shape[3] not in (1, 3) or pixels.dtype != np.uint8:
+        raise ValueError(
+            "gallery/pixels must be bytes [pictures, height, width, 1 or 3], "
+            f"got {pixels.dtype} {pixels.shape}"
+        )
+    names = tuple(str(name) for name in arrays["class_names"])
+    fields: dict[str, Any] = {**arrays, "class_names": names}
+    return Gallery(**fields)
+
+
+def _check_gallery_array(name: str, values: Array, shape: tuple[int, ...], kinds: str) -> None:
+    """Raise `ValueError` unless an array has this shape, and a type of one of NumPy's kinds."""
+    if values.shape != shape or values.dtype.kind not in kinds:
+        raise ValueError(
+            f"gallery/{name} must have shape {shape} and a type of kind {kinds!r}, "
+            f"got {values.dtype} {values.shape}"
+        )
 
 
 def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
-    """The columns and scores of a prediction on test data."""
+    """Return the columns and scores of a prediction on test data."""
     scores = stored_ood_scores(prediction)
     prediction, target = samples(prediction, target)
+    found: Mapping[str, Tensor] = {"target": target}
     if isinstance(prediction, DiscretePrediction):
-        found = _of_classes(prediction, target)
+        found = _class_columns(prediction, target)
     elif isinstance(prediction, ContinuousPrediction):
-        found = _of_numbers(prediction, target)
-    else:
-        found = {"target": target}
-    return Outcomes({name: _kept(values) for name, values in found.items()}, scores)
+        found = _number_columns(prediction, target)
+    columns = {name: _stored(values) for name, values in found.items()}
+    return Outcomes(columns, scores)
 
 
 def stored_ood_scores(prediction: Prediction) -> dict[str, Array]:
     """Return the OOD scores of every criterion, `[samples]` each, thinned and cast for the file."""
-    return {name: _kept(values) for name, values in ood_scores(prediction).items()}
+    return {name: _stored(values) for name, values in ood_scores(prediction).items()}
 
 
 def make_gallery(
     prediction: Prediction, target: Tensor, x: Tensor, class_names: tuple[str, ...] = ()
 ) -> Gallery | None:
-    """The pictures that a prediction is least and most sure of; None where samples are no pictures or one.
+    """Return the pictures of lowest and highest certainty, or None without at least two pictures.
 
     Args:
-        prediction: Of classes, one for each sample.
+        prediction: Classes, one for each sample.
         target: The right classes, `[batch]`.
-        x: What the network took, as it lay in the files, `[batch, 1 or 3, height, width]`.
+        x: Inputs of the network, before scaling, `[batch, 1 or 3, height, width]`.
         class_names: In order, or none.
     """
     if not isinstance(prediction, CategoricalPrediction) or prediction.members.ndim != 3:
@@ -190,19 +217,20 @@ def make_gallery(
     if not each:
         return None
     index = torch.cat((order[:each], order.flip(0)[:each]))
+    # Predictions, targets and inputs may be on different devices.
     return Gallery(
-        index.cpu().numpy(),
-        target[index.to(target.device)].cpu().numpy().astype(np.int32),
-        prediction.labels[index].cpu().numpy().astype(np.int32),
-        prediction.confidence[index].detach().cpu().float().numpy(),
-        _pixels(x[index.to(x.device)]),
-        prediction.member_labels[:, index].cpu().numpy().astype(np.int32),
-        prediction.weights.detach().cpu().float().numpy(),
-        class_names,
+        index=index.cpu().numpy(),
+        target=target[index.to(target.device)].cpu().numpy().astype(np.int32),
+        label=prediction.labels[index].cpu().numpy().astype(np.int32),
+        confidence=prediction.confidence[index].detach().cpu().float().numpy(),
+        pixels=_pixels(x[index.to(x.device)]),
+        votes=prediction.member_labels[:, index].cpu().numpy().astype(np.int32),
+        weights=prediction.weights.detach().cpu().float().numpy(),
+        class_names=class_names,
     )
 
 
-def _of_classes(prediction: DiscretePrediction, target: Tensor) -> Mapping[str, Tensor]:
+def _class_columns(prediction: DiscretePrediction, target: Tensor) -> Mapping[str, Tensor]:
     return {
         "target": target,
         "label": prediction.labels,
@@ -212,7 +240,7 @@ def _of_classes(prediction: DiscretePrediction, target: Tensor) -> Mapping[str, 
     }
 
 
-def _of_numbers(prediction: ContinuousPrediction, target: Tensor) -> Mapping[str, Tensor]:
+def _number_columns(prediction: ContinuousPrediction, target: Tensor) -> Mapping[str, Tensor]:
     errors = prediction.mean - target
     found = {
         "target": target,
@@ -233,22 +261,29 @@ def _of_numbers(prediction: ContinuousPrediction, target: Tensor) -> Mapping[str
     return found
 
 
-def _kept(values: Tensor) -> Array:
+def _stored(values: Tensor) -> Array:
+    """Return at most `MOST` values, evenly spaced, as 32-bit numbers."""
     values = values.detach().flatten().cpu()
     if len(values) > MOST:
-        values = values[torch.linspace(0, len(values) - 1, MOST, dtype=torch.float64).long()]
-    return (values.float() if values.is_floating_point() else values.int()).numpy()
+        # float32 would round positions above 16 million.
+        positions = torch.linspace(0, len(values) - 1, MOST, dtype=torch.float64)
+        values = values[positions.long()]
+    narrow = values.float() if values.is_floating_point() else values.int()
+    return narrow.numpy()
 
 
 def _pixels(images: Tensor) -> Array:
-    """Images as bytes, channels last; what lies outside of 0 to 1 is stretched, each picture for itself."""
+    """Return images as bytes, channels last, no larger than `SIDE`."""
     images = unit(images.detach().cpu()).float()
     height, width = images.shape[-2:]
     shrink = max(height, width) / SIDE
     if shrink > 1:
-        images = adaptive_avg_pool2d(images, (max(round(height / shrink), 1), max(round(width / shrink), 1)))
+        size = (max(round(height / shrink), 1), max(round(width / shrink), 1))
+        images = adaptive_avg_pool2d(images, size)
+    # Standardised inputs leave the range from 0 to 1. Each picture is stretched to it for itself.
     if images.min() < -0.01 or images.max() > 1.01:
-        low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+        low = images.amin((1, 2, 3), keepdim=True)
+        high = images.amax((1, 2, 3), keepdim=True)
         images = (images - low) / (high - low).clamp(min=1e-12)
     pixels = images.clamp(0, 1).mul(255).round().byte().permute(0, 2, 3, 1).contiguous()
     return pixels.numpy()

@@ -1,10 +1,10 @@
-"""Record: one run as one line of JSON; what tables, figures and searches read."""
+"""Record: one run as one line of JSON. Tables, figures and searches read these lines."""
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,10 @@ SCHEMA = Fields(
         "seconds": NUMBERS,
         "history": Named(Items(Optional(Number()))),
         "error": Text(),
+        "findings": Items(Fields({"code": Text(), "message": Text(), "remedy": Text()})),
     },
 )
-"""The fields of a line, as those of `Record`; null stands for a number that is not finite."""
+"""Fields of a line, as in `Record`; null stands for a number that is not finite."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,24 @@ class Record:
     """One method, trained and measured once on one task.
 
     Attributes:
-        key: Of the settings: the same settings have the same key.
-        method: Its settings.
-        task: Its name and sizes.
-        network: What was made into an ensemble.
-        seed: Of initial weights and training.
-        training: Its settings.
+        key: Identifies the settings: equal settings have equal keys.
+        method: Settings of the method.
+        task: Name and sizes of the task.
+        network: Name of the network.
+        seed: Seed of initial weights and training.
+        training: Settings of the training.
         metrics: On the test data, by name; regression in the units of the data.
-        shifted: By `kind/severity`, some metrics on shifted test data.
-        ood: By set, how well it is told from the test data.
+        shifted: Some metrics on shifted test data, by `kind/severity`.
+        ood: How well other data are told from the test data, by data set.
         posthoc: After corrections fitted on validation data.
         cost: Parameters and bytes of the ensemble as it is saved; multiply-adds of one sample, bytes of
             activations, and time relative to the single network, of the frozen one.
-        versions: Of what computed it.
+        versions: Versions of Pluribus, torch and Python.
         seconds: How long training and measuring took.
         history: How training went: by column of its log, a number for each epoch.
-        error: Why the run failed; empty where it did not.
-        outcomes: What it said of each test sample, in a file of its own; None where that was not read.
+        error: Why the run failed; empty if it did not.
+        findings: Defects that `doctor` found, each with code, message and remedy.
+        outcomes: Predictions for each test sample, in a file of their own; None if that was not read.
     """
 
     key: str
@@ -85,6 +87,7 @@ class Record:
     seconds: dict[str, float] = field(default_factory=dict)
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
+    findings: list[dict[str, str]] = field(default_factory=list)
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str:
@@ -92,13 +95,14 @@ class Record:
         sections = {"metrics": self.metrics, "after corrections": self.posthoc, "cost": self.cost}
         rows = [(part, name, value) for part, found in sections.items() for name, value in found.items()]
         title = f"{self.method.get('kind')} · {self.task} · {self.network} · seed {self.seed}"
-        return html_table(title, ("", "", "value"), rows, [f"failed: {self.error}"] if self.error else [])
+        notes = [f"failed: {self.error}"] if self.error else []
+        return html_table(title, ("", "", "value"), rows, notes)
 
     def to_json(self) -> str:
-        """One line; numbers that are not finite are null, and outcomes are left out."""
+        """Return the record as one line; numbers that are not finite are null, outcomes are left out."""
         line = asdict(replace(self, outcomes=None))
         del line["outcomes"]
-        return json.dumps(_finite(line), allow_nan=False)
+        return json.dumps(_mapped(line, _null_for_infinite), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> "Record":
@@ -107,13 +111,14 @@ class Record:
         Raises:
             ValueError: the line is no JSON, or fields are missing, unknown or of another type.
         """
-        return cls(**_unfinite(parse_json(line.encode("utf-8", "surrogatepass"), SCHEMA)))
+        fields = parse_json(line.encode("utf-8", "surrogatepass"), SCHEMA)
+        return cls(**_with_nans(fields))
 
 
 def key_of(
     method: Mapping[str, Any], task: str, network: str, seed: int, training: Mapping[str, Any], shifted: bool
 ) -> str:
-    """A short name that follows from the settings of a run alone."""
+    """Return a short name that depends on the settings of a run and on nothing else."""
     settings = {"method": method, "task": task, "network": network, "seed": seed}
     settings |= {"training": training, "shifted": shifted}
     text = json.dumps(settings, sort_keys=True, default=str)
@@ -121,12 +126,14 @@ def key_of(
 
 
 def append(folder: Path, record: Record) -> None:
-    """Adds a line in one write, after making good a line that a killed process left unfinished.
+    """Append a record to the file of a folder, in one write, and store its outcomes.
 
-    Outcomes are written before it, so that a record that is there has them.
+    Raises:
+        WriteError: the disk is full, or the folder is not writable.
     """
     with explaining(folder / FILE):
         folder.mkdir(parents=True, exist_ok=True)
+        # Outcomes first, so that every record in the file has its outcomes.
         if record.outcomes is not None:
             record.outcomes.save(_outcomes_file(folder, record))
         _append_line(folder, (record.to_json() + "\n").encode())
@@ -135,6 +142,7 @@ def append(folder: Path, record: Record) -> None:
 def _append_line(folder: Path, line: bytes) -> None:
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
+        # A killed process may have left a line without an end.
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line
@@ -151,7 +159,7 @@ def read(paths: Iterable[Path], outcomes: bool = False) -> list[Record]:
 
     Args:
         paths: Folders of runs, or files of records.
-        outcomes: Whether to read what lies beside them too, where it does.
+        outcomes: Read the stored outcomes too, if they exist.
     """
     found: dict[str, Record] = {}
     for path in paths:
@@ -159,30 +167,38 @@ def read(paths: Iterable[Path], outcomes: bool = False) -> list[Record]:
         for line in read_json_lines(file, SCHEMA, REMEDY):
             if line.error:
                 continue
-            record = Record(**_unfinite(line.value))
-            lying = _outcomes_file(file.parent, record)
-            if outcomes and not record.error and lying.is_file():
-                record = replace(record, outcomes=_outcomes(lying))
-            if not record.error or found.get(record.key, record).error:
-                found[record.key] = record
+            record = Record(**_with_nans(line.value))
+            # A failed run must not hide an earlier one that succeeded.
+            earlier = found.get(record.key)
+            if record.error and earlier is not None and not earlier.error:
+                continue
+            if outcomes and not record.error:
+                record = replace(record, outcomes=_read_outcomes(_outcomes_file(file.parent, record)))
+            found[record.key] = record
     return list(found.values())
 
 
 def damaged_lines(paths: Iterable[Path]) -> list[str]:
     """Return one sentence for each line that `read` leaves out, with its file, its number and the reason."""
     files = [_records_file(path) for path in paths]
-    return [line.error for file in files for line in read_json_lines(file, SCHEMA, REMEDY) if line.error]
+    damaged = []
+    for file in files:
+        lines = read_json_lines(file, SCHEMA, REMEDY)
+        damaged += [line.error for line in lines if line.error]
+    return damaged
 
 
 def _records_file(path: Path) -> Path:
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
-        raise CheckpointError(f"{path} must hold {FILE}, however: it does not. Give a folder of a run.")
+        raise CheckpointError(f"{path} must hold {FILE}, got no such file. Give a folder of a run.")
     return file
 
 
-def _outcomes(file: Path) -> Outcomes | None:
-    """None where a file is damaged: a report says which outcomes it lacks, and shows the rest."""
+def _read_outcomes(file: Path) -> Outcomes | None:
+    """Return outcomes, or None if the file is missing or damaged; a report lists what it lacks."""
+    if not file.is_file():
+        return None
     try:
         return Outcomes.load(file)
     except CheckpointError:
@@ -193,24 +209,30 @@ def _outcomes_file(folder: Path, record: Record) -> Path:
     return folder / OUTCOMES / f"{record.key}.npz"
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _unfinite(value: dict[str, Any]) -> dict[str, Any]:
+def _with_nans(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a line with NaN for each null in a section of numbers."""
     for section in ("metrics", "shifted", "ood", "posthoc", "cost", "seconds", "history"):
-        value[section] = _numbers(value.get(section, {}))
+        fields[section] = _mapped(fields.get(section, {}), _nan_for_null)
+    return fields
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of nested dicts and lists with `change` applied to all other values."""
+    if isinstance(value, dict):
+        return {name: _mapped(entry, change) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_mapped(entry, change) for entry in value]
+    return change(value)
+
+
+def _null_for_infinite(value: Any) -> Any:
+    # JSON has no NaN and no infinity. Python would write them, and other readers would refuse the file.
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value
 
 
-def _numbers(value: Any) -> Any:
-    """A section, sections by name, or a list, with NaN where there is no number."""
-    if isinstance(value, dict):
-        return {name: _numbers(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_numbers(entry) for entry in value]
-    return math.nan if value is None else value
+def _nan_for_null(value: Any) -> Any:
+    if value is None:
+        return math.nan
+    return value

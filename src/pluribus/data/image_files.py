@@ -74,7 +74,8 @@ def idx_pair(path: Path) -> Split:
 def cifar_binary(marks: int, *names: str) -> Callable[[Path], Split]:
     """Return a reader of the binary form of CIFAR.
 
-    Records are `marks` label bytes, the last of which counts, and pixels. `names` are the files, all of which lie where the first one does.
+    Records are `marks` label bytes, the last of which counts, and pixels. `names` are the
+    files, all of which lie where the first one does.
     """
 
     def read(path: Path) -> Split:

@@ -151,7 +151,7 @@ class Task:
         if self.classes is not None:
             return self.classes
         targets = self.train.y[0].numel()
-        # A Gaussian with a fixed variance differs from the default, and needs means alone.
+        # A Gaussian with a given precision needs means alone.
         return 2 * targets if self.likelihood == Gaussian() else targets
 
     @property

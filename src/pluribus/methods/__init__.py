@@ -14,6 +14,7 @@ from pluribus.methods.mimo import MIMO
 from pluribus.methods.packed_ensembles import PackedEnsembles
 from pluribus.methods.single import Single
 from pluribus.methods.single_architecture_ensemble import SAE
+from pluribus.methods.swag import SWAG
 
 __all__ = [
     "ECMP",
@@ -21,6 +22,7 @@ __all__ = [
     "MIMMO",
     "MIMO",
     "SAE",
+    "SWAG",
     "BatchEnsemble",
     "DeepEnsembles",
     "DeepSubEnsembles",

@@ -11,6 +11,7 @@ from plotly.offline import get_plotlyjs
 
 from pluribus.report.budget import Limit
 from pluribus.report.cards import answer_card, missing_card, panel_card, table_card
+from pluribus.report.defects import defects_card, found_defects
 from pluribus.report.figures import make_panels
 from pluribus.report.figures.drawing import Panel
 from pluribus.report.gallery import read_wall
@@ -92,6 +93,7 @@ def _section(
     parts = (
         answer_card(found),
         missing_card(missing(group)),
+        defects_card(found_defects(group)),
         table_card(make_table(group), found),
         *(panel_card(name, panel, found) for name, panel in panels.items()),
         wall_card(read_wall(found.choice) if found.choice else None),

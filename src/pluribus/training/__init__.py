@@ -1,4 +1,4 @@
-"""Training any ensemble on any task: the settings, one loop, schedules, and checkpoints to go on from."""
+"""Train any ensemble on any task: settings, one loop, schedules, and checkpoints to continue from."""
 
 from pluribus.training.loop import train
 from pluribus.training.settings import Training

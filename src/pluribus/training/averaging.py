@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 
 def decay_at(step: int, decay: float) -> float:
-    """Return the decay of a step from 0: at first short, so that initial weights are soon forgotten."""
+    """Return the decay of a step, counted from 0."""
+    # A mean of few steps is short, so that it soon forgets the initial weights.
     return min(decay, (1 + step) / (10 + step))
 
 

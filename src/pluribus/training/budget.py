@@ -1,4 +1,4 @@
-"""Budget: how many steps a training takes, and how they fall into epochs."""
+"""Budget: the number of steps of a training, and their epochs."""
 
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ class Budget:
     """Steps of a training on some number of samples.
 
     Attributes:
-        steps: Of the whole training.
-        steps_per_epoch: In one pass over the samples; the last epoch may have fewer.
+        steps: Steps of the whole training.
+        steps_per_epoch: Steps of one pass over the samples; the last epoch may have fewer.
     """
 
     steps: int
@@ -28,11 +28,11 @@ class Budget:
 
     @property
     def epochs(self) -> int:
-        """How many passes over the samples, the last of which may be a part."""
+        """Return the number of passes over the samples; the last may be a part."""
         return -(-self.steps // self.steps_per_epoch)
 
     def done(self, epochs: int) -> int:
-        """Return how many steps that many epochs have."""
+        """Return the number of steps of that many epochs."""
         return min(epochs * self.steps_per_epoch, self.steps)
 
     def is_checked(self, epoch: int, every: int) -> bool:

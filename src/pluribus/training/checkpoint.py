@@ -1,4 +1,4 @@
-"""The state of an unfinished training, written whole or not at all, from which it goes on exactly."""
+"""Write and read the state of an unfinished training, so that it continues exactly."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,16 +25,16 @@ REMEDY = "Delete it to start anew, or choose another folder."
 
 @dataclass
 class Progress:
-    """What a training knows between two epochs.
+    """State of a training between two epochs, without weights and optimizer.
 
     Attributes:
-        settings: Of the method, the training and the task; a checkpoint of others is refused.
-        epoch: How many epochs are done.
+        settings: Settings of the method, the training and the task. A checkpoint with others is refused.
+        epoch: Number of finished epochs.
         history: One row of numbers for each of them.
-        best: The best validation score so far; less is better, metrics of which more is better are negated.
-        best_epoch: When that was.
-        best_weights: The weights that gave it; empty where the last are kept.
-        mean_weights: The running mean of the weights; empty where there is none.
+        best: The best validation score so far. Less is better: metrics of which more is better are negated.
+        best_epoch: The epoch of the best score.
+        best_weights: The weights with the best score; empty if the last weights are kept.
+        mean_weights: The running mean of the weights; empty if there is none.
     """
 
     settings: dict[str, Any]
@@ -63,7 +63,9 @@ class OptimizerState(Schema):
         groups = Items(Fields({"params": Items(Whole())}, others=True))
         Fields({"state": Anything(), "param_groups": groups}).check(value, place)
         state = value["state"]  # type: ignore[index]
-        if not isinstance(state, dict) or not all(isinstance(values, dict) for values in state.values()):
+        # Its names are numbers, so that it is no object for a schema.
+        sound = isinstance(state, dict) and all(isinstance(values, dict) for values in state.values())
+        if not sound:
             raise mismatch(f"{place}.state", "values for each parameter", state)
 
 
@@ -92,24 +94,32 @@ STATE = Fields(
 def write(
     folder: Path, progress: Progress, weights: Mapping[str, Tensor], optimizer: Mapping[str, Any]
 ) -> None:
-    """Write all that is needed to go on, torch's random numbers included."""
+    """Write the state of a training, with the state of torch's random generators.
+
+    Raises:
+        WriteError: the disk is full or the folder is not writable; an earlier checkpoint is kept.
+    """
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     state = {
         "progress": vars(progress),
         "weights": dict(weights),
         "optimizer": dict(optimizer),
         "random": torch.get_rng_state(),
-        "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "random_cuda": cuda,
     }
     with replacing(folder / FILE) as unfinished:
         torch.save(state, unfinished)
 
 
 def read(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what `write` wrote for the same settings; None where nothing was.
+    """Return the state that `write` wrote, or None if there is none.
 
     Args:
-        folder: Where it was written.
-        settings: Of the run; the network's fingerprint among them, where there is one.
+        folder: The folder of the run.
+        settings: Settings of the run, including the fingerprint of the network.
+
+    Raises:
+        CheckpointError: the file is damaged, or of a run with other settings.
     """
     path = folder / FILE
     remove_stale(path)
@@ -119,20 +129,22 @@ def read(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     odd = differences(state["progress"]["settings"], settings)
     if odd:
         raise CheckpointError(
-            f"{path} must come from the same run, however: {', '.join(odd)}. "
+            f"{path} must come from the same run, but {', '.join(odd)}. "
             "Choose another folder, or delete it to start anew."
         )
     return state
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint holds, checked: tensors and plain values, and never code."""
+    """Return the content of a checkpoint, checked: tensors and plain values, never code."""
     check_file(path, REMEDY)
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # every damaged file raises something else
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(f"{path} must be a checkpoint, however: {reason}. {REMEDY}") from error
+    # zipfile, pickle and torch raise errors without a common parent for damaged files.
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} must be a checkpoint, got a file that cannot be read: {_first_line(error)}. {REMEDY}"
+        ) from error
     try:
         STATE.check(state, "")
     except Mismatch as error:
@@ -141,8 +153,13 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimizer: Any) -> Progress:
-    """Put weights, optimizer and torch's random numbers back, after all of them were checked."""
-    progress, held = Progress(**state["progress"]), ensemble.state_dict()
+    """Restore weights, optimizer and torch's random generators, after all of them were checked.
+
+    Raises:
+        CheckpointError: the state does not fit the ensemble or the optimizer.
+    """
+    progress = Progress(**state["progress"])
+    held = ensemble.state_dict()
     try:
         # Tensors of checkpoints of version 0.1 have other names.
         weights = renamed(state["weights"], held)
@@ -161,39 +178,54 @@ def restore(folder: Path, state: Mapping[str, Any], ensemble: nn.Module, optimiz
         restore_random(state)
     except Mismatch as error:
         raise CheckpointError(f"{folder / FILE} is of another network: {error}. {REMEDY}") from error
+    # Torch's own loading checks more than our schema, and raises any of these.
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-        # what torch's own loading refuses beyond our schema
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(f"{folder / FILE} is damaged or foreign: {reason}. {REMEDY}") from error
+        raise CheckpointError(
+            f"{folder / FILE} is damaged or foreign: {_first_line(error)}. {REMEDY}"
+        ) from error
     return progress
 
 
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error, or its type if it has no message."""
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def differences(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return in which settings two runs differ, each as a few words."""
-    odd = []
-    for name in _odd(came, now):
-        if name != NETWORK:
-            odd.append(f"{name} differs{_changed(came.get(name), now.get(name))}")
-        elif NETWORK not in came or NETWORK not in now:
-            odd.append("the network it was made with is not recorded")
-        elif reason := difference(came[NETWORK], now[NETWORK]):
-            odd.append(f"the network differs: {reason}")
-    return odd
+    """Return the settings in which two runs differ, each in a few words."""
+    differing = []
+    for name in _unequal_names(came, now):
+        if name == NETWORK:
+            differing += _network_difference(came.get(NETWORK), now.get(NETWORK))
+        else:
+            differing.append(f"{name} differs{_changes(came.get(name), now.get(name))}")
+    return differing
 
 
-def _odd(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return sorted(name for name in came.keys() | now.keys() if came.get(name) != now.get(name))
+def _network_difference(came: Any, now: Any) -> list[str]:
+    if came is None or now is None:
+        return ["the network it was made with is not recorded"]
+    # Fingerprints that are unequal may still agree, because outputs are compared with a tolerance.
+    reason = difference(came, now)
+    return [f"the network differs: {reason}"] if reason else []
 
 
-def _changed(came: Any, now: Any) -> str:
-    """What is new among some settings, as ` (epochs 100, now 120)`; nothing where they are no dicts."""
+def _unequal_names(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    names = sorted(came.keys() | now.keys())
+    return [name for name in names if came.get(name) != now.get(name)]
+
+
+def _changes(came: Any, now: Any) -> str:
+    """Return the changes between two dicts of settings, as ` (epochs 100, now 120)`; else nothing."""
     if not isinstance(came, dict) or not isinstance(now, dict):
         return ""
-    return f" ({'; '.join(f'{name} {came.get(name)}, now {now.get(name)}' for name in _odd(came, now))})"
+    changes = [f"{name} {came.get(name)}, now {now.get(name)}" for name in _unequal_names(came, now)]
+    return f" ({'; '.join(changes)})"
 
 
 def restore_random(state: Mapping[str, Any]) -> None:
-    """Puts torch's random numbers back to where they were."""
+    """Restore the state of torch's random generators."""
     torch.set_rng_state(state["random"])
     if state["random_cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["random_cuda"])

@@ -1,4 +1,4 @@
-"""Clipping of gradients: of all of them together, or of each member's where members share nothing."""
+"""Clip gradients: all together, or those of each member if members share nothing."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,11 @@ def clip_gradients(
     """Scale gradients in place so that no training has a gradient with a norm above `max_norm`.
 
     Args:
-        ensemble: Whose gradients these are.
+        ensemble: The ensemble that is trained.
         max_norm: The greatest norm.
         model: The ensemble as `fabric.setup` returned it.
         optimizer: The optimizer as `fabric.setup` returned it.
-        fabric: Scales gradients back where the precision scaled them.
+        fabric: Undoes the scaling of gradients in half precision.
     """
     separate = ensemble.method.is_separate(ensemble.members)
     # An infinite norm clips nothing, and still undoes the scaling of half precision.

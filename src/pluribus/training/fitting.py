@@ -1,5 +1,6 @@
 """Check that the state of a checkpoint fits the ensemble and the optimizer that are to take it."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,14 +12,18 @@ from pluribus.schema import Mismatch
 
 def check_tensors(place: str, came: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     """Raise `Mismatch` unless names, shapes and types are those of the ensemble."""
-    for name in sorted(came.keys() | expected.keys()):
+    names = sorted(came.keys() | expected.keys())
+    for name in names:
         if name not in came:
             raise Mismatch(f"field {place}.{name} is missing")
         if name not in expected:
             raise Mismatch(f"field {place}.{name} is unknown")
-        wanted, found = described(expected[name]), described(came[name])
-        if wanted != found:
-            raise Mismatch(f"field {place}.{name} must be {wanted}, got {found}")
+        _check_alike(f"{place}.{name}", came[name], expected[name])
+
+
+def _check_alike(field: str, came: Tensor, expected: Tensor) -> None:
+    if described(came) != described(expected):
+        raise Mismatch(f"field {field} must be {described(expected)}, got {described(came)}")
 
 
 def described(tensor: Tensor) -> str:
@@ -30,10 +35,10 @@ def check_optimizer(state: Mapping[str, Any], optimizer: Any) -> None:
     """Raise `Mismatch` unless groups have as many parameters as now, and their tensors the same shapes."""
     now = [group["params"] for group in optimizer.param_groups]
     came = [group["params"] for group in state["param_groups"]]
-    _check_sizes([len(group) for group in came], [len(group) for group in now])
+    _check_sizes(list(map(len, came)), list(map(len, now)))
     # Torch numbers the parameters of all groups one after the other.
-    numbers = [number for group in came for number in group]
-    parameters = [parameter for group in now for parameter in group]
+    numbers = itertools.chain.from_iterable(came)
+    parameters = itertools.chain.from_iterable(now)
     by_number = dict(zip(numbers, parameters, strict=True))
     for number, values in state["state"].items():
         if number not in by_number:
@@ -47,7 +52,7 @@ def _check_sizes(came: Sequence[int], now: Sequence[int]) -> None:
 
 
 def _check_values(number: int, values: Mapping[str, Any], parameter: Tensor) -> None:
-    """Raise `Mismatch` for a tensor of an optimizer that has another shape than its parameter."""
+    """Raise `Mismatch` if a tensor of the optimizer has another shape than its parameter."""
     for name, value in values.items():
         # Adam keeps its count of steps as a tensor without axes.
         if not isinstance(value, Tensor) or value.ndim == 0:
@@ -60,7 +65,5 @@ def _check_values(number: int, values: Mapping[str, Any], parameter: Tensor) -> 
 
 
 def check_random(state: Tensor) -> None:
-    """Raise `Mismatch` unless this is the state of torch's generator of the CPU."""
-    expected = torch.get_rng_state()
-    if described(state) != described(expected):
-        raise Mismatch(f"field random must be {described(expected)}, got {described(state)}")
+    """Raise `Mismatch` unless this is a state of torch's generator of the CPU."""
+    _check_alike("random", state, torch.get_rng_state())

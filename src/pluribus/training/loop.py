@@ -1,19 +1,20 @@
-"""The training loop, on Lightning Fabric for any device, precision and number of processes, or a plain CPU.
+"""The training loop. Lightning Fabric runs it on any device, precision and number of processes.
 
     for each epoch: for each batch: loss, backward, step; then validate, log, write a checkpoint
 
-Run again with the same arguments, it goes on from its last epoch and ends at the same weights.
+Run again with the same arguments, it continues from its last epoch and ends with the same weights.
 """
 
 import copy
 import csv
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SCORES = ("nll", "gaussian_nll", "rmse")
-"""What the validation set is scored by: the first that suits."""
+"""Metrics of the validation set; the first that suits the prediction is used."""
 
 LOGGER = logging.getLogger("pluribus")
 STILL_IMPROVING = "%s is still improving: epoch %d of %d was the best. Train for more steps."
@@ -53,24 +54,31 @@ def train(
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> list[dict[str, float]]:
-    """Trains an ensemble in place, by its own objective.
+    """Train an ensemble in place, by the objective of its method.
 
     Args:
-        ensemble: What to train; it ends in eval mode, on the device it was trained on.
+        ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
         task: The data.
-        training: How; `Training()`.
-        out: A folder for the checkpoint and `log.csv`; with it an interrupted training goes on.
+        training: Settings; by default `Training()`.
+        out: A folder for the checkpoint and `log.csv`; with it an interrupted training can continue.
         fabric: A `lightning_fabric.Fabric` with devices, precision and strategy; by default one CPU or GPU.
-        tensorboard: Whether to write TensorBoard logs into `out` too.
-        show: Whether to show progress with the time left.
+        tensorboard: Write TensorBoard logs into `out` too.
+        show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
 
     Returns:
-        One row for each epoch: `epoch`, `step`, `lr`, `loss`, and `validation_nll` where there is such a set,
-        with the score that `keep` names.
+        One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
+        and the score that `keep` names.
+
+    Raises:
+        SettingError: a setting does not suit the task, or TensorBoard is missing.
+        CheckpointError: `out` holds the checkpoint of another run.
+        PluribusError: the loss is not finite.
     """
     check_task(task)
-    training, fabric, folder = training or Training(), fabric or make_fabric(), _log_folder(out, tensorboard)
+    training = training or Training()
+    fabric = fabric or make_fabric()
+    folder = _log_folder(out, tensorboard)
     check_smoothing(task, training.label_smoothing)
     check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
@@ -95,11 +103,28 @@ def train(
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
     _finish(ensemble, training, now, len(task.train))
+    ensemble.finish(_Inputs(task, training.batch))
     return now.history
 
 
+class _Inputs:
+    """The training inputs in batches, in their own order, as often as they are asked for."""
+
+    def __init__(self, task: Task, batch: int) -> None:
+        self.x, self.batch = task.train.x, batch
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for start in range(0, len(self.x), self.batch):
+            yield self.x[start : start + self.batch]
+
+
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
-    """Return a Fabric for one or several devices, or its stand-in where a plain CPU is all there is."""
+    """Return a Fabric for one or several devices, or `OneCPU` if a plain CPU is enough.
+
+    Raises:
+        PluribusError: Lightning Fabric is not installed.
+        SettingError: Fabric does not offer this on the machine.
+    """
     if is_enough(accelerator, devices, precision):
         return OneCPU()
     try:
@@ -110,7 +135,8 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
         ) from error
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
-    except Exception as error:  # each thing that this machine lacks raises something else
+    # Fabric and its plugins raise errors without a common parent for what this machine lacks.
+    except Exception as error:
         raise SettingError(
             "accelerator, devices and precision must be what Lightning Fabric offers on this machine, "
             f"got {str(error).rstrip('.!')}."
@@ -130,7 +156,7 @@ def _set_up(fabric: "Fabric | OneCPU", ensemble: Ensemble, optimizer: Any) -> tu
 
 
 def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
-    """Where logs go, if anywhere; that they cannot be written is told before training."""
+    """Return the folder of logs, or None; raise `SettingError` if TensorBoard logs cannot be written."""
     if tensorboard and out is None:
         raise SettingError("tensorboard=True needs a folder for its logs, got out=None. Give out=.")
     if tensorboard:
@@ -147,7 +173,7 @@ def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
 def _resume(
     folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
 ) -> Progress:
-    """The state to begin with: fresh, or that of an interrupted training, with all weights put back."""
+    """Return the state to begin with: a fresh one, or that of an interrupted training, restored."""
     settings: dict[str, Any] = {
         "method": ensemble.method.to_dict(),
         "likelihood": ensemble.likelihood.to_dict(),
@@ -170,11 +196,13 @@ def _resume(
 
 
 def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
-    """Raise where weights are to be kept by a metric that does not suit what the ensemble predicts."""
+    """Raise if weights are kept by a metric that does not suit the predictions of the ensemble."""
     if keep not in METRICS or not len(task.validation):
         return
+    # Two samples are enough to try a metric, before any training.
     two = task.validation.take(torch.arange(min(2, len(task.validation))))
-    METRICS[keep](ensemble.predict(two.x.to(ensemble.device)), two.y.to(ensemble.device))
+    prediction = ensemble.predict(two.x.to(ensemble.device))
+    METRICS[keep](prediction, two.y.to(ensemble.device))
 
 
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
@@ -184,20 +212,29 @@ def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress,
     row = {"epoch": now.epoch, "step": step, "lr": training.rate(step / budget.steps), "loss": loss}
     if len(task.validation):
         checked = budget.is_checked(now.epoch, training.checked_every(len(task.train)))
+        ready = ensemble.method.is_ready(ensemble.members)
         # All rows of the log have the same columns.
         unknown = dict.fromkeys(_score_names(training.keep), math.nan)
-        scores = _scores(ensemble, task, training.keep) if checked else unknown
+        scores = _scores(ensemble, task, training.keep) if checked and ready else unknown
         row |= {f"validation_{name}": value for name, value in scores.items()}
-        score = _decisive(scores, training.keep)
-        if score < now.best:
-            now.best, now.best_epoch = score, now.epoch
-            if training.keep != "last":
-                now.best_weights = copy.deepcopy(ensemble.state_dict())
+        _keep_best(ensemble, training, now, _decisive(scores, training.keep))
+        if not ready:
+            now.best_epoch = now.epoch  # nothing can be scored yet, so that patience does not begin yet
     now.history.append(row | ensemble.members.index.readings())
 
 
+def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: float) -> None:
+    # NaN is not less than anything, and is never kept.
+    if not score < now.best:
+        return
+    now.best = score
+    now.best_epoch = now.epoch
+    if training.keep != "last":
+        now.best_weights = copy.deepcopy(ensemble.state_dict())
+
+
 def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
-    """Return the scores of the validation set: `nll`, or what stands for it, and the metric of `keep`."""
+    """Return the scores of the validation set: `nll`, or the RMSE under that name, and that of `keep`."""
     prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
     target = task.validation.y.to(ensemble.device)
     usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
@@ -211,14 +248,16 @@ def _score_names(keep: str) -> list[str]:
 
 
 def _decisive(scores: Mapping[str, float], keep: str) -> float:
-    """Return the score by which weights are kept, negated where more is better."""
+    """Return the score by which weights are kept, negated if more is better."""
     if keep not in METRICS:
         return scores["nll"]
-    return -scores[keep] if METRICS[keep].direction == "higher" else scores[keep]
+    if METRICS[keep].direction == "higher":
+        return -scores[keep]
+    return scores[keep]
 
 
 def negative_log_likelihood(ensemble: Ensemble, task: Task) -> float:
-    """Of the validation set under the members' mixture, in nats; the error itself for point predictions."""
+    """Return the negative log-likelihood of the validation set in nats; the RMSE of point predictions."""
     return _scores(ensemble, task, "best")["nll"]
 
 

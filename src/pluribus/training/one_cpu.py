@@ -1,4 +1,4 @@
-"""One CPU without Lightning Fabric, whose import takes seconds in every process."""
+"""Train on one CPU without Lightning Fabric, whose import takes seconds in every process."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 PRECISIONS = ("32-true", "32", 32)
 LAUNCHED = frozenset({"WORLD_SIZE", "LT_CLI_USED"})
-"""Environment variables of a launcher of several processes."""
+"""Environment variables that launchers of several processes set."""
 
 Module = TypeVar("Module", bound=nn.Module)
 

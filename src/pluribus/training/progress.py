@@ -1,4 +1,4 @@
-"""Progress on the terminal, with the time left; nothing where there is no terminal or no rich."""
+"""Show the progress of a training with the time left; needs rich."""
 
 import importlib.util
 import time
@@ -8,13 +8,13 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Show:
-    """A progress bar that is left in place when it is done.
+    """Progress bar that stays on the screen when it is done. Use it as a context manager.
 
     Args:
-        title: What is going on.
-        total: How many steps there are.
-        on: Whether to show anything.
-        done: How many steps were done before.
+        title: Its text.
+        total: Number of steps.
+        on: Show anything at all.
+        done: Number of steps that were done before.
     """
 
     def __init__(self, title: str, total: int, on: bool = True, done: int = 0) -> None:
@@ -45,12 +45,12 @@ class Show:
             self.bar.stop()
 
     def advance(self) -> None:
-        """One step more is done."""
+        """Count one step."""
         if self.bar is not None:
             self.bar.advance(self.task)
 
     def tell(self, told: str) -> None:
-        """Show a few words beside the bar; where there is no terminal, print them now and then."""
+        """Show a few words beside the bar; without a terminal, print them every half minute."""
         if self.bar is None:
             return
         self.bar.update(self.task, told=told)
@@ -60,6 +60,6 @@ class Show:
             self.say(f"{self.title}: {told}")
 
     def say(self, line: str) -> None:
-        """Prints a line above the bar."""
+        """Print a line above the bar."""
         if self.bar is not None:
             self.bar.console.print(line, highlight=False, markup=False)

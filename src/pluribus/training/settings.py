@@ -1,6 +1,5 @@
-"""Training: how an ensemble is trained, as a value."""
+"""Training: the settings of a training, as a value."""
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,34 +29,34 @@ SCORES = tuple(name for name, metric in METRICS.items() if metric.against == "ta
 
 @dataclass(frozen=True)
 class Training(Settings):
-    """How long, by which steps, and what is kept.
+    """Settings of a training: its length, its optimizer, and the weights that it keeps.
 
     Args:
         epochs: Passes over the training set, at least 1. At most one of `epochs` and `steps` is given;
-            without both there are 30 epochs, and more where these have fewer than 1000 steps.
+            without both there are 30 epochs, or more if these have fewer than 1000 steps.
         batch: Samples in a forward pass, at least 1.
         optimizer: `adam`, `adamw` or `sgd` (with `momentum`).
         lr: Learning rate at the height of the schedule, above 0.
-        weight_decay: At least 0; a method's exceptions are seen to.
-        momentum: Of `sgd`, in [0, 1).
+        weight_decay: At least 0. Methods may exclude parameters from it.
+        momentum: Momentum of `sgd`, in [0, 1).
         schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth at every milestone).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
-        clip: Greatest norm of the gradient, of each member's where members train separately; None does not
-            clip.
+        clip: Greatest norm of the gradient, or of each member's gradient if members share nothing; None does
+            not clip.
         keep: The weights kept at the end: `best` on the validation set by negative log-likelihood, the best
-            by any other metric (`accuracy`, `brier`, `rmse`), or `last`. Without a validation set it is the
-            last.
-        patience: Stops after that many epochs without a better validation score; None never does.
-        seed: Of the order of samples and all that is random in training.
+            by any other metric (`accuracy`, `brier`, `rmse`), or `last`. Without a validation set the last
+            are kept.
+        patience: Epochs without a better validation score after which training stops; None never stops.
+        seed: Seed of the order of samples and of everything random in training.
         steps: Steps of the optimizer, at least 1.
         milestones: Shares of training, ascending in (0, 1), at which the schedule `steps` falls.
-        nesterov: Whether the momentum of `sgd` is Nesterov's.
+        nesterov: Use Nesterov's momentum in `sgd`.
         label_smoothing: Share of a class label that is spread evenly over all classes, in [0, 1).
         accumulate: Batches whose gradients make one step, at least 1.
-        ema: Decay of the running mean of the weights, which is then what is validated and kept, in [0, 1);
-            0 has none. In the first steps it is shorter: at most (1 + step) / (10 + step).
+        ema: Decay of the running mean of the weights, in [0, 1). The mean is validated and kept instead of
+            the weights; 0 has no mean. In the first steps the decay is at most (1 + step) / (10 + step).
         check_every: Epochs between two validations, each of which writes a checkpoint; None is about 100
-            validations in all, and one after every epoch where there is `patience`.
+            validations in all, and one after every epoch if there is `patience`.
     """
 
     epochs: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
@@ -89,11 +88,13 @@ class Training(Settings):
             raise SettingError(
                 f"epochs and steps exclude each other, got {self.epochs} and {self.steps}. Give one of them."
             )
-        if isinstance(self.milestones, list):  # as a file gives it
+        # A file holds a list, because JSON has no tuples.
+        if isinstance(self.milestones, list):
             object.__setattr__(self, "milestones", tuple(self.milestones))
         if not _are_shares(self.milestones):
             raise invalid("milestones", "ascending shares of training above 0 and below 1", self.milestones)
-        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+        has_momentum = self.optimizer == "sgd" and self.momentum > 0
+        if self.nesterov and not has_momentum:
             raise invalid("nesterov", "False without optimizer='sgd' and a momentum above 0", True)
 
     @classmethod
@@ -106,7 +107,7 @@ class Training(Settings):
         return super().to_dict() | {"milestones": list(self.milestones)}
 
     def budget(self, samples: int) -> Budget:
-        """Return how many steps a training set of that size has."""
+        """Return the steps and epochs of a training set of `samples`."""
         return make_budget(samples, self.batch * self.accumulate, self.epochs, self.steps)
 
     def checked_every(self, samples: int) -> int:
@@ -116,13 +117,13 @@ class Training(Settings):
         return 1 if self.patience else max(1, self.budget(samples).epochs // MOST_CHECKS)
 
     def resolved(self, samples: int) -> Self:
-        """Return the training with the default budget for a training set of that size written out."""
+        """Return the settings with a number of epochs, the default one for `samples` if none was given."""
         if self.epochs is not None or self.steps is not None:
             return self
         return replace(self, epochs=self.budget(samples).epochs)
 
     def following(self, recipe: Recipe, samples: int) -> Self:
-        """Return the training with the changes that a method wants, for a training set of that size."""
+        """Return the settings with the changes of a recipe, for a training set of `samples`."""
         changed = self.resolved(samples)
         if recipe.weight_decay is not None:
             changed = replace(changed, weight_decay=recipe.weight_decay)
@@ -133,19 +134,27 @@ class Training(Settings):
         return replace(changed, epochs=math.ceil(changed.budget(samples).epochs * recipe.longer))
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
-        """The optimizer of these parameter groups."""
-        options = {"momentum": self.momentum, "nesterov": self.nesterov} if self.optimizer == "sgd" else {}
+        """Return the optimizer of these parameter groups."""
+        options: dict[str, Any] = {}
+        if self.optimizer == "sgd":
+            options = {"momentum": self.momentum, "nesterov": self.nesterov}
         return OPTIMIZERS[self.optimizer](groups, lr=self.lr, **options)
 
     def rate(self, progress: float) -> float:
-        """The learning rate when `progress`, in [0, 1], of training is done."""
-        rising = min(1.0, progress / self.warmup) if self.warmup else 1.0
+        """Return the learning rate when `progress`, in [0, 1], of training is done."""
+        rising = 1.0
+        if self.warmup:
+            rising = min(1.0, progress / self.warmup)
         return self.lr * rising * SCHEDULES[self.schedule](progress, self.milestones)
 
 
 def _are_shares(values: object) -> bool:
-    """Return whether these are numbers in (0, 1) that ascend."""
-    if not isinstance(values, tuple) or not all(type(value) is float for value in values):
+    """Return whether these are floats in (0, 1) that ascend."""
+    if not isinstance(values, tuple):
         return False
-    rising = all(first < second for first, second in itertools.pairwise(values))
-    return rising and all(0 < value < 1 for value in values)
+    before = 0.0
+    for value in values:
+        if type(value) is not float or not before < value < 1:
+            return False
+        before = value
+    return True

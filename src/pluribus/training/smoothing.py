@@ -14,7 +14,7 @@ from pluribus.likelihood import Bernoulli, Categorical
 
 
 def check_smoothing(task: Task, share: float) -> None:
-    """Raise where targets of the task cannot be smoothed."""
+    """Raise `SettingError` if the targets of the task cannot be smoothed."""
     if not share:
         return
     if not isinstance(task.likelihood, Categorical | Bernoulli):
@@ -30,8 +30,8 @@ def smooth_labels(y: Tensor, classes: int | None, share: float) -> Tensor:
 
     Args:
         y: Class numbers `[batch, ...]`, or labels in 0 to 1.
-        classes: How many there are; None for labels.
-        share: How much is spread, in [0, 1); 0 returns `y` itself.
+        classes: Number of classes; None for labels.
+        share: The share that is spread, in [0, 1); 0 returns `y` itself.
     """
     if not share:
         return y

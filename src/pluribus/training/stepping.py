@@ -1,5 +1,6 @@
-"""The steps of an epoch: batches in a seeded order, gradients, clipping, the optimizer, the running mean."""
+"""Take the steps of an epoch: batches in a seeded order, gradients, clipping, optimizer, running mean."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
@@ -30,12 +31,12 @@ class Stepper:
     """Take the steps of a training.
 
     Args:
-        ensemble: What is trained.
+        ensemble: The ensemble that is trained.
         model: The ensemble as `fabric.setup` returned it.
-        optimizer: Likewise.
-        fabric: Where it runs.
+        optimizer: The optimizer as `fabric.setup` returned it.
+        fabric: Device, precision and processes.
         task: The data.
-        training: How.
+        training: The settings.
     """
 
     def __init__(
@@ -82,16 +83,17 @@ class Stepper:
         if self.training.clip is not None:
             clip_gradients(self.ensemble, self.training.clip, self.model, self.optimizer, self.fabric)
         self.optimizer.step()
+        self.ensemble.after_step((step + 1) / self.budget.steps)
         return total
 
 
 def step_batches(
     task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", orders: int
 ) -> Iterator[list[Batch]]:
-    """Yield the batches of each step of one epoch, in an order that follows from seed and epoch alone.
+    """Yield the batches of each step of one epoch, in an order that depends on seed and epoch alone.
 
-    Each of several processes takes its share of every batch. Where training goes through several orders of
-    the samples at once, a batch holds a batch of each order, one after the other.
+    Each of several processes takes its share of every batch. If a method has several orders of the samples, a
+    batch holds a batch of each order, one after the other.
     """
     seed = training.seed * 1_000_003 + epoch
     seeds = [seed, *(derived_seed(seed, order) for order in range(1, orders))]
@@ -99,7 +101,8 @@ def step_batches(
     mine = slice(fabric.global_rank, None, fabric.world_size)
     waiting: list[Batch] = []
     for batches in zip(*drawn, strict=True):
-        x, y = (torch.cat([part[mine] for part in parts]) for parts in zip(*batches, strict=True))
+        x = torch.cat([inputs[mine] for inputs, _ in batches])
+        y = torch.cat([targets[mine] for _, targets in batches])
         waiting.append((x.to(fabric.device), y.to(fabric.device)))
         if len(waiting) == training.accumulate:
             yield waiting
@@ -109,11 +112,11 @@ def step_batches(
 
 
 def finite_mean(losses: list[Tensor], epoch: int) -> float:
-    """Return the mean of the losses of an epoch; raise where it is not finite."""
+    """Return the mean of the losses of an epoch; raise `PluribusError` if it is not finite."""
     value = torch.stack(losses).mean().item()
-    if value != value or abs(value) == float("inf"):
+    if not math.isfinite(value):
         raise PluribusError(
-            f"the loss must stay finite, but it is {value} in epoch {epoch}. "
+            f"the loss must stay finite, got {value} in epoch {epoch}. "
             "Lower lr, set clip, or normalise the inputs."
         )
     return value

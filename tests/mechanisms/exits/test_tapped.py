@@ -220,7 +220,7 @@ def test_an_exit_inside_of_what_runs_again_learns_or_is_refused():
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert_close(gradients[1], gradients[0])
     for pairs in (None, [(0, 0)]):
-        with pytest.raises(InputError, match=r"end of what is checkpointed, however: blocks\.0 is"):
+        with pytest.raises(InputError, match=r"end of checkpointed code, got blocks\.0, which"):
             nested("reentrant").run([Inputs((x,))], pairs)
         with torch.no_grad():
             nested("reentrant").run([Inputs((x,))], pairs)
@@ -257,7 +257,7 @@ def test_layers_that_write_into_the_value_of_an_exit_do_not_change_what_it_says(
 
 
 def test_an_exit_that_is_not_reached_is_named():
-    with pytest.raises(InputError, match=r"the network did not run blocks\.1"):
+    with pytest.raises(InputError, match=r"got a run without blocks\.1"):
         nested("skips")(torch.randn(5, 4))
 
 
@@ -315,13 +315,13 @@ def test_a_network_of_residual_blocks_has_an_exit_after_each():
         (
             lambda: nn.Sequential(*zoo.mlp(), nn.LogSoftmax(1)),
             (6,),
-            "from 4, however: the outputs are others",
+            "from 4, got a failed run: the outputs are others",
         ),
         (lambda: nn.Sequential(*zoo.mlp(), nn.BatchNorm1d(3)), (6,), "there is none, or more than one"),
         (
             lambda: nn.Sequential(*zoo.mlp(), zoo.Apply(lambda x: x.view(-1, 3))),
             (6,),
-            "side by side from 4, however",
+            "side by side from 4, got",
         ),
     ],
     ids=["root", "groups", "softmax", "norm", "view"],
@@ -332,5 +332,5 @@ def test_networks_that_cannot_take_several_inputs_are_refused_by_layer(model, sh
 
 
 def test_a_wrong_number_of_parts_is_refused():
-    with pytest.raises(InputError, match="one for each of 3 inputs, however: 2"):
+    with pytest.raises(InputError, match="one for each of 3 inputs, got 2"):
         tapped(3).run(images(2))

@@ -21,7 +21,7 @@ def test_fixed_rows_cannot_be_drawn():
 
 @pytest.mark.parametrize("member", [-1, 3, True, 0.0, "0", None])
 def test_a_position_that_does_not_exist_is_refused(member):
-    with pytest.raises(InputError, match=rf"positions from 0 to 2, however: {member!r}\."):
+    with pytest.raises(InputError, match=rf"positions from 0 to 2, got {member!r}\."):
         Fixed(3).pick([0, member])
 
 

@@ -252,7 +252,7 @@ def test_unsaved_buffers_are_bound_but_not_saved():
 @pytest.mark.parametrize("member", [-1, 3, True, 0.0, "0", None])
 def test_a_row_that_does_not_exist_is_refused(member):
     members, _ = bound(case_named("mlp"), separate(case_named("mlp")))
-    with pytest.raises(InputError, match=rf"positions from 0 to 2, however: {member!r}\."):
+    with pytest.raises(InputError, match=rf"positions from 0 to 2, got {member!r}\."):
         members.index.pick([0, member])
 
 

@@ -72,13 +72,13 @@ def test_rows_are_named_by_position_or_by_options():
 @pytest.mark.parametrize("row", [(0,), (0, 3), (-1, 0), (0, 1, 0), (0.0, 1), "01", None, (True, 1)])
 def test_a_row_that_is_none_is_refused_with_the_sites(row):
     with pytest.raises(
-        InputError, match=r"0 to 5, or name one option for each site.*'0': 2, '2': 3.*however: "
+        InputError, match=r"0 to 5, or name one option for each site.*'0': 2, '2': 3.*got "
     ):
         bank().index.pick([row])
 
 
 def test_a_position_out_of_range_is_refused():
-    with pytest.raises(InputError, match="positions from 0 to 5, however: 6"):
+    with pytest.raises(InputError, match="positions from 0 to 5, got 6"):
         bank().index.pick([(0, 0), 6])
 
 

@@ -177,9 +177,9 @@ def test_what_a_sample_spends_is_that_of_its_own_call():
 
 
 def test_it_is_for_classes_and_exits():
-    with pytest.raises(InputError, match=r"networks with exits, .*, however: there are no exits"):
+    with pytest.raises(InputError, match=r"network with exits, .*, got a network without exits"):
         pl.convert(blocks(2), DeepEnsembles(2)).predict(X, exit_when=0.9)
-    with pytest.raises(InputError, match="exit_when is for classes"):
+    with pytest.raises(InputError, match="exit_when needs classes"):
         pl.convert(blocks(2), EarlyExit(), "gaussian", example=X[:2]).predict(X, exit_when=0.9)
     with pytest.raises(InputError, match="exclude each other"):
         made(EarlyExit()).predict(X, exit_when=0.9, memory=10**9)

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.chain import STACKED_ROWS, Batched
+from pluribus.mechanisms.running.batched import STACKED_ROWS, Batched
 from pluribus.mechanisms.running.engine import Job
 from pluribus.mechanisms.running.looped import Looped
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout

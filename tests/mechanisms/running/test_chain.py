@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.backbones import mlp
-from pluribus.mechanisms.running.chain import STACKED_ROWS, _chain, read_chain
+from pluribus.mechanisms.running.batched import STACKED_ROWS, _chain
+from pluribus.mechanisms.running.chain import read_chain
 from pluribus.methods import BatchEnsemble, DeepEnsembles, PackedEnsembles
 from tests import zoo
 from tests.cases import normal

@@ -34,7 +34,15 @@ def test_the_table_is_aligned():
     assert lines[0] == "4 rows, 4 at a time"
     assert len({len(line) for line in lines[1:6]}) == 1
     assert lines[2].split() == ["layer", "calls", "5", "8", "1.60"]
-    assert lines[-2:] == ["once for all: 0 (67% of a row's multiply-adds)", "rows part at: 2 (1 → 4)"]
+    assert lines[6:8] == ["once for all: 0 (67% of a row's multiply-adds)", "rows part at: 2 (1 → 4)"]
+
+
+def test_engines_are_listed_up_to_the_one_that_runs():
+    explained = mixed(chain(6, 7, 3), x, [1, 4]).explain(x)
+    assert [name for name, _ in explained.engines] == ["OnePass", "MixedBatch", "Batched", "Lowered"]
+    assert [bool(reason) for _, reason in explained.engines] == [True, True, True, False]
+    lines = str(explained).splitlines()
+    assert lines[-2:] == ["Batched: fewer than 8 rows", "Lowered: runs"]
 
 
 @pytest.mark.parametrize("mode", [True, False])

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.running.chain import why_not_stacked
+from pluribus.mechanisms.running.batched import why_not_stacked
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, each, normal, run
@@ -142,8 +142,8 @@ def test_all_norms_of_a_resnet_are_folded():
 
 def test_a_folded_network_of_linear_layers_runs_stacked():
     ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9))
-    assert why_not_stacked(ensemble._caller)
-    assert not why_not_stacked(ensemble.freeze().network.members.code.caller)
+    assert why_not_stacked(ensemble.members.code.caller)
+    assert not why_not_stacked(ensemble.freeze().members.code.caller)
 
 
 def test_narrow_convolutions_have_channels_last_where_no_view_minds():

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running import planner
@@ -219,10 +220,10 @@ def test_code_with_side_effects_is_looped(model, reason, plans):
 def test_priors_run_by_plans_of_their_own(plans):
     ensemble = mixed(chain(6, 5, 3), x, [3])
     prior = options(Network(chain(6, 5, 3), x), [3])
-    ensemble.members.add_prior(prior, 0.5)
+    ensemble.members = WithPrior(ensemble.members, prior, 0.5)
     outputs, _ = by_plan(plans, lambda: ensemble(x))
     assert sum(len(plan.order) > 1 for plan in plans) == 2
-    ensemble.members.lowers = prior.planned = False
+    ensemble.members.learnt.lowers = prior.lowers = False
     assert_close(outputs, ensemble(x), **EXACT)
     assert ensemble.explain(x).prior.layer_calls.planned == 3 + 9
 
@@ -230,7 +231,7 @@ def test_priors_run_by_plans_of_their_own(plans):
 def test_layers_in_train_mode_are_looped(plans):
     ensemble = mixed(nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double(), x, [1, 3])
     assert by_plan(plans, lambda: ensemble(x))[1]
-    ensemble._caller.module[1].train()
+    ensemble._caller.modes = (False, False, True, False)
     assert not by_plan(plans, lambda: ensemble(x))[1]
 
 

@@ -1,4 +1,4 @@
-"""Pairs: one run of one network answers for several inputs, at several depths.
+"""Pairs: one run of one network returns outputs for several inputs, at several depths.
 
 A row is a pair of an input slot and a depth. All rows come out of one pass of a `Tapped` network; which of
 them stay in eval mode, and how much each counts, follows from logits that may be learnt.
@@ -29,12 +29,13 @@ from pluribus.settings import check, invalid
 
 KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
 """The cases of the Single Architecture Ensemble."""
+# Beside a weight of one, single precision loses smaller ones.
 DEAD = 1e-6
-"""Exits with less weight than this among those of their input are dropped: single precision loses them."""
+"""Weight among the exits of its input below which an exit is dropped."""
 
 
 def kind_of(inputs: int, exits: int, depths: int) -> str:
-    """Which case N inputs with K of D exits each are, one of `KINDS`."""
+    """Return the case of N inputs with K of D exits each, one of `KINDS`."""
     if inputs == 1:
         return "single_exit" if exits == 1 else "early_exit"
     if exits == 1:
@@ -43,23 +44,33 @@ def kind_of(inputs: int, exits: int, depths: int) -> str:
 
 
 def preferences(logits: Tensor, temperature: float | Tensor) -> Tensor:
-    """θ of logits `[inputs, depths]`, in at least float32: how much an input prefers each depth; sums to one
-    for each input.
+    """Return θ, how much an input prefers each depth, in at least float32; sums to one for each input.
+
+    Args:
+        logits: `[inputs, depths]`.
+        temperature: Divides the logits.
     """
     return (at_least_float32(logits) / temperature).softmax(1)
 
 
 def greatest(logits: Tensor, exits: int) -> list[Pair]:
-    """For each input, its `exits` depths of the greatest logits `[inputs, depths]`, in the order of inputs
-    and then of depths; among equals the deeper one wins.
+    """Return, for each input, its depths of the greatest logits, in the order of inputs and then of depths.
+
+    Args:
+        logits: `[inputs, depths]`.
+        exits: How many depths of each input.
     """
+    # Flipped, so that among equals the stable order puts the deeper one first: it has seen more layers.
     last = logits.shape[1] - 1
     order = last - logits.flip(1).argsort(dim=1, descending=True, stable=True)
-    return [(slot, depth) for slot, row in enumerate(order[:, :exits].tolist()) for depth in sorted(row)]
+    found = list[Pair]()
+    for slot, depths in enumerate(order[:, :exits].tolist()):
+        found += [(slot, depth) for depth in sorted(depths)]
+    return found
 
 
 class Pairs(Index):
-    """Rows that are pairs of an input and a depth; which stay in eval mode follows from logits.
+    """Name rows by pairs of an input and a depth; logits choose those of eval mode.
 
     Args:
         inputs: How many inputs enter together.
@@ -70,7 +81,7 @@ class Pairs(Index):
 
     Attributes:
         logits: `[inputs, depths]`, zero at first.
-        temperature: What they are divided by.
+        temperature: Divides the logits.
         chosen: Exactly these pairs stay, `[rows, 2]`, in train mode too; None is those of the greatest
             logits.
         shares: How much each of the chosen counts, `[rows]`.
@@ -98,10 +109,11 @@ class Pairs(Index):
 
     @property
     def preferences(self) -> Tensor:
-        """θ, `[inputs, depths]`: how much each input prefers a depth; sums to one for each."""
+        """Return θ, `[inputs, depths]`: how much each input prefers a depth; sums to one for each."""
         return preferences(self.logits.detach(), self.temperature)
 
     def readings(self) -> dict[str, float]:
+        # Logits that are not learnt never change, and would fill the record.
         if not isinstance(self.logits, nn.Parameter):
             return {}
         found = {}
@@ -112,13 +124,17 @@ class Pairs(Index):
 
     @property
     def kept(self) -> list[Pair]:
-        """The pairs of eval mode."""
+        """Return the pairs of eval mode."""
         if self.chosen is not None:
             return [(slot, depth) for slot, depth in self.chosen.tolist()]
         found = greatest(self.logits.detach(), self.exits)
         weights = self._weights_of(found)
-        # An exit that training gave no weight says nothing and should cost nothing.
-        return [pair for pair, weight in zip(found, weights.tolist(), strict=True) if weight >= DEAD]
+        # An exit that training gave no weight changes no prediction and should cost nothing.
+        alive = list[Pair]()
+        for pair, weight in zip(found, weights.tolist(), strict=True):
+            if weight >= DEAD:
+                alive.append(pair)
+        return alive
 
     @property
     def count(self) -> int:
@@ -130,6 +146,7 @@ class Pairs(Index):
         return self.kept
 
     def _all(self) -> list[Pair]:
+        """Return all pairs, input by input."""
         return list(itertools.product(range(self.inputs), range(self.depths)))
 
     def weights(self, draws: int | None = None) -> Tensor:
@@ -140,12 +157,14 @@ class Pairs(Index):
         return nn.functional.pad(share_among(weights, range(draws)), (0, len(weights) - draws))
 
     def _weights(self) -> Tensor:
+        """Return how much each row of eval mode counts, `[members]`."""
         if self.shares is not None:
             return share_among(at_least_float32(self.shares), range(self.count))
         return self._weights_of(self.kept) / self.inputs
 
     def _weights_of(self, pairs: Sequence[Pair]) -> Tensor:
         """Return the preferences among these pairs alone, `[pairs]`; they sum to one for each input."""
+        # Logits of minus infinity take the other pairs out of the softmax.
         kept = torch.tensor(pairs, device=self.logits.device).T
         logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
         logits[*kept] = self.logits.detach()[*kept]
@@ -153,14 +172,18 @@ class Pairs(Index):
 
     def pick(self, named: Sequence[Any]) -> Sequence[Pair]:
         kept, every = self.kept, self._all()
-        for pair in named:
-            if isinstance(pair, tuple) and pair not in every:
+        pairs = [one for one in named if isinstance(one, tuple)]
+        for pair in pairs:
+            if pair not in every:
                 raise InputError(
                     f"members must be positions, or pairs of an input below {self.inputs} and a depth below "
-                    f"{self.depths}, however: {pair!r}."
+                    f"{self.depths}, got {pair!r}. Count both from 0."
                 )
         self.check_positions([one for one in named if not isinstance(one, tuple)])
-        return [one if isinstance(one, tuple) else kept[one] for one in named]
+        rows = list[Pair]()
+        for one in named:
+            rows.append(one if isinstance(one, tuple) else kept[one])
+        return rows
 
     def keep(self, positions: Sequence[int], rows: Sequence[Row]) -> "Pairs":
         small = Pairs(self.inputs, self.depths, self.exits, self.logits, learnt=False)
@@ -168,7 +191,8 @@ class Pairs(Index):
         kept = self.kept
         small.chosen = torch.tensor([kept[one] for one in positions], device=self.logits.device)
         small.shares = share_among(self.weights(), positions).to(self.logits)
-        small.shares = small.weights().to(self.logits)  # sums to one in this precision too
+        # Divided once more, so that they sum to one in this precision too.
+        small.shares = small.weights().to(self.logits)
         return small
 
     def mean(self, losses: Tensor) -> Tensor:
@@ -176,16 +200,17 @@ class Pairs(Index):
         return (losses * self.weights().to(losses)).sum()
 
     def restore(self, positions: Sequence[int], saved: Mapping[str, Tensor]) -> None:
-        pairs = map(tuple, saved["chosen"].tolist() if "chosen" in saved else [])
         kept = self.kept
-        for row, pair in zip(positions, pairs, strict=False):
-            if row in range(len(kept)):  # another row is refused by `shrink`
-                kept[row] = pair
+        saved_pairs = saved["chosen"].tolist() if "chosen" in saved else []
+        for row, (slot, depth) in zip(positions, saved_pairs, strict=False):
+            # `shrink` raises for a position that is not there.
+            if row in range(len(kept)):
+                kept[row] = (slot, depth)
         self.chosen = torch.tensor(kept, device=self.logits.device)
 
 
 def slot_orders(batch: int, inputs: int, repetition: float, times: int = 1) -> list[Tensor]:
-    """Which samples of a batch each slot sees, in which order; targets follow.
+    """Return the samples of a batch that each slot sees, in their order; targets follow.
 
     All slots see the whole batch. The last part of it, a share of `repetition`, is the same in all slots, so
     that they see the same sample at once; the rest each slot sees in an order of its own.
@@ -196,10 +221,17 @@ def slot_orders(batch: int, inputs: int, repetition: float, times: int = 1) -> l
         repetition: In [0, 1]: 0 is independent orders, 1 the same sample in every slot.
         times: How often the batch is repeated; for one slot that would change nothing and is left out.
     """
-    order = torch.randperm(batch * (times if inputs > 1 else 1)) % batch
-    apart = round((1 - repetition) * len(order)) if inputs > 1 else 0
+    # A single slot has no other to be independent of.
+    if inputs == 1:
+        times, repetition = 1, 1.0
+    order = torch.randperm(batch * times) % batch
+    apart = round((1 - repetition) * len(order))
     head, tail = order[:apart], order[apart:]
-    return [torch.cat((head[torch.randperm(apart)], tail)) for _ in range(inputs)]
+    orders = list[Tensor]()
+    for _ in range(inputs):
+        own = head[torch.randperm(apart)]
+        orders.append(torch.cat((own, tail)))
+    return orders
 
 
 def build_exits(
@@ -214,37 +246,48 @@ def build_exits(
     start: str = "copy",
     learnt: bool = False,
 ) -> Built:
-    """The tensors of a network with slots and exits.
+    """Build the members of a network with slots and exits.
 
     Args:
         network: Becomes `Tapped`.
-        choices: What the user wants of every layer: layers cannot be picked.
-        seed: Of heads and fresh layers.
+        choices: The user's wishes for every layer: layers cannot be picked.
+        seed: For heads and fresh layers.
         inputs: How many slots.
         exits: How many exits of each slot stay in eval mode; None is all.
         depths: How many depths there are, the output among them, of those that are found; None is all.
         where: Patterns of names to exit after; None finds places.
-        start: Of the first and last layer where there are several slots, `copy` or `fresh`.
+        start: Start of the first and last layer where there are several slots, `copy` or `fresh`.
         learnt: Whether the preference for depths is learnt.
     """
     _refuse_picks(choices)
-    kind, points = network.kind, find_exit_points(network, (where,) if isinstance(where, str) else where)
+    kind = network.kind
+    patterns = (where,) if isinstance(where, str) else where
+    points = find_exit_points(network, patterns)
     points = replace(points, exits=_spread(points.exits, depths))
     found = len(points.exits) + 1
     if exits is not None and exits > found:
         names = ", ".join(exit.name for exit in points.exits)
         raise SettingError(
             f"exits must be at most {found}, the output of {kind} and the places before it ({names}), "
-            f"however: exits={exits}."
+            f"got exits={exits}. Ask for fewer, or name more places with where=."
         )
     network.become(tap(network, points, inputs, start, seed))
     rows = tuple(_row(choice.site, points, inputs) for choice in choices)
-    notes = [f"exit {place} after {exit.name}" for place, exit in enumerate(points.exits, 1)]
-    notes.append(f"exit {found} is the network's output")
-    if inputs > 1 and points.aside:
-        notes.append(f"{', '.join(points.aside)}: behind the first layers, that of the first slot for all")
+    notes = _notes(points, inputs)
+    # Weight decay would pull the preferences to the uniform ones.
     no_decay = frozenset({"index.logits"}) if learnt else frozenset()
     return Built(_members(network, exits or found, learnt), rows, tuple(notes), no_decay)
+
+
+def _notes(points: ExitPoints, inputs: int) -> list[str]:
+    """Return the notes of a conversion: the places of the exits, and inputs that slots share."""
+    notes = list[str]()
+    for place, exit in enumerate(points.exits, 1):
+        notes.append(f"exit {place} after {exit.name}")
+    notes.append(f"exit {len(points.exits) + 1} is the network's output")
+    if inputs > 1 and points.aside:
+        notes.append(f"{', '.join(points.aside)}: behind the first layers, that of the first slot for all")
+    return notes
 
 
 def _members(network: Network, exits: int, learnt: bool) -> Members:
@@ -257,56 +300,79 @@ def _members(network: Network, exits: int, learnt: bool) -> Members:
 
 
 def check_where(method: Method) -> None:
-    """Checks `where`, patterns of names or None, and makes a tuple of it."""
+    """Check `where`, patterns of names or None, and make a tuple of it."""
     where = method.where  # type: ignore[attr-defined]
     patterns = (where,) if isinstance(where, str) else where
     if patterns is None:
         return
-    if (
-        not isinstance(patterns, list | tuple)
-        or not patterns
-        or not all(isinstance(p, str) for p in patterns)
-    ):
+    is_list = isinstance(patterns, list | tuple) and bool(patterns)
+    if not is_list or not all(isinstance(pattern, str) for pattern in patterns):
         raise invalid("where", "names or patterns of modules, or None", where)
+    # Settings are frozen once the method is made.
     object.__setattr__(method, "where", tuple(patterns))
 
 
 def depth_divergence(theta: Tensor) -> Tensor:
-    """KL of preferences θ `[inputs, depths]` from the uniform prior, log D − H(θ), `[inputs]`."""
+    """Return the KL divergence of θ `[inputs, depths]` from the uniform prior, log D − H(θ), `[inputs]`."""
     divergence: Tensor = math.log(theta.shape[1]) - torch.special.entr(theta).sum(1)
     return divergence
 
 
 def _row(site: Site, points: ExitPoints, inputs: int) -> LayerRecord:
-    entering, leaving = (any(name in names for name in site.names) for names in (points.first, [points.last]))
-    if inputs == 1 or not (entering or leaving):
+    """Return the record of a layer: widened for several inputs, or shared.
+
+    Args:
+        site: The layer.
+        points: Holds the names of the first and last layers.
+        inputs: How many slots there are.
+    """
+    became = list[str]()
+    if not set(points.first).isdisjoint(site.names):
+        became.append(f"takes {inputs} inputs")
+    if points.last in site.names:
+        became.append(f"answers for {inputs} inputs")
+    # A single input needs no wider layers.
+    if inputs == 1 or not became:
         return LayerRecord(site.names, site.kind, "shared", "all exits share it")
-    became = [f"takes {inputs} inputs"] * entering + [f"answers for {inputs} inputs"] * leaving
     return LayerRecord(site.names, site.kind, " and ".join(became))
 
 
 def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
-    """Of the exits that were found, as many as leave `depths` with the output, evenly spread."""
+    """Return as many of the exits as leave `depths` with the output, evenly spread.
+
+    Args:
+        found: All exits that were found.
+        depths: How many depths there shall be; None is all.
+    """
     places = len(found) + 1
     if depths is None and not found:
         raise ConversionError(
-            "a place to exit before the output must be found, one that every path passes, however: there is "
-            "none between layers. Name modules to exit after with where=, or use MIMO, which needs none."
+            "a place to exit before the output must be found, one that every path passes, got none between "
+            "layers. Name modules to exit after with where=, or use MIMO, which needs none."
         )
     if depths is None or depths == places:
         return tuple(found)
     if depths > places:
+        names = ", ".join(exit.name for exit in found)
         raise SettingError(
-            f"exits must be at most {places}, the output and the places before it "
-            f"({', '.join(exit.name for exit in found) or 'none'}), however: exits={depths}."
+            f"exits must be at most {places}, the output and the places before it ({names or 'none'}), "
+            f"got exits={depths}. Ask for fewer, or name more places with where=."
         )
-    return tuple(found[round(place * places / depths) - 1] for place in range(1, depths))
+    # The output is the last place of all, so the others lie at equal steps before it.
+    spread = list[Exit]()
+    for place in range(1, depths):
+        spread.append(found[round(place * places / depths) - 1])
+    return tuple(spread)
 
 
 def _refuse_picks(choices: Sequence[LayerChoice]) -> None:
-    picked = [c.site.name for c in choices if c.picked or c.overridden or c.method is None]
+    """Raise if the user picked layers: an exit changes the network as a whole."""
+    picked = list[str]()
+    for choice in choices:
+        if choice.picked or choice.overridden or choice.method is None:
+            picked.append(choice.site.name)
     if picked:
         raise ConversionError(
-            "layers cannot be picked for a network with exits, however: include, exclude or overrides "
-            f"did so ({', '.join(picked[:3])}). Name places to exit after with where=."
+            "layers cannot be picked for a network with exits, got include, exclude or overrides for "
+            f"{', '.join(picked[:3])}. Name places to exit after with where=."
         )

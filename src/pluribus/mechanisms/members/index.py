@@ -21,12 +21,13 @@ from pluribus.settings import check
 Row = Any
 """The name of a member; hashable."""
 
+# So many that draws hardly ever coincide, and that float64 holds each exactly.
 SEEDS = 1 << 40
 """How many seeds there are to draw from."""
 
 
 class Index(nn.Module, ABC):
-    """Which members there are."""
+    """Name the members there are, and how much each counts."""
 
     @abstractmethod
     def rows(self, training: bool) -> Sequence[Row]:
@@ -43,14 +44,14 @@ class Index(nn.Module, ABC):
 
     @property
     def count(self) -> int:
-        """The number of rows of eval mode."""
+        """Return the number of rows of eval mode."""
         return len(self.rows(training=False))
 
     def draw(self, count: int, training: bool) -> Sequence[Row]:
         """Return fresh rows; only where rows are random."""
         raise InputError(
-            f"draws= is for methods whose members are random, however: this one has {self.count} "
-            "fixed members. Leave draws out, or name rows with members=[...]."
+            f"draws= needs a method whose members are random, got one with {self.count} fixed members. "
+            "Leave draws out, or name rows with members=[...]."
         )
 
     def pick(self, named: Sequence[Any]) -> Sequence[Row]:
@@ -63,8 +64,11 @@ class Index(nn.Module, ABC):
         """Raise for anything that is no position of a row of eval mode."""
         count = self.count
         for member in named:
+            # `bool` is a subclass of `int`, and a mask is no list of positions.
             if type(member) is not int or not 0 <= member < count:
-                raise InputError(f"members must be positions from 0 to {count - 1}, however: {member!r}.")
+                raise InputError(
+                    f"members must be positions from 0 to {count - 1}, got {member!r}. Count them from 0."
+                )
 
     def weights(self, draws: int | None = None) -> Tensor:
         """Return how much each row of eval mode counts, `[members]`, or would with the first draws alone."""
@@ -91,17 +95,17 @@ class Index(nn.Module, ABC):
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The layers of which a row chooses one option each, in the order of its choices."""
+        """Return the layers of which a row chooses one option each, in the order of its choices."""
         return ()
 
     @property
     def case(self) -> str:
-        """Which case of its method this is; empty where there is only one."""
+        """Return the case of the method; empty where there is only one."""
         return ""
 
 
 class Fixed(Index):
-    """A fixed number of members; a row is a position.
+    """Name a fixed number of members by their positions.
 
     Args:
         count: How many.
@@ -123,7 +127,7 @@ class Fixed(Index):
 
 
 class Seeds(Index):
-    """Rows that are seeds: kept ones in eval mode, and fresh ones in training.
+    """Name rows by seeds: kept ones in eval mode, and fresh ones in training.
 
     Args:
         draws: How many seeds are kept.
@@ -144,7 +148,9 @@ class Seeds(Index):
         return len(self.seeds)
 
     def rows(self, training: bool) -> Sequence[int | None]:
-        return self.draw(self.train_draws, training) if training else self.seeds.tolist()
+        if training:
+            return self.draw(self.train_draws, training)
+        return self.seeds.tolist()
 
     def draw(self, count: int, training: bool) -> Sequence[int | None]:
         if training and self.anonymous:
@@ -158,7 +164,7 @@ class Seeds(Index):
 
 
 class Combinations(Index):
-    """Rows that are one option for each site: kept ones in eval mode, and fresh ones in training.
+    """Name rows by one option for each site: kept ones in eval mode, and fresh ones in training.
 
     Args:
         sizes: By name of the site, how many options it has.
@@ -193,7 +199,9 @@ class Combinations(Index):
     def rows(self, training: bool) -> Sequence[Options | None]:
         if training and self.anonymous:
             return [None] * self.train_draws
-        return self.draw(self.train_draws, training) if training else self._distinct()
+        if training:
+            return self.draw(self.train_draws, training)
+        return self._distinct()
 
     def draw(self, count: int, training: bool) -> Sequence[Options]:
         if self.probabilities is None:
@@ -201,37 +209,51 @@ class Combinations(Index):
         return choose_rows(self.probabilities, count)
 
     def pick(self, named: Sequence[Any]) -> Sequence[Options]:
-        several = isinstance(named, tuple) and all(type(member) is int for member in named)
-        if several and len(named) == len(self.sites) > 1:
+        numbers = isinstance(named, tuple) and all(type(member) is int for member in named)
+        # As many numbers as there are sites may be rows, or the options of a single row.
+        if numbers and len(named) == len(self.sites) > 1:
             raise InputError(
-                f"members must be a list of rows, however: {named!r}, which may be rows or options of one. "
+                f"members must be a list of rows, got {named!r}, which may be rows or options of one. "
                 f"Pass {list(named)} for the former, [{named!r}] for the latter."
             )
         self.check_positions([member for member in named if type(member) is int])
         kept = self._distinct()
-        return [kept[member] if type(member) is int else self._checked(member) for member in named]
+        rows = list[Options]()
+        for member in named:
+            rows.append(kept[member] if type(member) is int else self._checked(member))
+        return rows
 
     def weights(self, draws: int | None = None) -> Tensor:
         if self.shares is None:
             return super().weights(draws)
         rows = self._distinct()
         shares = self.shares.to(torch.promote_types(self.shares.dtype, torch.float32))
-        every = math.prod(self.sizes.values()) == len(rows)  # no draws are kept but probabilities
+        # With every combination kept, shares are probabilities, from which any number can be drawn.
+        every = math.prod(self.sizes.values()) == len(rows)
         if draws is not None:
             check("draws", draws, int, at_least=1, at_most=math.inf if every else len(self.kept))
         if draws is not None and every:
-            generator = torch.Generator().manual_seed(0)
-            drawn = choose_rows([tuple(self.weights().tolist())], draws, generator)
-            counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=len(rows))
-            return counts.to(shares) / draws
+            return self._drawn_weights(draws).to(shares)
         places = {row: place for place, row in enumerate(rows)}
         kept = [places[tuple(row)] for row in self.kept[:draws].tolist()]
         total = shares.new_zeros(len(rows))
         total = total.index_add(0, torch.tensor(kept, device=total.device), shares[:draws])
         return total / total.sum()
 
+    def _drawn_weights(self, draws: int) -> Tensor:
+        """Return how often each row comes among some draws, `[members]`; it sums to one."""
+        weights = self.weights()
+        # A fixed seed, so that predictions with the same number of draws are the same.
+        generator = torch.Generator().manual_seed(0)
+        drawn = choose_rows([tuple(weights.tolist())], draws, generator)
+        counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=len(weights))
+        return counts.to(weights) / draws
+
     def count_draws(self, rows: Sequence[Row]) -> int:
-        return len(self.kept) if list(rows) == self._distinct() else len(rows)
+        # Equal draws were kept, and are one row.
+        if list(rows) == self._distinct():
+            return len(self.kept)
+        return len(rows)
 
     def keep(self, positions: Sequence[int], rows: Sequence[Options]) -> Self:
         small, before = copy.deepcopy(self), self._distinct()
@@ -241,6 +263,7 @@ class Combinations(Index):
         for site, name in enumerate(self.sizes):
             options = sorted({before[position][site] for position in positions})
             small.sizes[name] = len(options)
+            # Probabilities of the options that stay sum to one again.
             if self.probabilities is not None and small.probabilities is not None:
                 left = [self.probabilities[site][option] for option in options]
                 small.probabilities[site] = tuple(one / sum(left) for one in left)
@@ -252,18 +275,29 @@ class Combinations(Index):
 
     def _checked(self, row: Any) -> Options:
         """Return a row that a user names by its options."""
-        sizes = list(self.sizes.values())
-        fits = isinstance(row, Sequence) and len(row) == len(sizes)
-        if not fits or not all(type(a) is int and 0 <= a < b for a, b in zip(row, sizes, strict=True)):
+        if not self._is_row(row):
             counts = ", ".join(f"{site!r}: {count}" for site, count in self.sizes.items())
             raise InputError(
-                f"members must be positions from 0 to {self.count - 1}, or name one option for each site, "
-                f"counted from 0 (options are {counts}), however: {row!r}."
+                f"members must be positions from 0 to {self.count - 1}, or name one option for each site "
+                f"(options are {counts}), got {row!r}. Count options from 0."
             )
         return tuple(row)
+
+    def _is_row(self, row: Any) -> bool:
+        """Return whether something is one option for each site."""
+        sizes = list(self.sizes.values())
+        if not isinstance(row, Sequence) or len(row) != len(sizes):
+            return False
+        for option, size in zip(row, sizes, strict=True):
+            if type(option) is not int or not 0 <= option < size:
+                return False
+        return True
 
 
 def share_among(weights: Tensor, positions: Sequence[int]) -> Tensor:
     """Return how much some rows count among themselves; alike where none of them counts."""
     chosen = weights[list(positions)]
-    return chosen / chosen.sum() if chosen.any() else torch.full_like(chosen, 1 / len(chosen))
+    # Rows without any weight cannot be divided by their sum.
+    if not chosen.any():
+        return torch.full_like(chosen, 1 / len(chosen))
+    return chosen / chosen.sum()

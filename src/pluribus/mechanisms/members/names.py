@@ -32,10 +32,11 @@ def current_names(names: Iterable[str], saved: Collection[str]) -> dict[str, str
         names: Of all tensors of the ensemble.
         saved: Of the tensors in the file.
     """
-    now = {saved_name(name): name for name in names}
+    held = list(names)
+    now, known = {saved_name(name): name for name in held}, set(held)
     found = {}
     for old in saved:
-        name = now.get(saved_name(old), old)
+        name = old if old in known else now.get(saved_name(old), old)
         if name != old:
             found[old] = name
     return found

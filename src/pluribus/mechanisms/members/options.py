@@ -4,8 +4,8 @@ A *site* is a group of tensors that are chosen together, and a row is one option
 
     θ(z) = (θ_1[z_1], …, θ_N[z_N]),    z_q ∈ {0, …, K_q − 1}
 
-What the sites are is the assignment: one site for each layer makes a layer ensemble, one site with all
-tensors a deep ensemble, one with those of the last layers a deep sub-ensemble.
+The assignment of tensors to sites makes the method: one site for each layer is a layer ensemble, one site
+with all tensors a deep ensemble, one with those of the last layers a deep sub-ensemble.
 """
 
 import copy
@@ -48,29 +48,40 @@ class OptionTensors(Tensors):
         super().__init__(*divide(network, own))
         self.sites = {site: tuple(names) for site, names in sites.items()}
         places = {site: place for place, site in enumerate(sites)}
-        self.fed = {name: tuple(places[site] for site in feeding) for name, feeding in (fed or {}).items()}
+        self.fed = dict[str, tuple[int, ...]]()
+        for name, feeding in (fed or {}).items():
+            self.fed[name] = tuple(places[site] for site in feeding)
         self.mixtures = dict(mixtures or {})
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many options each site has."""
+        """Return how many options each site has."""
         own = self.parts()[1]
         return {site: len(own[names[0]]) for site, names in self.sites.items()}
 
     def of(self, rows: Iterable[Options]) -> Iterator[dict[str, Tensor]]:
         shared, own = self.parts()
+        # Unbound once, as indexing a tensor costs more than indexing a list.
         columns = {name: columns_of(tensor) for name, tensor in own.items()}
         for row in rows:
-            yield {**shared, **{name: columns[name][option] for name, option in self._chosen(row).items()}}
+            tensors = dict(shared)
+            for name, option in self._chosen(row).items():
+                tensors[name] = columns[name][option]
+            yield tensors
 
     def keys(self, row: Options) -> dict[str, Hashable]:
         return dict(self._chosen(row))
 
     def _chosen(self, row: Options) -> dict[str, int]:
-        """Return, by name, which value a row takes of every tensor that has several."""
+        """Map each tensor that has several values to the number of the one that a row takes.
+
+        Args:
+            row: One option for each site.
+        """
         chosen: dict[str, int] = {}
         for names, option in zip(self.sites.values(), row, strict=True):
             chosen |= dict.fromkeys(names, option)
+        # Sizes are read from tensors; most ensembles need none.
         if self.fed:
             sizes = tuple(self.sizes.values())
             for name, places in self.fed.items():
@@ -79,7 +90,12 @@ class OptionTensors(Tensors):
 
     def covering_rows(self, rows: Sequence[Options]) -> list[Options]:
         sizes = list(self.sizes.values())
-        found = [tuple(number % size for size in sizes) for number in range(max(sizes))]
+        # The k-th row takes the k-th option of every site, from the start again where there are fewer, so
+        # that the rows of the longest site cover all others.
+        found = list[Options]()
+        for number in range(max(sizes)):
+            found.append(tuple(number % size for size in sizes))
+        # A tensor that several sites feed has a value for each combination of their options.
         for places in dict.fromkeys(self.fed.values()):
             for combination in all_rows([sizes[place] for place in places]):
                 row = dict(enumerate(found[0])) | dict(zip(places, combination, strict=True))
@@ -87,28 +103,35 @@ class OptionTensors(Tensors):
         return list(dict.fromkeys(found))
 
     def keep(self, rows: Sequence[Options]) -> tuple["OptionTensors", Sequence[Options]]:
-        small, used = copy.deepcopy(self), list[list[int]]()
+        small = copy.deepcopy(self)
+        used = list[list[int]]()
         kept = dict[str, Sequence[int]]()
         for place, (site, names) in enumerate(self.sites.items()):
             options = sorted({row[place] for row in rows})
             used.append(options)
             kept |= dict.fromkeys(names, options)
             if site in self.mixtures:
-                left = [self.mixtures[site].probabilities[option] for option in options]
-                probabilities = tuple(one / sum(left) for one in left)
-                small.mixtures[site] = replace(self.mixtures[site], probabilities=probabilities)
+                small.mixtures[site] = _keep_options(self.mixtures[site], options)
         sizes = tuple(self.sizes.values())
         for name, places in self.fed.items():
             # Options are numbered anew, so all combinations of those that stay are kept, in their order.
-            combinations = itertools.product(*(used[place] for place in places))
-            taken = [dict(zip(places, combination, strict=True)) for combination in combinations]
-            kept[name] = [combination_number(one, sizes, places) for one in taken]
+            numbers = list[int]()
+            for combination in itertools.product(*(used[place] for place in places)):
+                taken = dict(zip(places, combination, strict=True))
+                numbers.append(combination_number(taken, sizes, places))
+            kept[name] = numbers
         take(small.own, kept)
-        renumbered = [tuple(used[place].index(option) for place, option in enumerate(row)) for row in rows]
+        renumbered = list[Options]()
+        for row in rows:
+            new = [options.index(option) for options, option in zip(used, row, strict=True)]
+            renumbered.append(tuple(new))
         return small, renumbered
 
     def why_not_mixed(self, rows: Sequence[Options | None]) -> str:
-        return "rows are drawn for the whole batch" if any(row is not None for row in rows) else ""
+        # A row that is None stands for a draw of each sample.
+        if set(rows) - {None}:
+            return "rows are drawn for the whole batch"
+        return ""
 
     def mixed(self, rows: Sequence[Options | None], sizes: Sequence[int]) -> dict[str, Tensor]:
         shared, own = self.parts()
@@ -119,8 +142,26 @@ class OptionTensors(Tensors):
         return option_probabilities(self.sites, self.mixtures)
 
 
+def _keep_options(mixture: Mixture, options: Sequence[int]) -> Mixture:
+    """Return a mixture of some options alone; their probabilities sum to one again.
+
+    Args:
+        mixture: How probable all options are.
+        options: The numbers of those that stay.
+    """
+    left = [mixture.probabilities[option] for option in options]
+    probabilities = tuple(one / sum(left) for one in left)
+    return replace(mixture, probabilities=probabilities)
+
+
 def combination_number(row: Options | Mapping[int, int], sizes: Sequence[int], places: Sequence[int]) -> int:
-    """Return the number of a combination of the options at some places, the first changing most slowly."""
+    """Return the number of a combination of options, the first place changing most slowly.
+
+    Args:
+        row: The option at each place.
+        sizes: How many options there are at each place.
+        places: The places that count.
+    """
     number = 0
     for place in places:
         number = number * sizes[place] + row[place]
@@ -128,14 +169,22 @@ def combination_number(row: Options | Mapping[int, int], sizes: Sequence[int], p
 
 
 def tie_sites(layers: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the sites of layers with these tensors; layers that share one are one, named by the first."""
+    """Return the sites of layers with these tensors; layers that share one are one, named by the first.
+
+    Args:
+        layers: By name of the layer, the names of its tensors.
+    """
     sites: dict[str, list[str]] = {}
     for layer, names in layers.items():
         tied = [site for site, held in sites.items() if not set(held).isdisjoint(names)]
-        together = [name for site in tied for name in sites[site]]
+        # A layer may tie sites that had nothing in common before; the first of them takes all.
+        joined = list[str]()
+        for site in tied:
+            joined += sites[site]
         for site in tied[1:]:
             del sites[site]
-        sites[tied[0] if tied else layer] = list(dict.fromkeys([*together, *names]))
+        first = next(iter(tied), layer)
+        sites[first] = list(dict.fromkeys([*joined, *names]))
     return sites
 
 
@@ -147,7 +196,7 @@ def draw_options(
     Args:
         network: Whose tensors these are; embeddings with sparse gradients get dense ones.
         wanted: By name, how many options a tensor has, and whether they start `fresh` or as a `copy`.
-        seed: Of fresh weights.
+        seed: For fresh weights.
 
     Returns:
         By name, `[options, ...]`, and notes for the conversion.
@@ -155,20 +204,34 @@ def draw_options(
     groups = defaultdict[tuple[int, str], set[str]](set)
     for name, how in wanted.items():
         groups[how].add(name)
+    # One list of fresh modules serves all tensors, so that options of one number belong together.
     fresh = max((count for count, start in groups if start == "fresh"), default=0)
     modules, redrawn = fresh_modules(network, fresh, seed)
     own: dict[str, Tensor] = {}
     for (count, start), names in groups.items():
-        own |= stack_modules(modules[:count] if start == "fresh" else [network.module] * count, names)
-    notes = [f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}"] * bool(redrawn)
-    notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]
+        sources = modules[:count] if start == "fresh" else [network.module] * count
+        own |= stack_modules(sources, names)
+    notes = list[str]()
+    if redrawn:
+        notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
+    for name in network.allow_other_weights(own):
+        notes.append(f"gradients of {name} are dense")
     return own, notes
 
 
 def start_alike(network: Network, own: Mapping[str, Tensor]) -> bool:
-    """Return whether there are several options and all of them are equal; statistics always start so."""
+    """Return whether there are several options and all of them are equal.
+
+    Args:
+        network: Whose tensors these are.
+        own: By name, the options of each tensor that has some, `[options, ...]`.
+    """
     held = network.tensors()
-    trained = [value for name, value in own.items() if isinstance(held[name], nn.Parameter)]
-    return any(len(value) > 1 for value in own.values()) and all(
-        bool((value == value[:1]).all()) for value in trained
-    )
+    most_options = max(map(len, own.values()), default=0)
+    if most_options < 2:
+        return False
+    for name, value in own.items():
+        # Running statistics start alike however the weights do.
+        if isinstance(held[name], nn.Parameter) and not bool((value == value[:1]).all()):
+            return False
+    return True

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.torch_private import child_table, parameter_table
+from pluribus.mechanisms.network.torch_private import child_table
 
 
 def named_tensors(tree: nn.Module) -> dict[str, Tensor]:
@@ -28,9 +28,9 @@ def plant(tree: nn.Module, name: str, tensor: Tensor, persistent: bool = True) -
 
 
 def uproot(tree: nn.Module, name: str) -> None:
-    """Remove a parameter."""
+    """Remove a parameter or a buffer."""
     path, _, last = name.rpartition(".")
-    del parameter_table(tree.get_submodule(path))[last]
+    delattr(tree.get_submodule(path), last)
 
 
 def divide(network: Network, own: Mapping[str, Tensor]) -> tuple[nn.Module, nn.Module]:

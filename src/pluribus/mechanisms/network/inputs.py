@@ -246,3 +246,19 @@ def batches_of(x: Any, forward: Callable[..., Any], device: torch.device) -> Ite
         return
     for batch in x:
         yield inputs_of_batch(batch, forward).to(device)
+
+
+class Batches:
+    """The inputs of a loader, which may be gone through several times.
+
+    Args:
+        loader: Batches as a user has them.
+        forward: The `forward` of the network.
+        device: Where inputs go.
+    """
+
+    def __init__(self, loader: Iterable[Any], forward: Callable[..., Any], device: torch.device) -> None:
+        self.loader, self.forward, self.device = loader, forward, device
+
+    def __iter__(self) -> Iterator[Inputs]:
+        return batches_of(self.loader, self.forward, self.device)

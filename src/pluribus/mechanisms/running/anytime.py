@@ -17,15 +17,15 @@ from pluribus.prediction import DiscretePrediction, Prediction
 
 
 class Leaving:
-    """What samples have been told so far, and which of them are still in the network.
+    """Collect the outputs of exits, and decide which samples leave the network.
 
-    Rows of exits that a sample did not reach say what those said that it did, so that means over rows are
-    those over the exits it reached.
+    Rows of exits that a sample did not reach get the mean prediction of those that it did, so that means over
+    rows are those over the exits it reached.
 
     Args:
         rows: Pairs of an input and a depth.
         weights: How much each counts, `[rows]`.
-        likelihood: What outputs mean.
+        likelihood: Turns outputs into probabilities.
         sure: The probability of a class at which a sample leaves.
         batch: How many samples there are.
     """
@@ -39,18 +39,19 @@ class Leaving:
         batch: int,
     ) -> None:
         self.depths = torch.tensor([depth for _, depth in rows], device=weights.device)
-        self.weights = weights.clamp(min=torch.finfo(weights.dtype).tiny)  # for what is reached first
+        # The first exits alone may all have the weight 0, and a mean over them would divide by it.
+        self.weights = weights.clamp(min=torch.finfo(weights.dtype).tiny)
         self.likelihood, self.sure = likelihood, sure
         self.present = torch.arange(batch, device=weights.device)
         self.left_at = torch.full_like(self.present, int(self.depths.max()))
         self.members: Tensor | None = None
 
     def __call__(self, depth: int, outputs: Tensor) -> Tensor:
-        """Which of the samples that are present go on.
+        """Return the mask of the samples that continue, among those that are present.
 
         Args:
-            depth: Of the exit they have reached.
-            outputs: What it says, `[present, rows of this depth, ...]`.
+            depth: The depth of the exit they have reached.
+            outputs: Its outputs, `[present, rows of this depth, ...]`.
         """
         if self.members is None:
             shape = (len(self.depths), len(self.present), *outputs.shape[2:])
@@ -58,11 +59,12 @@ class Leaving:
         here, before = (self.depths == depth).nonzero()[:, 0], self.depths <= depth
         self.members[here[:, None], self.present] = outputs.transpose(0, 1).to(self.members)
         weights = self.weights[before] / self.weights[before].sum()
-        said = self.likelihood.prediction(self.members[before][:, self.present], weights)
-        assert isinstance(said, DiscretePrediction)
-        goes_on = (said.confidence < self.sure).reshape(len(self.present), -1).any(1)  # at any position
+        prediction = self.likelihood.prediction(self.members[before][:, self.present], weights)
+        assert isinstance(prediction, DiscretePrediction)
+        # A picture with a class for each pixel goes on while one of them is unsure.
+        goes_on = (prediction.confidence < self.sure).reshape(len(self.present), -1).any(1)
         leaving, later = self.present[~goes_on], (~before).nonzero()[:, 0]
-        self.members[later[:, None], leaving] = said.probabilities[~goes_on].log().to(self.members)
+        self.members[later[:, None], leaving] = prediction.probabilities[~goes_on].log().to(self.members)
         self.left_at[leaving] = depth
         self.present = self.present[goes_on]
         return goes_on
@@ -76,32 +78,33 @@ def predict_anytime(
     inputs: Inputs,
     sure: float,
 ) -> Prediction:
-    """The prediction for one batch, with the multiply-adds that each sample took.
+    """Return the prediction for one batch, with the multiply-adds that each sample took.
 
     Args:
         members: All exits.
-        likelihood: What outputs mean: classes.
+        likelihood: Turns outputs into probabilities of classes.
         rows: The rows.
         weights: How much each counts, `[rows]`.
         inputs: One batch.
         sure: The probability of a class at which a sample leaves.
     """
     if not members.code.one_pass or not isinstance(likelihood, Categorical):
+        found = f"outputs that are {likelihood}" if members.code.one_pass else "a network without exits"
         raise InputError(
-            "exit_when is for classes and for networks with exits, such as EarlyExit, however: "
-            f"{f'outputs are {likelihood}' if members.code.one_pass else 'there are no exits'}. Leave it out."
+            f"exit_when needs classes and a network with exits, such as EarlyExit, got {found}. Leave it out."
         )
     prices = _prices(members, rows, inputs.take(slice(0, 1)))
     leaving = Leaving(rows, weights, likelihood, sure, inputs.batch)
     try:
         run_watched(members, rows, inputs, leaving)
     except InputError as error:
+        # Before anybody left, the error has another reason.
         if len(leaving.present) == inputs.batch:
             raise
         raise InputError(
-            "a network must go on when samples have left, however: it kept something of the whole batch, as "
-            f"its size or a mask ({error.__cause__ or error}). Use chunk=1, where a sample goes on alone, or "
-            "no exit_when."
+            "a network must go on when samples have left, got an error: it keeps something of the whole "
+            f"batch, as its size or a mask ({error.__cause__ or error}). Use chunk=1, where a sample goes on "
+            "alone, or no exit_when."
         ) from error
     assert leaving.members is not None
     spent = torch.tensor([prices[depth] for depth in leaving.left_at.tolist()], device=weights.device)
@@ -109,7 +112,7 @@ def predict_anytime(
 
 
 def _prices(members: AnyMembers, rows: Sequence[tuple[int, int]], one: Inputs) -> dict[int, int]:
-    """By depth, the multiply-adds of one sample up to its exit; read once for each size of input."""
+    """Map each depth to the multiply-adds of one sample up to its exit; cached by the size of inputs."""
     key, cache = f"prices of {rows} on {one}", members.code.caller.cache
     if key not in cache:
         prices: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What rows share and what that saves, before anything runs."""
+"""Explain: compute what rows share, and what that saves, before anything runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from pluribus.mechanisms.running.planner import Planned, planner_of
 from pluribus.mechanisms.running.simulate import simulate_plan
 
 SHOWN = 8
-"""Layers that are printed of a list."""
+"""Layers that are printed of a list: more do not fit on two lines of a terminal."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class Saving:
 
     @property
     def ratio(self) -> float:
-        """How many times less; 1 where nothing is saved."""
-        return self.alone / self.planned if self.planned else 1.0
+        """Return how many times less it is; 1 where nothing is saved."""
+        if not self.planned:
+            return 1.0
+        return self.alone / self.planned
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,10 @@ class Fork:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How rows run; `print` it for a table.
+    """Describe how rows run; `print` it for a table.
 
     Attributes:
-        rows: How many rows were asked for.
+        rows: How many rows there are.
         reason: Why rows run one after the other; empty where they run by a plan.
         together: How many rows run at a time.
         draws: How many draws the rows stand for; equal ones are one row.
@@ -61,9 +63,9 @@ class Explanation:
         forks: Layers where rows part, in the order of the data flow.
         layer_calls: Runs of operators that read parameters.
         multiply_adds: By the conventions of `cost`.
-        written_bytes: Of all activations, each as often as it is computed. Norms, activations and pooling are
-            no multiply-adds, and take the time that their bytes take: where the two ratios differ much, the
-            speed-up lies between them.
+        written_bytes: Bytes of all activations, each as often as it is computed. Norms, activations and
+            pooling are no multiply-adds, and take the time that their bytes take: where the two ratios differ
+            much, the speed-up lies between them.
         peak_bytes: The most bytes of activations alive at once, predictions included, and of tensors that are
             made for a row, such as drawn weights, without what drawing takes for a moment; the network's own
             tensors and its inputs excluded.
@@ -89,21 +91,7 @@ class Explanation:
     engines: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        rows = f"{self.rows} rows" + f" for {self.draws} draws" * (self.draws > self.rows)
-        lines = [f"{rows}, {self.together} at a time"]
-        if self.reason:
-            lines = [f"{rows}, one after the other: {self.reason}"]
-        numbers = [
-            ("layer calls", self.layer_calls),
-            ("multiply-adds", self.multiply_adds),
-            ("activations, bytes", self.written_bytes),
-            ("peak activations, bytes", self.peak_bytes),
-        ]
-        if self.multiply_adds:
-            lines.append(f"{'':<26}{'planned':>18}{'without sharing':>18}{'ratio':>9}")
-        for name, saving in numbers:
-            if saving:
-                lines.append(f"{name:<26}{saving.planned:>18,}{saving.alone:>18,}{saving.ratio:>9.2f}")
+        lines = [self._heading(), *self._table()]
         if self.shared:
             lines.append(f"once for all: {_some(self.shared)} ({self.common:.0%} of a row's multiply-adds)")
         if self.forks:
@@ -115,10 +103,39 @@ class Explanation:
             lines.append(f"prior networks: {self.prior}")
         return "\n".join(lines)
 
+    def _heading(self) -> str:
+        """Return how many rows run, and how many at a time."""
+        rows = f"{self.rows} rows"
+        if self.draws > self.rows:
+            rows += f" for {self.draws} draws"
+        if self.reason:
+            return f"{rows}, one after the other: {self.reason}"
+        return f"{rows}, {self.together} at a time"
+
+    def _table(self) -> list[str]:
+        """Return the numbers that are known, one line for each, below a line of titles."""
+        numbers = {
+            "layer calls": self.layer_calls,
+            "multiply-adds": self.multiply_adds,
+            "activations, bytes": self.written_bytes,
+            "peak activations, bytes": self.peak_bytes,
+        }
+        lines = list[str]()
+        if self.multiply_adds:
+            lines.append(f"{'':<26}{'planned':>18}{'without sharing':>18}{'ratio':>9}")
+        for name, saving in numbers.items():
+            if saving:
+                lines.append(f"{name:<26}{saving.planned:>18,}{saving.alone:>18,}{saving.ratio:>9.2f}")
+        return lines
+
 
 def _some(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    text = ", ".join(names[:SHOWN])
     more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + f" and {more} more" * (more > 0)
+    if more > 0:
+        text += f" and {more} more"
+    return text
 
 
 def explain(
@@ -134,16 +151,21 @@ def explain(
         inputs: One batch.
         memory: The most bytes of activations that may be alive at once.
     """
-    learnt = members.learnt if isinstance(members, WithPrior) else members
-    prior = explain(members.prior, rows, inputs, memory) if isinstance(members, WithPrior) else None
+    if isinstance(members, WithPrior):
+        learnt, prior = members.learnt, explain(members.prior, rows, inputs, memory)
+    else:
+        learnt, prior = members, None
     job = Job(learnt, tuple(rows), (inputs,), learnt.code.caller.eval_modes, memory)
+    # Exits of one run have no plan: they are one run already.
     if learnt.code.one_pass:
         return replace(_explain_one_pass(learnt, rows, inputs), engines=_considered(job))
     planned = planner_of(learnt)(job.rows, inputs, memory)
     if isinstance(planned, str):
         draws = learnt.index.count_draws(rows)
-        return Explanation(len(rows), planned, draws=draws, prior=prior, engines=_considered(job))
-    return replace(_explain_plan(job, planned), prior=prior, engines=_considered(job))
+        found = Explanation(len(rows), planned, draws=draws)
+    else:
+        found = _explain_plan(job, planned)
+    return replace(found, prior=prior, engines=_considered(job))
 
 
 def _considered(job: Job) -> tuple[tuple[str, str], ...]:
@@ -158,32 +180,59 @@ def _considered(job: Job) -> tuple[tuple[str, str], ...]:
 
 
 def _explain_plan(job: Job, planned: Planned) -> Explanation:
-    """Return what rows share that could run by a plan."""
+    """Return what rows share that could run by a plan.
+
+    Args:
+        job: The rows and their inputs.
+        planned: The plan of these rows.
+    """
     plan, count, calls = planned.plan, len(job.rows), planned.plan.program.calls
-    work = {node: weight.multiply_adds for node, weight in planned.weights.items()}
-    written = {node: weight.bytes for node, weight in planned.weights.items()}
+    work = {node: cost.multiply_adds for node, cost in planned.weights.items()}
+    written = {node: cost.bytes for node, cost in planned.weights.items()}
     names = {node: _name(node, planned) for node in plan.program.steps}
+    # Without sharing, the plan is not used, and rows run one after the other.
     alone = _peak_alone(planned, job.inputs[0])
-    several = {names[node] for node in calls if plan.count(node) > 1}
-    once = dict.fromkeys(names[node] for node in calls if names[node] not in several)
-    first = sum(work[node] for node in work if plan.count(node) == 1)
+    peak = planned.peak(job.inputs[0]) if plan.shares else alone
+    shared, common = _shared_by_all(plan, names, work) if count > 1 else ((), 0.0)
     return Explanation(
-        count,
-        _why_no_plan(job, planned),
-        planned.size,
-        job.members.index.count_draws(job.rows),
-        tuple(once) if count > 1 else (),
-        first / max(sum(work.values()), 1) if count > 1 else 0.0,
-        _forks(plan, names),
-        Saving(sum(map(plan.count, calls)), count * len(calls)),
-        _saving(plan, work, count),
-        _saving(plan, written, count),
-        Saving(planned.peak(job.inputs[0]) if plan.shares else alone, alone),
+        rows=count,
+        reason=_why_no_plan(job, planned),
+        together=planned.size,
+        draws=job.members.index.count_draws(job.rows),
+        shared=shared,
+        common=common,
+        forks=_forks(plan, names),
+        layer_calls=Saving(sum(map(plan.count, calls)), count * len(calls)),
+        multiply_adds=_saving(plan, work, count),
+        written_bytes=_saving(plan, written, count),
+        peak_bytes=Saving(peak, alone),
     )
+
+
+def _shared_by_all(
+    plan: ExecutionPlan, names: Mapping[Node, str], work: Mapping[Node, int]
+) -> tuple[tuple[str, ...], float]:
+    """Return the layers that run once for all rows, and their share of a row's multiply-adds.
+
+    Args:
+        plan: The plan.
+        names: By step, the name of its layer.
+        work: By step, its multiply-adds.
+    """
+    # A layer that is called twice is shared only if both calls are.
+    calls = plan.program.calls
+    several = {names[node] for node in calls if plan.count(node) > 1}
+    once = dict[str, None]()
+    for node in calls:
+        if names[node] not in several:
+            once[names[node]] = None
+    first = sum(work[node] for node in work if plan.count(node) == 1)
+    return tuple(once), first / max(sum(work.values()), 1)
 
 
 def _why_no_plan(job: Job, planned: Planned) -> str:
     """Return why rows that could run by a plan do not; empty where they do."""
+    # With a bound of memory the plan always runs, as nothing else keeps the bound.
     if job.memory is not None:
         return ""
     if not planned.plan.shares:
@@ -192,11 +241,14 @@ def _why_no_plan(job: Job, planned: Planned) -> str:
         return "stacked, as the network is small"
     if isinstance(job.members.code, MaskedCode):
         return "they are cut out by their masks when frozen"
-    return "" if job.members.lowers or job.members.frozen else WHEN_FROZEN
+    if job.members.lowers or job.members.frozen:
+        return ""
+    return WHEN_FROZEN
 
 
 def _explain_one_pass(members: Members, rows: Sequence[Row], inputs: Inputs) -> Explanation:
     """Return what one run costs that gives all rows, with all of them and with each alone."""
+    # A sample costs the same in every batch, so one is enough.
     one = inputs.take(slice(0, 1))
 
     def work(some: Sequence[Row]) -> int:
@@ -209,26 +261,46 @@ def _explain_one_pass(members: Members, rows: Sequence[Row], inputs: Inputs) -> 
 
 
 def _saving(plan: ExecutionPlan, each: Mapping[Node, int], rows: int) -> Saving:
-    """Of numbers that every version of a step's value costs."""
-    return Saving(sum(plan.count(node) * one for node, one in each.items()), rows * sum(each.values()))
+    """Return the sum of a cost over all steps, with the plan and row by row.
+
+    Args:
+        plan: The plan.
+        each: By step, the cost of one version of its value.
+        rows: How many rows there are.
+    """
+    planned = sum(plan.count(node) * cost for node, cost in each.items())
+    return Saving(planned, rows * sum(each.values()))
 
 
 def _name(node: Node, planned: Planned) -> str:
+    """Return the name of a step's layer as the user knows it, without our prefix."""
     name = layer_of(node).removeprefix(planned.code.prefix.removesuffix(".")).removeprefix(".")
     return name or "the network itself"
 
 
 def _forks(plan: ExecutionPlan, names: Mapping[Node, str]) -> tuple[Fork, ...]:
+    """Return the layers whose values have more versions than the values they read.
+
+    Args:
+        plan: The plan.
+        names: By step, the name of its layer.
+    """
     found, followed = dict[str, Fork](), plan.program.from_inputs
     for node in plan.program.steps:
+        # Steps that compute weights alone, as parametrizations do, are no layers.
+        if node not in followed:
+            continue
         values = max((plan.count(one) for one in node.all_input_nodes if one in followed), default=1)
-        if node in followed and plan.count(node) > values:
+        if plan.count(node) > values:
             found.setdefault(names[node], Fork(names[node], plan.count(node), values))
     return tuple(found.values())
 
 
 def _peak_alone(planned: Planned, inputs: Inputs) -> int:
-    """Of rows one after the other: one row beside the predictions of the others, then all of them joined."""
+    """Return the peak of bytes when rows run one after the other.
+
+    Either the last row runs beside the predictions of all others, or all predictions are joined to one copy.
+    """
     one = ExecutionPlan(planned.plan.program, [{}])
     peak, prediction = simulate_plan(one, 1, planned.tensors(), inputs)
     rows = len(planned.rows)

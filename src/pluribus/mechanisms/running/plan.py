@@ -27,7 +27,7 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.stacking import Piece, compute, together
 
 Bind = Callable[[Sequence[int]], Iterator[Mapping[str, Tensor]]]
-"""Of positions of rows, the complete tensors of one after the other."""
+"""Callback (positions of rows) -> the complete tensors of each row, one after the other."""
 
 
 @dataclass
@@ -65,43 +65,63 @@ class Block:
 
 
 class ExecutionPlan:
-    """How a list of rows runs.
+    """Run a list of rows, and compute each value that they share once.
 
     Args:
         program: The steps of the network.
-        choices: Of every row, which value it takes of the tensors that rows have for themselves; a tensor
+        choices: The keys of every row by name of the tensor: rows with equal keys share it, and a tensor
             that is not named is the same for all.
 
     Attributes:
-        versions: Of every value, the version that each row takes, numbered from 0.
+        versions: By value, the version that each row takes, numbered from 0.
         order: Positions of distinct rows, those that share most beside each other.
     """
 
     def __init__(self, program: Program, choices: Sequence[Mapping[str, Hashable]]) -> None:
         self.program = program
         self.versions = number_versions(program, choices)
-        used = (node for step in program.steps for node in (*step.all_input_nodes, step))
-        forks = [node for node in dict.fromkeys(used) if self._forks(node)]
-        self._paths = [tuple(self.versions[node][row] for node in forks) for row in range(len(choices))]
-        firsts = {path: row for row, path in reversed(list(enumerate(self._paths)))}
+        self._paths = self._find_paths(len(choices))
+        # Equal rows are computed once, as the first of them.
+        firsts = dict[tuple[int, ...], int]()
+        for row, path in enumerate(self._paths):
+            firsts.setdefault(path, row)
         self.order = [firsts[path] for path in sorted(firsts)]
+        # Blocks depend on nothing but the size; a memory bound leads to a few sizes.
         self.blocks = lru_cache(maxsize=4)(self._blocks)
 
+    def _find_paths(self, rows: int) -> list[tuple[int, ...]]:
+        """Return the choices of each row in the order of the data flow.
+
+        Sorted by these, rows that agree longest are neighbours.
+        """
+        forks = dict[Node, None]()
+        for step in self.program.steps:
+            for node in (*step.all_input_nodes, step):
+                if self._forks(node):
+                    forks[node] = None
+        paths = list[tuple[int, ...]]()
+        for row in range(rows):
+            path = tuple(self.versions[node][row] for node in forks)
+            paths.append(path)
+        return paths
+
     def _forks(self, node: Node) -> bool:
-        """Whether rows differ here of themselves, and not because of what comes before."""
-        return max(self.versions[node]) > 0 and (node in self.program.held or self.program.is_random(node))
+        """Return whether rows differ here by themselves, and not because of values upstream."""
+        if max(self.versions[node]) == 0:
+            return False
+        return node in self.program.held or self.program.is_random(node)
 
     def count(self, node: Node) -> int:
-        """How many versions of a value there are."""
+        """Return how many versions of a value there are."""
         return max(self.versions[node]) + 1
 
     @property
     def shares(self) -> bool:
-        """Whether a layer runs less often than there are rows."""
+        """Return whether a layer runs less often than there are rows."""
         return any(self.count(node) < len(self._paths) for node in self.program.calls)
 
     def run(self, bind: Bind, inputs: Inputs, size: int) -> Tensor:
-        """The predictions of all rows in the order they were given, `[rows, batch, ...]`.
+        """Return the predictions of all rows in the order they were given, `[rows, batch, ...]`.
 
         Args:
             bind: Gives the tensors of rows.
@@ -109,27 +129,57 @@ class ExecutionPlan:
             size: How many rows a block may have.
         """
         program, blocks = self.program, self.blocks(size)
-        values: dict[Any, dict[int, Piece]] = defaultdict(dict)
-        leaves = program.signature.flatten(inputs)
-        for node, value in (*program.constants.items(), *zip(program.entries, leaves, strict=True)):
-            values[node][0] = Piece(value)
-        sets, outputs = bind([row for block in blocks for row in block.bound]), []
+        values = self._first_values(inputs)
+        # One call for all rows, so that whatever makes tensors may draw or stack them together.
+        bound = [row for block in blocks for row in block.bound]
+        tensors = bind(bound)
+        outputs = list[Tensor]()
         for block in blocks:
-            for row, tensors in zip(block.bound, sets, strict=False):
-                for node, name in program.held.items():
-                    values[node].setdefault(self.versions[node][row], Piece(tensors[name]))
+            # Not strict: the iterator goes on with the rows of the next block.
+            for row, held in zip(block.bound, tensors, strict=False):
+                self._hold(values, row, held)
             for run in block.runs:
                 pieces = compute(program, run.node, len(run.versions), run.reads, values)
                 values[run.node].update(zip(run.versions, pieces, strict=True))
+                # A name that is left over would keep memory that the plan frees.
                 del pieces
                 _forget(values, run.last)
             outputs.append(self._predictions(block.rows, values))
             _forget(values, block.last)
         return self._in_order(outputs)
 
+    def _first_values(self, inputs: Inputs) -> dict[Any, dict[int, Piece]]:
+        """Return the constants and the inputs, of which there is one version."""
+        values: dict[Any, dict[int, Piece]] = defaultdict(dict)
+        for node, value in self.program.constants.items():
+            values[node][0] = Piece(value)
+        leaves = self.program.signature.flatten(inputs)
+        for node, leaf in zip(self.program.entries, leaves, strict=True):
+            values[node][0] = Piece(leaf)
+        return values
+
+    def _hold(self, values: Mapping[Any, dict[int, Piece]], row: int, tensors: Mapping[str, Tensor]) -> None:
+        """Add the tensors of a row that no earlier row has brought.
+
+        Args:
+            values: Changed in place.
+            row: The position of the row.
+            tensors: All of its tensors.
+        """
+        for node, name in self.program.held.items():
+            version = self.versions[node][row]
+            values[node].setdefault(version, Piece(tensors[name]))
+
     def _predictions(self, rows: Sequence[int], values: Mapping[Node, Mapping[int, Piece]]) -> Tensor:
-        """What the network predicts for some rows, `[rows, batch, ...]`."""
-        if (node := self.program.prediction) is not None:
+        """Return the predictions of some rows, `[rows, batch, ...]`.
+
+        Args:
+            rows: Positions of the rows of a block.
+            values: The values that are alive after the steps of the block.
+        """
+        node = self.program.prediction
+        # A prediction that is a step of its own may lie on a stack already, and is not copied then.
+        if node is not None:
             return together([values[node][self.versions[node][row]] for row in rows])
 
         def predict(row: int) -> Tensor:
@@ -139,6 +189,11 @@ class ExecutionPlan:
         return torch.stack([predict(row) for row in rows])
 
     def _in_order(self, outputs: list[Tensor]) -> Tensor:
+        """Return the predictions of distinct rows for all rows, in the order in which they were given.
+
+        Args:
+            outputs: The predictions of each block, `[rows, batch, ...]`.
+        """
         places = {self._paths[row]: place for place, row in enumerate(self.order)}
         order = [places[path] for path in self._paths]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -147,27 +202,43 @@ class ExecutionPlan:
         return joined.index_select(0, torch.tensor(order, device=joined.device))
 
     def _blocks(self, size: int) -> list[Block]:
-        """The steps of all blocks of at most `size` rows."""
+        """Return the steps of all blocks of at most `size` rows."""
         known: dict[Node, set[int]] = defaultdict(set)
-        blocks = []
+        blocks = list[Block]()
         for rows in self.cut(size):
             bound = [row for row in rows if self._is_new(row, known)]
-            runs = []
+            runs = list[Run]()
             for node in self.program.steps:
-                firsts = {self.versions[node][row]: row for row in reversed(rows)}
-                new = {version: firsts[version] for version in sorted(firsts.keys() - known[node])}
-                if new:
-                    known[node] |= new.keys()
-                    reads = {
-                        argument: [self.versions[argument][row] for row in new.values()]
-                        for argument in node.all_input_nodes
-                    }
-                    runs.append(Run(node, list(new), reads))
+                run = self._run_of(node, rows, known[node])
+                if run is not None:
+                    known[node].update(run.versions)
+                    runs.append(run)
             blocks.append(Block(rows, bound, runs))
         self._mark_last(blocks)
         return blocks
 
+    def _run_of(self, node: Node, rows: Sequence[int], known: set[int]) -> Run | None:
+        """Return the run of a step for the versions that no earlier block has computed; None without any.
+
+        Args:
+            node: The step.
+            rows: The rows of the block.
+            known: The versions of earlier blocks.
+        """
+        # All rows with one version compute the same, so the first of them stands for all.
+        firsts = dict[int, int]()
+        for row in rows:
+            firsts.setdefault(self.versions[node][row], row)
+        new = sorted(firsts.keys() - known)
+        if not new:
+            return None
+        reads = dict[Node, list[int]]()
+        for argument in node.all_input_nodes:
+            reads[argument] = [self.versions[argument][firsts[version]] for version in new]
+        return Run(node, new, reads)
+
     def _is_new(self, row: int, known: dict[Node, set[int]]) -> bool:
+        """Add the versions of a row's tensors to the known ones; return whether one was not among them."""
         new = False
         for node in self.program.held:
             new |= self.versions[node][row] not in known[node]
@@ -175,18 +246,21 @@ class ExecutionPlan:
         return new
 
     def cut(self, size: int) -> Iterator[list[int]]:
-        """The rows in blocks, cut where neighbours have least in common."""
+        """Yield the rows in blocks, cut where neighbours have least in common."""
         paths = [self._paths[row] for row in self.order]
         start = 0
         while start < len(paths):
             end = min(start + size, len(paths))
+            # A cut between rows that share much computes their values twice. Blocks stay more than half full,
+            # so that there are few of them; among equals the later cut wins.
             if end < len(paths):
-                end = max(range(start + size // 2 + 1, end + 1), key=lambda cut: (-_shared(paths, cut), cut))
+                cuts = range(start + size // 2 + 1, end + 1)
+                end = max(cuts, key=lambda cut: (-_shared(paths, cut), cut))
             yield self.order[start:end]
             start = end
 
     def _mark_last(self, blocks: list[Block]) -> None:
-        """Notes what is read for the last time, and what nothing reads."""
+        """Store with each run and block the values that nothing reads afterwards."""
         seen: set[tuple[Node, int]] = set()
 
         def mark(reads: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
@@ -194,42 +268,66 @@ class ExecutionPlan:
             seen.update(new)
             return new
 
+        # From the end: the first read that is met is the last one that happens.
         results = self.program.reads(self.program.results)
         for block in reversed(blocks):
             block.last = mark((node, self.versions[node][row]) for node in results for row in block.rows)
             for run in reversed(block.runs):
-                read = [(node, version) for node, versions in run.reads.items() for version in versions]
-                run.last = mark([*read, *((run.node, version) for version in run.versions)])
+                reads = list[tuple[Node, int]]()
+                for node, versions in run.reads.items():
+                    reads += [(node, version) for version in versions]
+                # A value that nothing reads is freed by the run that computes it.
+                reads += [(run.node, version) for version in run.versions]
+                run.last = mark(reads)
 
 
 def _forget(values: Mapping[Any, dict[int, Piece]], last: Iterable[tuple[Node, int]]) -> None:
+    """Free the values that were read for the last time."""
     for node, version in last:
         del values[node][version]
 
 
 def _shared(paths: Sequence[tuple[int, ...]], cut: int) -> int:
-    """How many choices the rows before and after a cut have in common at the start."""
-    pairs = zip(paths[cut - 1], paths[cut], strict=True)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), len(paths[cut]))
+    """Return how many choices the rows before and after a cut have in common at the start.
+
+    Args:
+        paths: The choices of each row, sorted.
+        cut: The position of the first row after the cut.
+    """
+    before, after = paths[cut - 1], paths[cut]
+    for place, (left, right) in enumerate(zip(before, after, strict=True)):
+        if left != right:
+            return place
+    return len(after)
 
 
 def number_versions(program: Program, choices: Sequence[Mapping[str, Hashable]]) -> dict[Node, list[int]]:
-    """Of every value, the version that each row takes, numbered from 0 in the order of the rows."""
+    """Map each value to the version that each row takes, numbered from 0 in the order of the rows.
+
+    Args:
+        program: The steps.
+        choices: The keys of every row by name of the tensor.
+    """
     rows = len(choices)
-    versions = {node: [0] * rows for node in (*program.constants, *program.entries)}
+    versions = dict[Node, list[int]]()
+    for node in (*program.constants, *program.entries):
+        versions[node] = [0] * rows
     for node, name in program.held.items():
         versions[node] = _numbered(choice.get(name) for choice in choices)
     for node in program.steps:
+        read = [versions[argument] for argument in node.all_input_nodes if max(versions[argument])]
         if program.is_random(node):
+            # Each row draws its own numbers.
             versions[node] = list(range(rows))
-        elif node.target is SYM_SIZE:  # sizes are the same whatever is chosen
+        elif node.target is SYM_SIZE or not read:
+            # Sizes are the same whatever is chosen.
             versions[node] = [0] * rows
         else:
-            read = [versions[argument] for argument in node.all_input_nodes if max(versions[argument])]
-            versions[node] = _numbered(zip(*read, strict=True)) if read else [0] * rows
+            versions[node] = _numbered(zip(*read, strict=True))
     return versions
 
 
 def _numbered(keys: Iterable[Hashable]) -> list[int]:
+    """Return a number for each key, equal for equal keys, from 0 in the order in which they first come."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys]

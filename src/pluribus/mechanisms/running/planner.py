@@ -1,4 +1,4 @@
-"""Planner: whether rows can run by a plan, and what has to be read, built and kept for that."""
+"""Planner: read the data flow of a network, plan rows on it, and keep both."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +26,12 @@ from pluribus.mechanisms.running.simulate import StepCost, estimate, simulate_pl
 
 T = TypeVar("T")
 
+# Beyond the caches of a CPU larger blocks gain nothing, and take memory.
 ROOM = 1 << 24
 """Bytes up to which rows run together, of activations and of tensors that are made for each row; or twice
 those of one row alone if that is more.
 """
+# A loop over ever new shapes must not export without end.
 KINDS = 4
 """Kinds of inputs for which the data flow is read, which takes about a second; others are looped."""
 PlanKey = tuple[str, tuple[Row, ...], str, int | None]
@@ -52,10 +54,10 @@ class Planned:
     """Rows that are ready to run on inputs of one size.
 
     Attributes:
-        plan: What is computed when.
+        plan: The order in which values are computed and freed.
         size: How many rows run together.
-        weights: What the steps cost for one row.
-        drawn: Of the tensors that are made anew for each row, the bytes.
+        weights: The cost of each step for one row.
+        drawn: Bytes of each tensor that is made anew for each row.
         code: Gives the tensors of rows.
         rows: The rows.
     """
@@ -111,15 +113,21 @@ class Planner:
         self._hopeless: dict[tuple[Row, ...], bool] = {}
 
     def is_hopeless(self, rows: tuple[Row, ...]) -> bool:
-        """Return whether rows differ in their first parameter and never agree: then reading is spared."""
+        """Return whether rows never agree, from the first parameter on, so that a plan saves nothing."""
         return _kept(self._hopeless, rows, lambda: self._never_agree(rows))
 
     def _never_agree(self, rows: tuple[Row, ...]) -> bool:
+        """Return whether no value of the network can be shared by two of these rows."""
         first = next((name for name, _ in self.members.code.caller.module.named_parameters()), "")
         chosen = [self.members.tensors.keys(row) for row in rows]
+        # Layers before the first one with a key run once for all rows.
         if first not in chosen[0]:
             return False
-        return all(len({keys[name] for keys in chosen}) == len(rows) for name in chosen[0])
+        for name in chosen[0]:
+            distinct = {keys[name] for keys in chosen}
+            if len(distinct) < len(rows):
+                return False
+        return True
 
     def __call__(self, rows: tuple[Row, ...], inputs: Inputs, memory: int | None = None) -> Planned | str:
         """Plan rows; return why that is not possible where the data flow cannot be read.
@@ -136,7 +144,7 @@ class Planner:
         found = self._planned.get(key)
         if found is not None:
             return found
-        # Reading holds the lock of torch.export; whoever counts what runs does not want to count this.
+        # torch.export is not safe under threads; and a counter of operators must not count the export.
         with PROCESS, without_dispatch_modes():
             if kind not in self._readings:
                 if len(self._readings) == KINDS:
@@ -159,6 +167,7 @@ class Planner:
             caller.call_module(module, inputs)
 
     def _plan(self, reading: Reading, key: PlanKey, inputs: Inputs) -> Planned:
+        """Return the plan of the rows of a key, in blocks as large as memory allows."""
         kind, rows, size, memory = key
         program, code = reading.program, reading.code
         assert program is not None
@@ -170,9 +179,10 @@ class Planner:
         return _sized(Planned(plan, 1, weights, drawn, code, rows), inputs, memory)
 
     def _read(self, row: Row, inputs: Inputs) -> Reading:
+        """Export the code with the tensors of one row, and compare the result with the code."""
         device = next(inputs.tensors()).device.type
         caller, tensors = self.members.code.caller, self.members.tensors
-        # With gradients, or regions without them would not be seen.
+        # Without gradients, torch.export would not record regions such as `torch.no_grad()`.
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device, enabled=False):
             member = materialise(caller.module, tensors.of_one(row)).eval()
             try:
@@ -180,10 +190,14 @@ class Planner:
                 network = Network(code.module, inputs.copy(), caller.output)
                 program = read_program(network)
                 reason = _why_not(network, program)
-                code = replace(code, module=nn.Module())  # its tensors are not kept
-            except Exception as error:  # whatever the user's code raises; a loop tells it better
+                # The module holds the tensors of one row, which must not be kept alive.
+                code = replace(code, module=nn.Module())
+            # The user's code may raise anything; the loop that runs instead raises it with its own trace.
+            except Exception as error:
                 return Reading(reason=str(error))
-        return Reading(reason=reason) if reason else Reading(program, code)
+        if reason:
+            return Reading(reason=reason)
+        return Reading(program, code)
 
 
 def planner_of(members: Members) -> Planner:
@@ -200,52 +214,74 @@ def _why_not(network: Network, program: Program) -> str:
     """Return why a program cannot stand for the code it was read from; empty where it can."""
     if program.writes:
         return f"the network writes into {program.writes[0]} in eval mode"
+    # Random numbers would differ, whatever the program computes.
     if any(program.is_random(node) for node in program.steps):
         return ""
     copied = network.example.copy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = select_output(network.module(*copied.args, **copied.keywords), network.output)
-    came = ExecutionPlan(program, [{}]).run(lambda rows: iter([network.tensors()]), network.example, 1)[0]
-    alike = came.shape == expected.shape and torch.allclose(came, expected, 1e-3, 1e-5, equal_nan=True)
-    return "" if alike else "the data flow that torch.export reads computes something else than the code"
+    plan = ExecutionPlan(program, [{}])
+    found = plan.run(lambda rows: iter([network.tensors()]), network.example, 1)[0]
+    # Operators may round differently when decomposed; a wrong branch differs by far more.
+    alike = found.shape == expected.shape and torch.allclose(found, expected, 1e-3, 1e-5, equal_nan=True)
+    if alike:
+        return ""
+    return "the data flow that torch.export reads computes something else than the code"
 
 
 def _drawn(plan: ExecutionPlan, members: Members, tensors: Mapping[str, Tensor]) -> dict[Node, int]:
-    """Return the bytes of what rows do not have in common and the members do not store."""
+    """Map each tensor that is made for a row, and not stored by the members, to its bytes.
+
+    Args:
+        plan: The plan of the rows.
+        members: Whose parameters and buffers are there anyway.
+        tensors: The tensors of one row.
+    """
     kept = storages([*members.parameters(), *members.buffers()])
-    apart = {node: tensors[name] for node, name in plan.program.held.items() if plan.count(node) > 1}
-    return {node: tensor.nbytes for node, tensor in apart.items() if kept.isdisjoint(storages(tensor))}
+    drawn = dict[Node, int]()
+    for node, name in plan.program.held.items():
+        tensor = tensors[name]
+        # A view of a stored tensor takes no memory of its own.
+        if plan.count(node) > 1 and kept.isdisjoint(storages(tensor)):
+            drawn[node] = tensor.nbytes
+    return drawn
 
 
 def _sized(planned: Planned, inputs: Inputs, memory: int | None) -> Planned:
     """Return the same rows in blocks as large as memory allows."""
     plan = planned.plan
-    room = max(ROOM, 2 * planned.estimate(plan.order[:1])) if memory is None else memory
+    room = memory
+    if room is None:
+        room = max(ROOM, 2 * planned.estimate(plan.order[:1]))
     size = len(plan.order)
     while size > 1:
+        # The estimate is quick; the exact peak takes a dry run, and matters only for a bound.
         if max(map(planned.estimate, plan.cut(size))) <= room:
             found = replace(planned, size=size)
             if memory is None or found.peak(inputs) <= memory:
                 return found
         size = -(-size // 2)
-    least = 0 if memory is None else planned.peak(inputs)
-    if memory is not None and least > memory:
+    if memory is None:
+        return planned
+    least = planned.peak(inputs)
+    if least > memory:
         raise InputError(
             f"memory must be at least {least} bytes for {len(plan.order)} distinct rows on a batch of "
-            f"{inputs.batch}, however: memory={memory}. Pass fewer samples at a time, or fewer rows."
+            f"{inputs.batch}, got memory={memory}. Pass fewer samples at a time, or fewer rows."
         )
     return planned
 
 
 def _kind(members: Members, inputs: Inputs) -> str:
-    """Return what a data flow is read for: inputs up to the size of the batch, precision, device."""
+    """Return the cache key of a data flow: inputs up to the size of the batch, precision, device."""
     held = next((tensor for tensor in members.parameters() if tensor.is_floating_point()), None)
     where = held if held is not None else next(inputs.tensors())
     return f"{inputs.take(slice(1))} {where.dtype} {where.device}"
 
 
 def _kept(cache: dict[Any, T], key: Any, make: Callable[[], T]) -> T:
+    """Return what a cache holds for a key, made if it is new; the oldest of `KEPT` entries gives way."""
     if key not in cache:
         value = make()
         if len(cache) == KEPT:

@@ -1,4 +1,4 @@
-"""Simulate: what the steps of a program cost, found by running them on tensors without values."""
+"""Simulate: compute the cost of a program's steps by running them on tensors without values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from pluribus.mechanisms.running.plan import ExecutionPlan
 
 @dataclass(frozen=True)
 class StepCost:
-    """The cost of one version of a step's value.
+    """Hold the cost of one version of a step's value.
 
     Attributes:
         multiply_adds: By the conventions of `cost`.

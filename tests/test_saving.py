@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
 
-from pluribus import CheckpointError, checkpoint
-from pluribus.checkpoint import FORMAT, SETTINGS, VERSION, WEIGHTS, read_folder, read_tensors, write_folder
+from pluribus import CheckpointError, saving
 from pluribus.errors import WriteError
+from pluribus.saving import FORMAT, SETTINGS, VERSION, WEIGHTS, read_folder, read_tensors, write_folder
 
 OLD = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([True, False]), "c": torch.tensor(7)}
 NEW = {"a": torch.ones(2, 3)}
@@ -67,7 +67,7 @@ def test_an_empty_folder_is_filled(tmp_path):
 
 
 FAILURES = {
-    "of the weights": (checkpoint, "save_file", OSError, 0),
+    "of the weights": (saving, "save_file", OSError, 0),
     "of the settings": (json, "dumps", TypeError, 0),
     "by an interrupt": (json, "dumps", KeyboardInterrupt, 0),
     "of the first move": (os, "replace", OSError, 0),
@@ -116,9 +116,7 @@ def test_what_is_not_ours_is_never_overwritten(tmp_path):
     (tmp_path / "photos" / "cat.png").write_text("meow")
     (tmp_path / "file").write_text("mine")
     for name in ("photos", "file"):
-        with pytest.raises(
-            CheckpointError, match=r"must be new, empty or a saved ensemble, however: .* Choose"
-        ):
+        with pytest.raises(CheckpointError, match=r"must be new, empty or a saved ensemble, got .* Choose"):
             write_folder(tmp_path / name, {}, OLD)
     assert listing(tmp_path) == ["file", "photos"]
     assert listing(tmp_path / "photos") == ["cat.png"]
@@ -156,7 +154,10 @@ def test_a_parent_that_is_a_file_is_refused_by_name(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_refused_by_name(tmp_path):
-    with pytest.raises(CheckpointError, match=f"none must hold {SETTINGS} and {WEIGHTS}, however: .* Give"):
+    with pytest.raises(
+        CheckpointError,
+        match=f"none must hold {SETTINGS} and {WEIGHTS}, got no {SETTINGS} and no {WEIGHTS}. Give",
+    ):
         read_folder(tmp_path / "none")
 
 
@@ -176,16 +177,16 @@ def cut(path) -> None:
 
 
 DAMAGE = {
-    "missing.pt": (lambda path: None, "there is none"),
+    "missing.pt": (lambda path: None, "got no such file"),
     "cut.safetensors": (lambda path: (save_file(OLD, path), cut(path)), "truncated or foreign"),
     "empty.safetensors": (lambda path: path.write_bytes(b""), "truncated or foreign"),
     "cut.pt": (lambda path: (torch.save(OLD, path), cut(path)), "cannot be read"),
     "empty.pt": (lambda path: path.write_bytes(b""), "truncated or foreign"),
     "text.pt": (lambda path: path.write_text("weights"), "cannot be read"),
-    "list.pt": (lambda path: torch.save([1, 2], path), "must hold a state_dict, however: it holds list"),
+    "list.pt": (lambda path: torch.save([1, 2], path), "must hold a state_dict, got list"),
     "numbers.pt": (lambda path: torch.save({"a": 1}, path), "must hold a state_dict"),
     "module.pt": (lambda path: torch.save(nn.Linear(2, 2), path), "cannot be read"),
-    "folder.pt": (lambda path: path.mkdir(), "there is none"),
+    "folder.pt": (lambda path: path.mkdir(), "got no such file"),
 }
 
 
@@ -213,7 +214,7 @@ def test_a_folder_can_be_moved(tmp_path):
 
 KILLED = """
 import os, signal, sys, torch
-from pluribus import checkpoint
+from pluribus import saving
 
 real, calls = os.replace, []
 def replace(*args):
@@ -223,7 +224,7 @@ def replace(*args):
     return real(*args)
 
 os.replace = replace
-checkpoint.write_folder(sys.argv[1], {{"seed": 2}}, {{"a": torch.ones(2, 3)}})
+saving.write_folder(sys.argv[1], {{"seed": 2}}, {{"a": torch.ones(2, 3)}})
 """
 
 
@@ -254,7 +255,7 @@ def test_a_full_disk_leaves_the_earlier_save(tmp_path, monkeypatch):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     write_folder(tmp_path / "run", {"seed": 1}, OLD)
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(saving, "save_file", full)
     with pytest.raises(WriteError, match="run must be writable, got: No space left on device"):
         write_folder(tmp_path / "run", {"seed": 2}, NEW)
     assert listing(tmp_path) == ["run"]

@@ -1,0 +1,348 @@
+"""doctor: defects of a trained ensemble that its scores alone do not explain, each with a remedy.
+
+Losses are read on a scale from the best constant prediction (baseline) to what the ensemble reaches, so that
+thresholds hold for classes and numbers of any unit.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pluribus.data.task import Split, Task
+from pluribus.ensemble import Ensemble
+from pluribus.errors import InputError
+from pluribus.likelihood import Bernoulli, Categorical, Gaussian
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.prediction import DiscretePrediction
+from pluribus.training.budget import LATE
+
+CHUNK = 512
+MOST_SAMPLES = 2048
+"""More samples change no finding, and a pass in train mode needs memory."""
+
+COLLAPSED = 1e-3
+"""Least spread of members over that of samples. Members that start one percent apart are ten times that."""
+
+LEARNT = 0.05
+"""Gain over the baseline, in nats or shares of the variance, below which nothing was learnt to compare."""
+
+LOST = 0.5
+"""Share of the gain over the baseline that is lost in eval mode where statistics do not fit."""
+
+HURTS = 0.1
+"""Share of the gain over the baseline that is won by leaving out an exit."""
+
+LEAST_WEIGHT = 0.01
+"""Weight of an exit, of its even share, below which nobody uses it."""
+
+GAP = 0.1
+"""Greatest distance of confidence and accuracy, besides three standard errors."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect.
+
+    Attributes:
+        code: A short name for programs: `collapsed`, `broken_member`.
+        message: What was found, with its numbers.
+        remedy: What to do.
+    """
+
+    code: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What all checks read.
+
+    Attributes:
+        ensemble: In eval mode.
+        batches: Inputs and targets.
+        outputs: In eval mode, `[members, batch, ...]`.
+        target: All targets.
+        losses: The mean loss of each member, `[members]`.
+        baseline: The loss of the best constant prediction.
+        history: Rows of the training, if known.
+    """
+
+    ensemble: Ensemble
+    batches: Sequence[tuple[Inputs, Tensor]]
+    outputs: Tensor
+    target: Tensor
+    losses: Tensor
+    baseline: float
+    history: Sequence[Mapping[str, float]]
+
+    @property
+    def kind(self) -> str:
+        """The method."""
+        return self.ensemble.method.kind()
+
+    @property
+    def gain(self) -> float:
+        """What the median member gains over the baseline."""
+        return self.baseline - self.losses.median().item()
+
+
+def doctor(
+    ensemble: Ensemble, data: Any, *, history: Sequence[Mapping[str, float]] | None = None
+) -> list[Finding]:
+    """Return the defects of a trained ensemble; an empty list where none was found.
+
+    Args:
+        ensemble: It is the same afterwards.
+        data: `(x, y)`, a `Split`, a `Task` (its validation data), or a loader of such pairs; not what was
+            trained on.
+        history: What `train` returned.
+
+    Example:
+        >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=2, start="copy"))
+        >>> [one.code for one in doctor(ensemble, (torch.randn(50, 3), torch.arange(50) % 2))]
+        ['collapsed']
+    """
+    if not isinstance(ensemble, Ensemble):
+        raise InputError(f"doctor expects an Ensemble, got {type(ensemble).__name__}. Use convert(...).")
+    training = ensemble.training
+    try:
+        return _examine(ensemble.eval(), _batches(data, ensemble.device), history or ())
+    finally:
+        ensemble.train(training)
+
+
+@torch.no_grad()
+def _examine(
+    ensemble: Ensemble, batches: list[tuple[Inputs, Tensor]], history: Sequence[Mapping[str, float]]
+) -> list[Finding]:
+    outputs = torch.cat([ensemble(*inputs.args, **inputs.keywords) for inputs, _ in batches], 1)
+    if broken := list(not_finite(ensemble, outputs)):
+        # Nothing else can be computed.
+        return broken
+    target = torch.cat([y for _, y in batches])
+    losses = ensemble.likelihood.losses(outputs, target).mean(1)
+    baseline = constant_loss(ensemble, target)
+    evidence = Evidence(ensemble, batches, outputs, target, losses, baseline, history)
+    return [finding for check in CHECKS for finding in check(evidence)]
+
+
+def not_finite(ensemble: Ensemble, outputs: Tensor) -> Iterator[Finding]:
+    """Find weights or outputs that are NaN or infinite."""
+    wrong = [name for name, tensor in ensemble.state_dict().items() if not _is_finite(tensor)]
+    bad = [row for row, output in enumerate(outputs) if not _is_finite(output)]
+    if not wrong and not bad:
+        return
+    where = f"tensors {', '.join(wrong[:3])}" if wrong else f"outputs of members {bad[:8]}"
+    remedy = "Train again with a lower lr or with clip=1.0; check the inputs for missing values."
+    yield Finding("not_finite", f"{where} are NaN or infinite", remedy)
+
+
+def collapsed(evidence: Evidence) -> Iterator[Finding]:
+    """Find members that compute the same."""
+    outputs = evidence.outputs.flatten(2) if evidence.outputs.ndim > 2 else evidence.outputs.unsqueeze(2)
+    if len(outputs) < 2:
+        return
+    apart = outputs.std(0).mean().item()
+    moving = outputs.mean(0).std(0).mean().item()
+    if apart > COLLAPSED * moving:
+        return
+    if evidence.kind in ("mc_dropout", "drop_connect"):
+        message = f"{len(outputs)} draws are the same: nothing is dropped in eval mode"
+        yield Finding("dropout_off", message, "Set a rate above 0, or include layers that have weights.")
+        return
+    message = f"{len(outputs)} members differ by {apart:.2g}, while samples differ by {moving:.2g}"
+    remedy = 'Start members apart: start="fresh", a larger perturbation, or more options.'
+    yield Finding("collapsed", message, remedy)
+
+
+def broken_member(evidence: Evidence) -> Iterator[Finding]:
+    """Find members that are worse than a constant, while most are better."""
+    # Exits may be weak early on; `useless_exits` weighs what they do to the whole.
+    if evidence.gain < LEARNT or len(set(_depths(evidence.ensemble))) > 1:
+        return
+    worst = (evidence.losses > evidence.baseline).nonzero().flatten().tolist()
+    for row in worst:
+        loss, usual = evidence.losses[row].item(), evidence.losses.median().item()
+        message = (
+            f"member {row} has a loss of {loss:.3g}, a constant {evidence.baseline:.3g}, others {usual:.3g}"
+        )
+        yield Finding("broken_member", message, "Leave it out with shrink, or train again with another seed.")
+
+
+def wrong_statistics(evidence: Evidence) -> Iterator[Finding]:
+    """Find running statistics that do not fit: train mode is far better than eval mode on the same batch."""
+    names = [name for name, _ in evidence.ensemble.named_buffers()]
+    if not any("running_mean" in name for name in names):
+        return
+    # Train mode writes statistics, so a copy runs.
+    twin = copy.deepcopy(evidence.ensemble)
+    inputs, target = evidence.batches[0]
+    rows = slice(0, len(target))
+    evaluated = twin.likelihood.losses(evidence.outputs[:, rows], target).mean().item()
+    trained = twin.likelihood.losses(twin.train()(*inputs.args, **inputs.keywords), target).mean().item()
+    gain = evidence.baseline - trained
+    if gain < LEARNT or evaluated - trained < LOST * gain:
+        return
+    message = f"the loss is {trained:.3g} with statistics of the batch, {evaluated:.3g} with running ones"
+    remedy = "Train longer, run batches in train mode without steps, or keep statistics per member."
+    yield Finding("statistics", message, remedy)
+
+
+def missing_exits(evidence: Evidence) -> Iterator[Finding]:
+    """Find fewer exits in use than the method was set to: those without weight are no rows."""
+    method, rows = evidence.ensemble.method, _depths(evidence.ensemble)
+    exits, inputs = getattr(method, "exits", None), getattr(method, "inputs", 1)
+    if exits is None or evidence.ensemble.shrunk_to is not None:
+        return
+    if len(rows) < exits * inputs:
+        message = f"{exits} exits of each input were to be used, but only {len(rows)} of {exits * inputs} are"
+        yield Finding("unused_exit", message, "End at a higher temperature, raise alpha, or set fewer exits.")
+
+
+def useless_exits(evidence: Evidence) -> Iterator[Finding]:
+    """Find exits that have next to no weight, or without which the ensemble is better."""
+    depths, weights = _depths(evidence.ensemble), evidence.ensemble.weights
+    kinds = sorted(set(depths))
+    if len(kinds) < 2:
+        return
+    whole = _pooled_loss(evidence, weights)
+    for depth in kinds:
+        inside = torch.tensor([one == depth for one in depths], device=weights.device)
+        share = weights[inside].sum().item()
+        if share < LEAST_WEIGHT / len(kinds):
+            message = f"exit {depth + 1} has a weight of {share:.2g}, and still runs"
+            yield Finding("unused_exit", message, "Leave it out with shrink, or ask for fewer exits.")
+            continue
+        left = weights.masked_fill(inside, 0)
+        better = whole - _pooled_loss(evidence, left / left.sum())
+        if better > HURTS * max(evidence.baseline - whole, LEARNT):
+            message = f"without exit {depth + 1} the loss falls by {better:.3g} from {whole:.3g}"
+            yield Finding(
+                "hurting_exit", message, "Leave it out with shrink, train longer, or name later exits."
+            )
+
+
+def inert_prior(evidence: Evidence) -> Iterator[Finding]:
+    """Find prior networks whose norms never saw a batch, so that they are nearly constant."""
+    prior = evidence.ensemble.binding.prior
+    if prior is None:
+        return
+    counts = [count for name, count in prior.named_buffers() if "num_batches_tracked" in name]
+    if counts and not any(bool(count.any()) for count in counts):
+        message = "prior networks have BatchNorm layers without statistics, and are nearly constant"
+        yield Finding("inert_prior", message, "Train with settle_prior=True.")
+
+
+def still_improving(evidence: Evidence) -> Iterator[Finding]:
+    """Find a best epoch in the last twentieth of training."""
+    scores = [row.get("validation_nll", math.nan) for row in evidence.history]
+    known = [(score, epoch) for epoch, score in enumerate(scores, 1) if not math.isnan(score)]
+    if known and min(known)[1] > LATE * len(scores):
+        message = f"epoch {min(known)[1]} of {len(scores)} was the best on validation data"
+        yield Finding("still_improving", message, "Train for more steps.")
+
+
+def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
+    """Find confidence that is far from accuracy."""
+    prediction = evidence.ensemble.likelihood.prediction(evidence.outputs, evidence.ensemble.weights)
+    if not isinstance(prediction, DiscretePrediction) or evidence.target.is_floating_point():
+        return
+    counted = evidence.target >= 0
+    right = (prediction.labels == evidence.target)[counted].double()
+    accuracy, confidence = right.mean().item(), prediction.confidence[counted].mean().item()
+    chance = 3 * math.sqrt(0.25 / len(right))
+    if abs(confidence - accuracy) > GAP + chance:
+        message = f"mean confidence is {confidence:.2f}, accuracy {accuracy:.2f}"
+        remedy = "Fit a temperature on validation data: calibration.fit_temperature."
+        yield Finding("confidence", message, remedy)
+
+
+CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+    collapsed,
+    broken_member,
+    wrong_statistics,
+    missing_exits,
+    useless_exits,
+    inert_prior,
+    still_improving,
+    wrong_confidence,
+)
+
+
+def constant_loss(ensemble: Ensemble, target: Tensor) -> float:
+    """Return the loss of the best prediction that is the same for all samples."""
+    likelihood = ensemble.likelihood
+    if isinstance(likelihood, Categorical) and not target.is_floating_point():
+        counts = torch.bincount(target[target >= 0].flatten()).double()
+        return float(torch.special.entr(counts / counts.sum()).sum())
+    if isinstance(likelihood, Categorical):
+        return float(torch.special.entr(target.double().mean(0)).sum())
+    target = target.double().flatten(1) if target.ndim > 1 else target.double().unsqueeze(1)
+    if isinstance(likelihood, Bernoulli):
+        share = target.mean(0)
+        return float((torch.special.entr(share) + torch.special.entr(1 - share)).mean())
+    variance = target.var(0, unbiased=False).clamp(min=1e-12)
+    if not isinstance(likelihood, Gaussian):
+        return variance.mean().item()
+    if likelihood.precision is None:
+        return (0.5 * (2 * math.pi * math.e * variance).log()).mean().item()
+    noise = 1 / likelihood.precision
+    return (0.5 * (math.log(2 * math.pi * noise) + variance / noise)).mean().item()
+
+
+def _pooled_loss(evidence: Evidence, weights: Tensor) -> float:
+    """Return the loss of the mixture: of its probabilities, or of its mean."""
+    likelihood = evidence.ensemble.likelihood
+    prediction = likelihood.prediction(evidence.outputs, weights)
+    if isinstance(prediction, DiscretePrediction) and isinstance(likelihood, Categorical):
+        # Log-probabilities are logits of themselves.
+        return likelihood.losses(prediction.log_probabilities.unsqueeze(0), evidence.target).mean().item()
+    mean = torch.einsum("m,m...->...", weights.to(evidence.outputs), evidence.outputs)
+    return likelihood.losses(mean.unsqueeze(0), evidence.target).mean().item()
+
+
+def _depths(ensemble: Ensemble) -> list[int]:
+    """Return the exit of each row; empty where the ensemble has no exits."""
+    if not ensemble.binding.at_once:
+        return []
+    return [int(depth) for _, depth in ensemble.binding.rows(training=False)]
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
+
+
+def _batches(data: Any, device: torch.device) -> list[tuple[Inputs, Tensor]]:
+    """Return inputs and targets in chunks, up to a number of samples."""
+    found: list[tuple[Inputs, Tensor]] = []
+    samples = 0
+    for x, y in _pairs(data):
+        inputs = Inputs.of(x).to(device)
+        for start in range(0, inputs.batch, CHUNK):
+            if samples >= MOST_SAMPLES:
+                return found
+            part = slice(start, start + CHUNK)
+            found.append((inputs.take(part), y[part].to(device)))
+            samples += len(found[-1][1])
+    if samples < 2:
+        raise InputError(f"data must have at least two samples with targets, got {samples}.")
+    return found
+
+
+def _pairs(data: Any) -> Iterable[tuple[Any, Tensor]]:
+    if isinstance(data, Task):
+        data = data.validation if len(data.validation) else data.test
+    if isinstance(data, Split):
+        data = (data.x, data.y)
+    alone = isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor)
+    pairs = [data] if alone else list(data)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[1], Tensor):
+            raise InputError(f"data must be (x, y), a Split, a Task or a loader of pairs, got {type(pair)}.")
+    return pairs

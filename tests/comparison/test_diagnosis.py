@@ -1,0 +1,233 @@
+"""doctor: every planted defect is found, and sound ensembles of every method have none."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import pluribus as pl
+from pluribus import methods
+from pluribus.comparison.diagnosis import constant_loss, doctor
+from pluribus.data import two_moons
+from pluribus.data.task import Split, Task
+from pluribus.training import Training, train
+
+SOUND = [
+    methods.Single(),
+    methods.DeepEnsembles(members=3),
+    methods.DeepEnsembles(members=2, prior_scale=0.5),
+    methods.DeepSubEnsembles(members=3),
+    methods.LayerEnsembles(options=2, draws=4, train_draws=2, prior_scale=0.5),
+    methods.EMP(options=3, draws=4),
+    methods.ECMP(options=3, draws=4),
+    methods.SAE(inputs=1, exits=2),
+    methods.EarlyExit(),
+    methods.MIMO(inputs=2, input_repetition=0.5),
+    methods.MIMMO(inputs=2),
+    methods.PackedEnsembles(members=2, alpha=2.0, min_channels=8),
+    methods.Masksembles(members=3, scale=1.5),
+    methods.BatchEnsemble(members=3),
+    methods.MCDropout(rate=0.1, draws=4),
+    methods.DropConnect(rate=0.1, draws=4),
+]
+# After 150 steps the last output of EarlyExit is worse than its first exit, and is found to hurt.
+STEPS = {"early_exit": 400}
+
+
+@pytest.fixture(scope="module")
+def task():
+    return two_moons(train=200)
+
+
+def ensemble(method, norm=True) -> pl.Ensemble:
+    torch.manual_seed(0)
+    layers = [nn.Linear(2, 24), nn.BatchNorm1d(24) if norm else nn.Identity(), nn.ReLU()]
+    layers += [nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 2)]
+    return pl.convert(nn.Sequential(*layers), method, example=torch.zeros(2, 2))
+
+
+def trained(method, task, norm=True) -> pl.Ensemble:
+    found = ensemble(method, norm)
+    steps = STEPS.get(method.kind(), 150)
+    train(found, task, Training(steps=steps, batch=64, lr=1e-2, keep="last", check_every=1000), show=False)
+    return found
+
+
+def codes(ensemble, data, **options) -> list[str]:
+    return [one.code for one in doctor(ensemble, data, **options)]
+
+
+@pytest.fixture(scope="module")
+def deep(task):
+    return trained(methods.DeepEnsembles(members=3), task)
+
+
+def planted(ensemble, change) -> pl.Ensemble:
+    """A copy with changed tensors."""
+    found = copy.deepcopy(ensemble)
+    with torch.no_grad():
+        change(found)
+    return found
+
+
+def every_method() -> set[str]:
+    return {method.kind() for method in SOUND}
+
+
+def test_every_method_has_a_sound_ensemble_here():
+    assert every_method() == set(pl.Method.known())
+
+
+@pytest.mark.parametrize("method", SOUND, ids=str)
+def test_doctor_is_silent_on_sound_ensembles(method, task):
+    assert doctor(trained(method, task), task) == []
+
+
+def test_members_that_are_one_are_found(deep, task):
+    def collapse(found):
+        for parameter in found.binding.own.parameters():
+            parameter[:] = parameter[:1].clone()
+        for buffer in found.binding.own.buffers():
+            buffer[:] = buffer[:1].clone()
+
+    assert codes(planted(deep, collapse), task) == ["collapsed"]
+
+
+def test_a_broken_member_is_found(deep, task):
+    def spoil(found):
+        for parameter in found.binding.own.parameters():
+            parameter[1] = -3 * parameter[1]
+
+    found = doctor(planted(deep, spoil), task)
+    assert [one.code for one in found] == ["broken_member"]
+    assert "member 1 has a loss" in found[0].message
+
+
+def test_statistics_that_do_not_fit_are_found(deep, task):
+    def reset(found):
+        for name, buffer in found.named_buffers():
+            if "running_mean" in name:
+                buffer.add_(50.0)
+
+    assert "statistics" in codes(planted(deep, reset), task)
+
+
+def test_an_exit_that_hurts_is_found(task):
+    early = trained(methods.EarlyExit(), task)
+
+    def spoil(found):
+        names = [name for name, _ in found.named_parameters() if "head" in name]
+        for name, parameter in found.named_parameters():
+            if name in names[:2]:
+                parameter.mul_(-20)
+
+    assert "hurting_exit" in codes(planted(early, spoil), task)
+
+
+def test_an_exit_that_nobody_uses_is_found(task):
+    sae = trained(methods.SAE(inputs=1, exits=2), task)
+
+    def ignore(found):
+        found.binding.logits[0] = torch.tensor([9.0, *[0.0] * (found.binding.depths - 1)])
+
+    assert "unused_exit" in codes(planted(sae, ignore), task)
+
+
+def test_an_exit_of_little_weight_is_found(task):
+    sae = trained(methods.SAE(inputs=1, exits=2), task)
+
+    def neglect(found):
+        found.binding.logits[0] = torch.tensor([3.0, *[0.0] * (found.binding.depths - 1)])
+
+    found = doctor(planted(sae, neglect), task)
+    assert [one.code for one in found] == ["unused_exit"]
+    assert "has a weight of" in found[0].message
+
+
+def test_dropout_that_is_off_is_found(task):
+    assert codes(trained(methods.MCDropout(rate=0.0, draws=3), task), task) == ["dropout_off"]
+
+
+def test_inert_priors_are_found(task):
+    prior = methods.DeepEnsembles(members=2, prior_scale=0.5, settle_prior=False)
+    assert codes(trained(prior, task), task) == ["inert_prior"]
+
+
+def test_weights_that_are_not_finite_are_found(deep, task):
+    def spoil(found):
+        next(found.parameters()).view(-1)[0] = float("nan")
+
+    found = doctor(planted(deep, spoil), task)
+    assert [one.code for one in found] == ["not_finite"]
+    assert "NaN" in found[0].message
+
+
+def test_confidence_far_from_accuracy_is_found(deep, task):
+    y = task.validation.y.clone()
+    wrong = torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.4
+    y[wrong] = 1 - y[wrong]
+    assert "confidence" in codes(deep, (task.validation.x, y))
+
+
+def test_training_that_is_still_improving_is_found(deep, task):
+    falling = [{"epoch": epoch, "validation_nll": 1 / epoch} for epoch in range(1, 41)]
+    assert codes(deep, task, history=falling) == ["still_improving"]
+    early = [*falling, *({"epoch": epoch, "validation_nll": 0.5} for epoch in range(41, 51))]
+    assert codes(deep, task, history=early) == []
+
+
+def test_doctor_changes_nothing(deep, task):
+    before = {name: value.clone() for name, value in deep.state_dict().items()}
+    deep.train()
+    doctor(deep, task)
+    assert deep.training
+    deep.eval()
+    torch.testing.assert_close(dict(deep.state_dict()), before, rtol=0, atol=0)
+
+
+def test_data_may_be_a_loader_of_pairs(deep, task):
+    loader = torch.utils.data.DataLoader(task.validation, batch_size=50)
+    assert codes(deep, loader) == codes(deep, task.validation) == []
+
+
+@pytest.mark.parametrize(
+    "data", [(torch.zeros(3, 2),), [torch.zeros(3, 2)] * 3, (torch.zeros(1, 2), torch.zeros(1))]
+)
+def test_data_without_targets_are_refused(deep, data):
+    with pytest.raises(pl.InputError, match="data must"):
+        doctor(deep, data)
+
+
+@pytest.mark.parametrize("likelihood", ["point", "gaussian"])
+def test_numbers_are_examined_too(likelihood):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 3, generator=generator)
+    y = x.sum(1, keepdim=True) + 0.1 * torch.randn(300, 1, generator=generator)
+    parts = [Split(x[i : i + 100], y[i : i + 100]) for i in (0, 100, 200)]
+    task = Task("sums", *parts, pl.likelihood.likelihood(likelihood))
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, task.outputs))
+    found = pl.convert(network, methods.DeepEnsembles(members=3), likelihood)
+    train(found, task, Training(steps=200, batch=50, lr=1e-2), show=False)
+    assert codes(found, task) == []
+
+    def spoil(one):
+        for parameter in one.binding.own.parameters():
+            parameter[2] = 5 * parameter[2]
+
+    assert "broken_member" in codes(planted(found, spoil), task)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "target", "expected"),
+    [
+        ("categorical", torch.tensor([0, 1, 1, 1]), 0.5623351),
+        ("bernoulli", torch.tensor([0.0, 1.0, 1.0, 1.0]), 0.5623351),
+        ("point", torch.tensor([[0.0], [2.0]]), 1.0),
+        ("gaussian", torch.tensor([[0.0], [2.0]]), 1.4189385),
+    ],
+)
+def test_constants_have_the_loss_of_the_best_constant(likelihood, target, expected):
+    found = pl.convert(nn.Linear(2, 2), methods.Single(), likelihood)
+    assert constant_loss(found, target) == pytest.approx(expected)
