@@ -187,7 +187,7 @@ def test_inputs_far_from_those_of_training_are_told_on_stderr(run, tmp_path):
 
 def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_path):
     write(tmp_path / "x.csv", [[1, 2, 3, 4], [5, 6, 7, 8]])
-    with pytest.raises(pl.InputError, match="must name the 4 features a, b, c, d, however: it holds numbers"):
+    with pytest.raises(pl.InputError, match="must name the 4 features a, b, c, d, got numbers"):
         invoke("predict", run, tmp_path / "x.csv")
     with pytest.raises(pl.SettingError, match=r"--out must be a file that can be written, got .* Is a dir"):
         invoke("predict", run, run.parent / "table.csv", "--out", tmp_path)

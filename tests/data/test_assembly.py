@@ -56,5 +56,5 @@ def test_a_foreign_label_is_counted_in_the_data_as_given():
     y = torch.arange(40) % 2
     y[31] = 2
     split = Split(uniform(40, 2), y)
-    with pytest.raises(InputError, match=r"train labels must lie in 0 to 1, however: 2 at sample 31"):
+    with pytest.raises(InputError, match=r"train labels must lie in 0 to 1, got 2 at sample 31"):
         assemble("a", (split, None, None), {}, likelihood=Categorical(), classes=2)

@@ -200,14 +200,14 @@ def test_negative_seeds_and_numbers_are_refused(name):
 @mark.parametrize(
     ("images", "message"),
     [
-        (torch.zeros(3, 32, 32), r"of 1 or 3 channels, however: shape \[3, 32, 32\]"),
-        (torch.zeros(1, 4, 32, 32), r"of 1 or 3 channels, however: shape \[1, 4, 32, 32\]"),
-        (np.zeros((1, 3, 32, 32)), "must be a tensor .* however: a ndarray"),
-        (torch.zeros(1, 3, 7, 32), "at least 8 pixels high and wide, however: 7 × 32"),
-        (torch.zeros(1, 3, 8, 8, dtype=torch.uint8), "however: torch.uint8. Divide bytes by 255"),
-        (torch.full((1, 3, 8, 8), 255.0), r"must lie in \[0, 1\], however: they range from 255 to 255"),
-        (torch.full((1, 3, 8, 8), -0.1), r"must lie in \[0, 1\], however: they range from -0.1 to -0.1"),
-        (torch.full((1, 3, 8, 8), torch.nan), r"must lie in \[0, 1\], however: they range from nan to nan"),
+        (torch.zeros(3, 32, 32), r"of 1 or 3 channels, got shape \[3, 32, 32\]"),
+        (torch.zeros(1, 4, 32, 32), r"of 1 or 3 channels, got shape \[1, 4, 32, 32\]"),
+        (np.zeros((1, 3, 32, 32)), "must be a tensor .* got a ndarray"),
+        (torch.zeros(1, 3, 7, 32), "at least 8 pixels high and wide, got 7 × 32"),
+        (torch.zeros(1, 3, 8, 8, dtype=torch.uint8), "got torch.uint8. Divide bytes by 255"),
+        (torch.full((1, 3, 8, 8), 255.0), r"must lie in \[0, 1\], got numbers from 255 to 255"),
+        (torch.full((1, 3, 8, 8), -0.1), r"must lie in \[0, 1\], got numbers from -0.1 to -0.1"),
+        (torch.full((1, 3, 8, 8), torch.nan), r"must lie in \[0, 1\], got numbers from nan to nan"),
     ],
 )
 def test_what_is_no_batch_of_images_is_refused(images, message):

@@ -82,7 +82,7 @@ def test_quotes_blank_lines_and_a_byte_order_mark_are_read(tmp_path):
         (["a,a", "1,2"], {"target": "a"}, "must name each column once, got 'a' twice"),
         (["a,b"], {"target": "b"}, "must hold a header and rows, got no rows"),
         (["a,b", '1,"2'], {"target": "b"}, "must be a CSV file, got unexpected end of data in line 2"),
-        (["a,b", "1,2"], {"target": "b"}, "however: 1 samples of 1 classes. Add samples"),
+        (["a,b", "1,2"], {"target": "b"}, "got 1 samples of 1 classes. Add samples"),
     ],
 )
 def test_broken_tables_are_refused(tmp_path, lines, options, message):
@@ -105,12 +105,10 @@ def test_rows_without_a_target_are_left_out_with_a_note(tmp_path):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
-    with pytest.raises(
-        InputError, match=r"none.csv must be a whole file of its kind, however: there is none"
-    ):
+    with pytest.raises(InputError, match=r"none.csv must be a whole file of its kind, got no file"):
         csv_file(tmp_path / "none.csv", "b")
     (tmp_path / "bytes.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
-    with pytest.raises(InputError, match=r"bytes.csv .*however: 'utf-8' codec can't decode"):
+    with pytest.raises(InputError, match=r"bytes.csv .*got an error: 'utf-8' codec can't decode"):
         csv_file(tmp_path / "bytes.csv", "b")
 
 

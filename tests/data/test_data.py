@@ -47,10 +47,10 @@ def test_loading_by_name_is_calling_the_function(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("digit", {}, r"tasks are digits, .* however: 'digit'. Did you mean 'digits'\?"),
+        ("digit", {}, r"tasks are digits, .* got 'digit'. Did you mean 'digits'\?"),
         ("digits", {"trian": 3}, r"options of the task digits are train, .*'trian'. Did you mean 'train'\?"),
         ("boston", {"spilt": 3}, r"are split, targets, likelihood, train, .* Did you mean 'split'\?"),
-        ("csv", {"path": "a.csv"}, "the task csv needs path, target, however: no target was given"),
+        ("csv", {"path": "a.csv"}, "the task csv needs path, target, got no target"),
     ],
 )
 def test_unknown_names_and_options_are_refused(name, options, message):

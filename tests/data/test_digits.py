@@ -75,9 +75,7 @@ def test_without_pillow_the_photographs_are_missing(monkeypatch):
 
 def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(
-        InputError, match=r"needs scikit-learn, however: it is not installed. Run `pip install"
-    ):
+    with pytest.raises(InputError, match=r"needs scikit-learn, which is not installed. Run `pip install"):
         digits()
 
 

@@ -61,7 +61,7 @@ def test_cifar_files_are_joined_in_order(tmp_path, marks):
 
 def test_cut_cifar_files_are_refused(tmp_path):
     (tmp_path / "one.bin").write_bytes(bytes(3074))
-    with pytest.raises(InputError, match=r"one.bin must hold records of 3073 bytes, however: 3074 bytes"):
+    with pytest.raises(InputError, match=r"one.bin must hold records of 3073 bytes, got 3074 bytes"):
         cifar_binary(1, "one.bin")(tmp_path / "one.bin")
 
 

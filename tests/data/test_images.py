@@ -91,9 +91,7 @@ def test_the_forms_of_one_set_give_one_task(tmp_path):
 def test_sets_that_are_asked_for_must_be_there(tmp_path):
     write_mnist(tmp_path, "mnist")
     assert not image_set("mnist", tmp_path, ood=()).missing
-    with pytest.raises(
-        InputError, match=r"SVHN .* as svhn/test_32x32.mat, however: .*housenumbers and put it"
-    ):
+    with pytest.raises(InputError, match=r"SVHN .* as svhn/test_32x32.mat, got .*housenumbers and put it"):
         image_set("mnist", tmp_path, ood=["svhn"])
     with pytest.raises(
         SettingError, match=r"ood must name sets of .* however: 'kmnst'. Did you mean 'kmnist'\?"
@@ -105,15 +103,15 @@ def test_other_sets_must_have_the_same_shape(tmp_path):
     write_mnist(tmp_path, "mnist")
     np.savez(tmp_path / "svhn.npz", x_test=pixels(4, 32, 32, 3), y_test=np.arange(4))
     with pytest.raises(
-        InputError, match=r"svhn inputs must have the shape \[1, 28, 28\] .* however: \[3, 32, 32\]"
+        InputError, match=r"svhn inputs must have the shape \[1, 28, 28\] .* got \[3, 32, 32\]"
     ):
         image_set("mnist", tmp_path, ood=["svhn"])
 
 
 def test_a_missing_file_is_named_with_its_home(tmp_path):
     message = (
-        rf"CIFAR-10 \(train\) must lie in {tmp_path} as cifar-10-batches-bin/data_batch_1.bin, however: "
-        r"it does not .*Get it from https://www.cs.toronto.edu/~kriz/cifar.html \(binary version\) and put it"
+        rf"CIFAR-10 \(train\) must lie in {tmp_path} as cifar-10-batches-bin/data_batch_1.bin, got no such "
+        r"file .*Get it from https://www.cs.toronto.edu/~kriz/cifar.html \(binary version\) and put it"
     )
     with pytest.raises(InputError, match=message):
         image_set("cifar10", tmp_path)

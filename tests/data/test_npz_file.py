@@ -95,36 +95,36 @@ IMAGES = arrays(8, 8, 3)
 @pytest.mark.parametrize(
     ("values", "changes", "options", "message"),
     [
-        (FEATURES, {"y_test": None}, {}, "must hold x_train, y_train, x_test, y_test, however: y_test is"),
-        (FEATURES, {"x_train": np.zeros((0, 5))}, {}, "however: x_train is empty or not among"),
-        (FEATURES, {"x_val": FEATURES["x_test"]}, {}, "however: y_val is empty or not among"),
-        (FEATURES, {"y_train": np.arange(59)}, {}, "a row per sample, however: 60 and 59 rows"),
+        (FEATURES, {"y_test": None}, {}, "must hold x_train, y_train, x_test, y_test, got y_test empty"),
+        (FEATURES, {"x_train": np.zeros((0, 5))}, {}, "got x_train empty or not among"),
+        (FEATURES, {"x_val": FEATURES["x_test"]}, {}, "got y_val empty or not among"),
+        (FEATURES, {"y_train": np.arange(59)}, {}, "a row per sample, got 60 and 59 rows"),
         (FEATURES, changed(FEATURES, "x_train", 7, np.nan), {}, "x_train must be finite, but 1 of 300"),
         (FEATURES, changed(FEATURES, "y_test", 7, np.nan), {}, "y_test must be finite, but 1 of 20"),
         (
             FEATURES,
             changed(FEATURES, "y_test", 7, 5),
             {},
-            "test labels must lie in 0 to 2, however: 5 at sample 7",
+            "test labels must lie in 0 to 2, got 5 at sample 7",
         ),
-        (FEATURES, changed(FEATURES, "y_train", 7, -1), {}, "train labels must lie in 0 to 2, however: -1"),
-        (FEATURES, {}, {"classes": 2}, "train labels must lie in 0 to 1, however: 2 at sample 2"),
+        (FEATURES, changed(FEATURES, "y_train", 7, -1), {}, "train labels must lie in 0 to 2, got -1"),
+        (FEATURES, {}, {"classes": 2}, "train labels must lie in 0 to 1, got 2 at sample 2"),
         (
             FEATURES,
             {},
             {"classes": 5},
             "each of 5 classes must have training samples, got none for class 3, 4",
         ),
-        (FEATURES, changed(FEATURES, "y_train", 7, 0.5), {}, "whole class numbers, however: 0.5 at sample 7"),
-        (FEATURES, {"y_train": np.eye(60)}, {}, r"one class per sample, however: shape \[60, 60\]"),
+        (FEATURES, changed(FEATURES, "y_train", 7, 0.5), {}, "whole class numbers, got 0.5 at sample 7"),
+        (FEATURES, {"y_train": np.eye(60)}, {}, r"one class per sample, got shape \[60, 60\]"),
         (FEATURES, {"y_train": np.zeros((60, 1, 1))}, {}, r"must be \[count\] or \[count, targets\]"),
-        (FEATURES, {"y_train": np.full(60, "a")}, {}, "y_train must hold numbers, however: <U1"),
+        (FEATURES, {"y_train": np.full(60, "a")}, {}, "y_train must hold numbers, got <U1"),
         (FEATURES, {"x_test": np.zeros((20, 4))}, {}, r"test inputs must have the shape \[5\]"),
         (FEATURES, {"x_ood": np.zeros((20, 4))}, {}, r"ood inputs must have the shape \[5\]"),
         (FEATURES, {"x_train": np.zeros(60)}, {}, r"x_train must hold numbers \[count, ...\]"),
         (FEATURES, {"x_train": np.full((60, 5), "a")}, {}, "x_train must hold numbers"),
         (IMAGES, {"x_test": IMAGES["x_test"] * 255}, {}, r"bytes, or floats in \[0, 1\], to be images"),
-        (IMAGES, {"x_train": np.zeros((60, 5, 5, 5))}, {}, "1 or 3 channels first or last, however"),
+        (IMAGES, {"x_train": np.zeros((60, 5, 5, 5))}, {}, "1 or 3 channels first or last, got"),
     ],
 )
 def test_broken_arrays_are_refused(tmp_path, values, changes, options, message):
@@ -143,7 +143,7 @@ def test_impossible_settings_are_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut"])
 def test_damaged_files_are_named(tmp_path, content):
     (tmp_path / "mine.npz").write_bytes(content)
-    with pytest.raises(InputError, match=r"mine.npz must be a whole file of its kind, however: "):
+    with pytest.raises(InputError, match=r"mine.npz must be a whole file of its kind, got an error: "):
         npz_file(tmp_path / "mine.npz")
 
 

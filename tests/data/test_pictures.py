@@ -62,18 +62,18 @@ def test_tiny_imagenet_is_read_as_published(tmp_path):
 
 
 def test_broken_folders_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"must lie in a folder, however: .*nowhere is none"):
+    with pytest.raises(InputError, match=r"must lie in a folder, got .*nowhere, which is none"):
         image_folder(tmp_path / "nowhere")
     (tmp_path / "ant").mkdir()
-    with pytest.raises(InputError, match="must hold a folder per class, at least 2, however: 1"):
+    with pytest.raises(InputError, match="must hold a folder per class, at least 2, got 1"):
         image_folder(tmp_path)
     (tmp_path / "bee").mkdir()
-    with pytest.raises(InputError, match=r"ant must hold pictures \(.png, .*\), however: it holds none"):
+    with pytest.raises(InputError, match=r"ant must hold pictures \(.png, .*\), got none"):
         image_folder(tmp_path)
     for name in ("ant", "bee"):
         (tmp_path / name / "cut.png").write_bytes(b"no picture")
     with pytest.raises(
-        InputError, match=r"cut.png must be a whole file of its kind, however: cannot identify"
+        InputError, match=r"cut.png must be a whole file of its kind, got an error: cannot identify"
     ):
         image_folder(tmp_path)
 
@@ -81,7 +81,7 @@ def test_broken_folders_are_refused(tmp_path):
 def test_a_class_without_training_pictures_is_refused(tmp_path):
     fill(tmp_path / "train", {"ant": 5, "bee": 5})
     fill(tmp_path / "test", {"ant": 5, "beee": 5})
-    with pytest.raises(InputError, match=r"ant, bee as in training, however: .*beee. Did you mean 'bee'\?"):
+    with pytest.raises(InputError, match=r"ant, bee as in training, got .*beee. Did you mean 'bee'\?"):
         image_folder(tmp_path)
 
 

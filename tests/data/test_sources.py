@@ -16,10 +16,10 @@ def test_the_option_goes_before_the_environment(tmp_path, monkeypatch):
 def test_without_a_folder_the_error_names_the_variable(tmp_path, monkeypatch):
     monkeypatch.delenv("PLURIBUS_DATA", raising=False)
     with pytest.raises(
-        SettingError, match=r"neither data_dir nor PLURIBUS_DATA is set. Set data_dir, --data-dir"
+        SettingError, match=r"got neither data_dir nor PLURIBUS_DATA. Set data_dir, --data-dir"
     ):
         data_folder(None)
-    with pytest.raises(InputError, match=r"the data folder must exist, however: .*none is no folder"):
+    with pytest.raises(InputError, match=r"the data folder must exist, got .*none, which is no folder"):
         data_folder(tmp_path / "none")
 
 
@@ -34,7 +34,7 @@ def test_the_first_form_that_is_there_counts(tmp_path):
 def test_what_is_not_there_is_told_with_all_forms(tmp_path):
     source = Source("letters", "https://home", {"a": str, "b": str, "c": str})
     message = (
-        f"letters must lie in {tmp_path} as a, however: it does not \\(b, c would do too\\). "
+        f"letters must lie in {tmp_path} as a, got no such file \\(b, c would do too\\). "
         "Get it from https://home and put it there."
     )
     with pytest.raises(InputError, match=message):
@@ -45,7 +45,7 @@ def test_errors_name_the_file_once(tmp_path):
     with pytest.raises(InputError, match=r"^ours$"), reading(tmp_path):
         raise InputError("ours")
     with (
-        pytest.raises(InputError, match=r"must be a whole file of its kind, however: EOFError. Get"),
+        pytest.raises(InputError, match=r"must be a whole file of its kind, got an error: EOFError. Get"),
         reading(tmp_path),
     ):
         raise EOFError
@@ -53,7 +53,5 @@ def test_errors_name_the_file_once(tmp_path):
 
 def test_a_package_that_is_not_there_is_named():
     assert optional("math", "python").pi > 3
-    with pytest.raises(
-        InputError, match=r"needs nonsuch, however: it is not installed. Run `pip install nonsuch`"
-    ):
+    with pytest.raises(InputError, match=r"needs nonsuch, which is not installed. Run `pip install nonsuch`"):
         optional("nonsuch.module", "nonsuch")

@@ -105,7 +105,7 @@ def test_the_global_generator_is_left_alone():
         ({"test": 2.5}, "test must be a whole number from 1 to 990, got 2.5"),
         ({"validation": 900}, "validation must be a whole number from 0 to 790, got 900"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"trian": 5}, r"sizes are train, validation, test, seed, however: 'trian'. Did you mean 'train'\?"),
+        ({"trian": 5}, r"sizes are train, validation, test, seed, got 'trian'. Did you mean 'train'\?"),
     ],
 )
 def test_impossible_sizes_are_refused(sizes, message):
@@ -114,7 +114,7 @@ def test_impossible_sizes_are_refused(sizes, message):
 
 
 def test_too_few_samples_are_refused():
-    with pytest.raises(InputError, match=r"however: 8 samples of 8 classes. Add samples, or use"):
+    with pytest.raises(InputError, match=r"got 8 samples of 8 classes. Add samples, or use"):
         divide((numbered(8, 8), None, None), {})
-    with pytest.raises(InputError, match="however: 1 samples of 1 classes"):
+    with pytest.raises(InputError, match="got 1 samples of 1 classes"):
         divide((numbered(1), None, None), {})

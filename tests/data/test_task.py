@@ -122,7 +122,7 @@ def spoilt(split, **changes):
         ),
         (
             {"test": spoilt(classified(), y=(4, 3))},
-            "test labels must lie in 0 to 2, however: 3 at sample 4. Number the classes from 0",
+            "test labels must lie in 0 to 2, got 3 at sample 4. Number the classes from 0",
         ),
         ({"validation": spoilt(classified(), y=(0, -100))}, "validation labels must lie in 0 to 2"),
         (
@@ -133,12 +133,12 @@ def spoilt(split, **changes):
             {"train": Split(torch.zeros(2, 4), torch.tensor([0, 2])), "class_names": ("ant", "bee", "cat")},
             "got none for class bee",
         ),
-        ({"train": Split(torch.zeros(3, 4), torch.arange(3.0))}, "train labels must be int64, however: "),
+        ({"train": Split(torch.zeros(3, 4), torch.arange(3.0))}, "train labels must be int64, got "),
         (
             {"test": Split(torch.zeros(3, 5), torch.arange(3))},
-            r"test inputs must have the shape \[4\] of the training inputs, however: \[5\]",
+            r"test inputs must have the shape \[4\] of the training inputs, got \[5\]",
         ),
-        ({"test": classified(0)}, "toy must have training and test samples, however: 12 and 0"),
+        ({"test": classified(0)}, "toy must have training and test samples, got 12 and 0"),
         ({"classes": None}, "classes must be a whole number, at least 2, for Categorical"),
         ({"class_names": ("ant", "bee")}, "class_names must be 3 names or none"),
         ({"likelihood": Gaussian()}, "classes must be None for Gaussian, got 3"),
@@ -156,10 +156,10 @@ def test_what_cannot_be_learnt_is_refused(changes, message):
             {"train": spoilt(measured(), y=((2, 1), torch.inf))},
             "train targets must be finite, but 1 of 24",
         ),
-        ({"test": classified()}, "test targets must be floats, however: torch.int64"),
+        ({"test": classified()}, "test targets must be floats, got torch.int64"),
         (
             {"test": spoilt(measured(), y=((0, 0), 2.0)), "likelihood": Bernoulli()},
-            r"test targets must lie in 0 to 1 for Bernoulli, however: they range from \S+ to 2",
+            r"test targets must lie in 0 to 1 for Bernoulli, got numbers from \S+ to 2",
         ),
     ],
 )
@@ -172,14 +172,14 @@ def test_what_cannot_be_predicted_is_refused(changes, message):
 def test_verbs_that_need_a_task_refuse_anything_else(given):
     ensemble = pl.convert(nn.Linear(2, 2), Single())
     for verb in (train, evaluate):
-        with pytest.raises(InputError, match=f"task must be a Task, however: {type(given).__name__}"):
+        with pytest.raises(InputError, match=f"task must be a Task, got {type(given).__name__}"):
             verb(ensemble, given)
     with pytest.raises(InputError, match="task must be a Task"):
         compare(lambda: nn.Linear(2, 2), given, [Single()])
 
 
 def test_unequal_lengths_are_refused():
-    with pytest.raises(InputError, match="a row per sample, however: 3 and 2 rows"):
+    with pytest.raises(InputError, match="a row per sample, got 3 and 2 rows"):
         Split(torch.zeros(3, 1), torch.zeros(2))
 
 

@@ -195,7 +195,9 @@ def test_groups_are_those_of_convolutions_alone(groups):
 
 
 def test_a_network_without_a_matrix_is_refused():
-    with pytest.raises(ConversionError, match=r"must have a trained weight matrix to convert, .*type BatchNorm1d, named ''"):
+    with pytest.raises(
+        ConversionError, match=r"a trained weight matrix to convert, .*type BatchNorm1d, named ''"
+    ):
         pl.convert(nn.BatchNorm1d(3), BatchEnsemble())
 
 

@@ -358,7 +358,7 @@ def test_each_sample_of_a_step_may_have_a_draw_of_its_own(method):
 
 def test_patches_that_cannot_differ_within_a_batch_are_refused_by_name():
     with pytest.raises(
-        ConversionError, match="those of 0 cannot: embedding takes one parameter for all samples"
+        ConversionError, match="those of 0, which cannot: embedding takes one parameter for all samples"
     ):
         pl.convert(zoo.tied_embedding(), EMP(where=("*",), per_sample=True))
 

@@ -38,37 +38,35 @@ TASKS: dict[str, Callable[..., Task]] = {
     "npz": npz_file,
     "folder": image_folder,
 }
-"""What loads each task, by its name."""
+"""Functions that load the tasks, by name."""
 
 
 def load_task(name: str, data_dir: str | Path | None = None, **options: Any) -> Task:
-    """A task by its name.
+    """Load a task by its name.
 
     Args:
         name: One of `TASKS`.
-        data_dir: The data folder, for tasks that are read from one; by default what PLURIBUS_DATA names.
-        **options: What the function behind the task takes.
+        data_dir: The data folder, for tasks that are read from one; by default that of PLURIBUS_DATA.
+        **options: Arguments of the function behind the task.
 
     Example:
         >>> load_task("two_moons", train=200).train
         Split(200 × [2])
     """
     if name not in TASKS:
-        raise SettingError(f"tasks are {', '.join(TASKS)}, however: {name!r}.{nearest(str(name), TASKS)}")
+        raise SettingError(f"tasks are {', '.join(TASKS)}, got {name!r}.{nearest(str(name), TASKS)}")
     parameters = inspect.signature(TASKS[name]).parameters
     known = [*(p for p in parameters if p not in ("sizes", "data_dir")), *Sizes.__annotations__]
     for option in options:
         if option not in known:
             raise SettingError(
-                f"options of the task {name} are {', '.join(known)}, however: {option!r}."
-                + nearest(option, known)
+                f"options of the task {name} are {', '.join(known)}, got {option!r}." + nearest(option, known)
             )
     required = [p.name for p in parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     lacking = [option for option in required if option not in options]
     if lacking:
-        raise SettingError(
-            f"the task {name} needs {', '.join(required)}, however: no {lacking[0]} was given."
-        )
+        raise SettingError(f"the task {name} needs {', '.join(required)}, got no {lacking[0]}. Add it.")
+    # Tasks that are embedded, or read from a path, take no data folder.
     folder = {"data_dir": data_dir} if "data_dir" in parameters else {}
     return TASKS[name](**folder, **options)
 

@@ -1,4 +1,4 @@
-"""What kind a column is, and its statistics, learnt from the training rows of a table. Imports no torch.
+"""Learn the kinds and statistics of columns from the training rows of a table. Imports no torch.
 
 all cells, blanks left out, are                            kind
 none, or one value in every row                            dropped
@@ -12,6 +12,7 @@ other words                                                dropped
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -86,20 +87,31 @@ def learn_columns(
     for name, all_cells in table.items():
         cells = [all_cells[place] for place in places]
         missing = find_missing(cells, frozenset(words))
-        if name in kinds:
-            kind, note = kinds[name], "by choice"
-        else:
+        kind, note = kinds.get(name, ""), "by choice"
+        if not kind:
             kind, note = infer_kind(name, cells, missing)
-        if kind == NUMBER and name not in (*kinds, *keep) and is_id(name, cells, places, name == first):
-            kind, note = DROPPED, "an id: a whole number of its own in every row"
-        found.append(learn_column(name, kind, note, cells, missing))
+            # Whom the user chose to predict from is no id, whatever it looks like.
+            may_be_id = kind == NUMBER and name not in keep
+            if may_be_id and is_id(name, cells, places, name == first):
+                kind, note = DROPPED, "an id: a whole number of its own in every row"
+        column = learn_column(name, kind, note, cells, missing)
+        found.append(column)
     _check_some_used(found)
     return Columns(tuple(found), words)
 
 
 def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
-    """Return the kind of a column, and the reason where it is dropped."""
-    present = [cell for cell, blank in zip(cells, missing, strict=True) if not blank]
+    """Return the kind of a column, and the reason where it is dropped.
+
+    Args:
+        name: Of the column, for errors.
+        cells: Of the training rows.
+        missing: True for each blank cell, `[count]`.
+
+    Raises:
+        InputError: Numbers and words are mixed, so that any kind would lose something.
+    """
+    present = _present(cells, missing)
     if not present:
         return DROPPED, "blank in every row"
     if present.count(present[0]) == len(cells):
@@ -118,8 +130,14 @@ def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
     return CATEGORY, ""
 
 
+def _present(cells: Cells, missing: Array) -> list[Any]:
+    """Return the cells that are not blank, in order."""
+    places = np.flatnonzero(~missing).tolist()
+    return [cells[place] for place in places]
+
+
 def _share_read(kind: str, present: Cells) -> float:
-    """Return which share of the cells a reader can read."""
+    """Return the share of the cells that the reader of a kind can read."""
     # The first cell decides for most columns, and reading text as dates is slow.
     if kind != NUMBER and np.isnan(READERS[kind](present[0])):
         return 0.0
@@ -137,9 +155,18 @@ def _mixed(name: str, present: Cells, share: float) -> InputError:
 
 
 def is_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> bool:
-    """Return whether numbers only name the rows: an id by its name, or a first column that counts them."""
+    """Return True if numbers only name the rows: an id by its name, or a first column that counts them.
+
+    Args:
+        name: Of the column.
+        cells: Of the training rows.
+        places: Of these rows in the table.
+        first: True for the first column, where an index of rows is written.
+    """
     named = bool(ID_NAME.search(name) or CAMEL_ID_NAME.search(name))
-    if not (named or first) or len(cells) < LEAST_ROWS_OF_ID:
+    if not named and not first:
+        return False
+    if len(cells) < LEAST_ROWS_OF_ID:
         return False
     values = read_cells(cells, to_number)
     if not np.isfinite(values).all() or (values != values.round()).any():
@@ -151,20 +178,22 @@ def is_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> bool:
 
 
 def learn_column(name: str, kind: str, note: str, cells: Cells, missing: Array) -> Column:
-    """Return a column of a known kind with its statistics."""
+    """Return a column of a known kind with its statistics.
+
+    Args:
+        name: Of the column.
+        kind: One of `KINDS`.
+        note: Reason for the kind.
+        cells: Of the training rows.
+        missing: True for each blank cell, `[count]`.
+    """
     count = int(missing.sum())
     if kind == DROPPED:
         return Column(name, kind, missing=count, note=note)
     if kind not in READERS:
-        return Column(name, kind, categories=_categories(name, cells, missing), missing=count, note=note)
-    values = read_cells(cells, READERS[kind])
-    odd = np.flatnonzero(~np.isfinite(values) & ~missing).tolist()
-    if odd or missing.all():
-        came = repr(cells[odd[0]]) if odd else "blanks alone"
-        raise InputError(
-            f"column {name!r} must hold {EXPECTED[kind]}, got {came}. Choose another kind, or drop it."
-        )
-    values = values[~missing]
+        categories = _categories(name, cells, missing)
+        return Column(name, kind, categories=categories, missing=count, note=note)
+    values = _numbers(name, kind, cells, missing)
     low, high, mean = float(values.min()), float(values.max()), float(values.mean())
     if kind == BOOLEAN:
         return Column(name, kind, low=low, high=high, fill=mean, missing=count, note=note)
@@ -174,10 +203,32 @@ def learn_column(name: str, kind: str, note: str, cells: Cells, missing: Array) 
     return Column(name, kind, mean, float(values.std()), low, high, fill=mean, missing=count, note=note)
 
 
+def _numbers(name: str, kind: str, cells: Cells, missing: Array) -> Array:
+    """Return the numbers of the cells that are not blank.
+
+    Raises:
+        InputError: A cell is none, or all cells are blank.
+    """
+    came = "blanks alone" if missing.all() else ""
+    values = read_cells(cells, READERS[kind])
+    odd = np.flatnonzero(~np.isfinite(values) & ~missing).tolist()
+    if odd:
+        came = repr(cells[odd[0]])
+    if came:
+        raise InputError(
+            f"column {name!r} must hold {EXPECTED[kind]}, got {came}. Choose another kind, or drop it."
+        )
+    return values[~missing]
+
+
 def _categories(name: str, cells: Cells, missing: Array) -> tuple[str, ...]:
-    """Return the words of a column in order; raise where there are too many."""
-    words = {to_word(cell) for cell, blank in zip(cells, missing, strict=True) if not blank}
-    if not words or len(words) > MOST_GIVEN_CATEGORIES:
+    """Return the words of a column in order.
+
+    Raises:
+        InputError: There is none, or there are too many.
+    """
+    words = set(map(to_word, _present(cells, missing)))
+    if not 1 <= len(words) <= MOST_GIVEN_CATEGORIES:
         raise InputError(
             f"column {name!r} must have 1 to {MOST_GIVEN_CATEGORIES} categories, got {len(words)}. Drop it."
         )
@@ -185,7 +236,11 @@ def _categories(name: str, cells: Cells, missing: Array) -> tuple[str, ...]:
 
 
 def _length(table: Mapping[str, Cells]) -> int:
-    """Return the number of rows; raise where columns differ in it."""
+    """Return the number of rows.
+
+    Raises:
+        InputError: Columns differ in it, or there is no column.
+    """
     lengths = {len(cells) for cells in table.values()}
     if len(lengths) != 1:
         raise InputError(f"columns must have one length, got {sorted(lengths) or 'no columns'}.")

@@ -15,6 +15,7 @@ record from the training rows of a table, `column_record.py` takes it to and fro
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -44,7 +45,7 @@ SHOWN_CATEGORIES = 5
 
 @dataclass(frozen=True)
 class Column:
-    """What was learnt about a column from the training rows.
+    """Hold what was learnt about a column from the training rows.
 
     Args:
         name: In the header of the table.
@@ -72,12 +73,13 @@ class Column:
 
     @property
     def has_indicator(self) -> bool:
-        """Whether its last number marks a missing value; a code has 0 for that."""
+        """Return True if the last number of the column marks a missing value."""
+        # A code marks it by 0, and needs no number more.
         return self.missing > 0 and self.kind not in (DROPPED, CODE)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of the numbers that it becomes."""
+        """Return the names of the numbers that the column becomes."""
         if self.kind == DROPPED:
             return ()
         names = [self.name]
@@ -89,7 +91,7 @@ class Column:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Place of each category."""
+        """Map each category to its place."""
         return {word: place for place, word in enumerate(self.categories)}
 
     def described(self) -> tuple[str, ...]:
@@ -101,10 +103,10 @@ class Column:
             done.append(f"mean {self.mean:.4g}, deviation {self.deviation:.4g}")
         if self.kind == BOOLEAN:
             done.append("false and no are 0, true and yes are 1")
-        if self.categories:
-            done += self.categories[:SHOWN_CATEGORIES]
-            more = len(self.categories) - SHOWN_CATEGORIES
-            done += [f"and {more} more"] if more > 0 else []
+        done += self.categories[:SHOWN_CATEGORIES]
+        more = len(self.categories) - SHOWN_CATEGORIES
+        if more > 0:
+            done.append(f"and {more} more")
         if self.has_indicator:
             done.append("blanks are 0" if self.kind == CATEGORY else f"blanks filled with {self.fill:.4g}")
             done.append("indicator")
@@ -113,7 +115,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of a table as numbers.
+    """Hold rows of a table as numbers.
 
     Args:
         values: Before scaling, float64 `[count, features]`.
@@ -126,7 +128,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table, in order, and how its cells become numbers.
+    """Turn the cells of a table into numbers, column by column.
 
     Args:
         columns: Each column.
@@ -156,30 +158,30 @@ class Columns:
 
     @cached_property
     def used(self) -> tuple[Column, ...]:
-        """The columns that are not dropped."""
+        """Return the columns that are not dropped."""
         return tuple(column for column in self.columns if column.kind != DROPPED)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of all numbers of an encoded row."""
-        return tuple(name for column in self.used for name in column.features)
+        """Return the names of all numbers of an encoded row."""
+        return tuple(chain.from_iterable(column.features for column in self.used))
 
     @cached_property
     def starts(self) -> Array:
-        """Place of the first number of each used column, and the number of features at the end."""
+        """Return the place of the first number of each used column, and the number of features at the end."""
         widths = [len(column.features) for column in self.used]
         return np.cumsum([0, *widths])
 
     @cached_property
     def means(self) -> Array:
-        """Numbers that scaling subtracts, `[features]`; 0 for one-hot numbers and indicators."""
+        """Return what scaling subtracts, `[features]`; 0 for one-hot numbers and indicators."""
         means = np.zeros(len(self.features))
         means[self.starts[:-1]] = [column.mean for column in self.used]
         return means
 
     @cached_property
     def deviations(self) -> Array:
-        """Numbers that scaling divides by, `[features]`; 1 for one-hot numbers and indicators."""
+        """Return what scaling divides by, `[features]`; 1 for one-hot numbers and indicators."""
         deviations = np.ones(len(self.features))
         deviations[self.starts[:-1]] = [column.deviation for column in self.used]
         return deviations
@@ -198,6 +200,7 @@ class Columns:
         words = frozenset(self.missing_words)
         values = np.zeros((count, len(self.features)))
         flags: list[list[str]] = [[] for _ in range(count)]
+        # The last of the starts is the end of all features, and belongs to no column.
         for column, start in zip(self.used, self.starts, strict=False):
             cells = table[column.name]
             missing = find_missing(cells, words)
@@ -234,16 +237,21 @@ class Columns:
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         lines = []
         for row in rows:
-            padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            padded = map(str.ljust, row, widths)
             lines.append("  ".join(padded).rstrip())
         return "\n".join(lines)
 
 
 def _read_numbers(column: Column, cells: Cells, missing: Array, lines: Sequence[int] | None) -> Array:
-    """Return numbers with blanks filled; raise for a cell that is none."""
+    """Return numbers with blanks filled.
+
+    Raises:
+        InputError: A cell is no finite number, date or flag.
+    """
     values = read_cells(cells, READERS[column.kind])
     odd = np.flatnonzero(~np.isfinite(values) & ~missing).tolist()
     if odd:
+        # Editors count lines of the file, the header and blank lines among them.
         place = f"row {odd[0] + 1}" if lines is None else f"line {lines[odd[0]]}"
         raise InputError(
             f"column {column.name!r} must hold {EXPECTED[column.kind]}, got {cells[odd[0]]!r} in {place}. "
@@ -253,7 +261,15 @@ def _read_numbers(column: Column, cells: Cells, missing: Array, lines: Sequence[
 
 
 def _encode_words(column: Column, cells: Cells, missing: Array, own: Array, flags: list[list[str]]) -> None:
-    """Write one-hot numbers, or places from 1 of a code, and flag words that training did not have."""
+    """Write one-hot numbers, or places from 1 of a code, and flag words that training did not have.
+
+    Args:
+        column: A category or a code.
+        cells: Of all rows.
+        missing: True for each blank cell, `[count]`.
+        own: The numbers of the column, `[count, features]`, which are written.
+        flags: For each row, to which words are added.
+    """
     words = by_value(cells, to_word)
     places = np.array([column.places.get(word, -1) for word in words])
     places[missing] = -1
@@ -271,6 +287,8 @@ def _mark_missing(column: Column, missing: Array, own: Array, flags: list[list[s
     if column.has_indicator:
         own[:, -1] = missing
         return
+    # A code has no indicator, but blanks that training had are nothing new.
+    if column.kind == CODE and column.missing:
+        return
     for row in np.flatnonzero(missing).tolist():
-        if column.kind != CODE or not column.missing:
-            flags[row].append(f"missing {column.name}")
+        flags[row].append(f"missing {column.name}")

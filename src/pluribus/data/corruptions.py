@@ -32,13 +32,14 @@ KINDS = tuple(FUNCTIONS)[:15]
 EXTRA_KINDS = tuple(FUNCTIONS)[15:]
 
 LEAST_SIDE = 8
-VALUES_AT_ONCE = 2**20  # bounds the memory; samples do not depend on one another
+# Bounds the memory; samples do not depend on one another, so that the outputs do not depend on it.
+VALUES_AT_ONCE = 2**20
 
 
 def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0, first: int = 0) -> Tensor:
-    """Images with one kind of corruption.
+    """Return images with one kind of corruption.
 
-    What happens to a sample depends on `seed`, `kind`, `severity` and its number in the data set alone,
+    The corruption of a sample depends on `seed`, `kind`, `severity` and its number in the data set alone,
     not on the batch it comes in nor on the device.
 
     Args:
@@ -72,43 +73,47 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0, first: int 
 
 
 def corrupted(images: Tensor, kind: str, severity: int, streams: Streams) -> Tensor:
-    """One part of the images."""
+    """Return corrupted images, of as many at a time as memory allows."""
+    # Filters and random numbers of half precision would lose more than the corruption adds.
     values = images.float() if images.dtype.itemsize < 4 else images
     tinted = kind in TINTED and images.shape[1] == 1
     if tinted:
         values = values.expand(-1, 3, -1, -1)
-    values = FUNCTIONS[kind](values, streams, *constants(kind, severity, min(images.shape[2:]))).clamp(0, 1)
-    return (luma(values) if tinted else values).to(images.dtype)
+    strengths = constants(kind, severity, min(images.shape[2:]))
+    values = FUNCTIONS[kind](values, streams, *strengths).clamp(0, 1)
+    if tinted:
+        values = luma(values)
+    return values.to(images.dtype)
 
 
 def check_settings(kind: str, severity: int) -> None:
-    """Raises for an unknown kind or an impossible severity."""
+    """Raise for an unknown kind or an impossible severity."""
     if kind not in FUNCTIONS:
         raise SettingError(
-            f"kind must be one of {', '.join(FUNCTIONS)}, however: kind={kind!r}."
-            + nearest(str(kind), FUNCTIONS)
+            f"kind must be one of {', '.join(FUNCTIONS)}, got {kind!r}." + nearest(str(kind), FUNCTIONS)
         )
     if type(severity) is not int or not 1 <= severity <= 5:
         raise invalid("severity", "a whole number from 1 to 5", severity)
 
 
 def check_images(images: Tensor) -> None:
-    """Raises for what is not a batch of grey or RGB images in [0, 1]."""
+    """Raise for anything but a batch of grey or RGB images in [0, 1]."""
     tensor = isinstance(images, Tensor)
     if not tensor or images.ndim != 4 or images.shape[1] not in (1, 3):
         came = f"shape {list(images.shape)}" if tensor else f"a {type(images).__name__}"
         raise InputError(
-            f"images must be a tensor [batch, channels, height, width] of 1 or 3 channels, however: {came}."
+            f"images must be a tensor [batch, channels, height, width] of 1 or 3 channels, got {came}. "
+            "Reshape it."
         )
     if min(images.shape[2:]) < LEAST_SIDE:
         raise InputError(
             f"images must be at least {LEAST_SIDE} pixels high and wide, "
-            f"however: {images.shape[2]} × {images.shape[3]}."
+            f"got {images.shape[2]} × {images.shape[3]}. Enlarge them."
         )
     if not images.is_floating_point():
-        raise InputError(f"images must be floats in [0, 1], however: {images.dtype}. Divide bytes by 255.")
+        raise InputError(f"images must be floats in [0, 1], got {images.dtype}. Divide bytes by 255.")
     if not ((images >= 0) & (images <= 1)).all():
         raise InputError(
-            "images must lie in [0, 1], however: they range from "
+            "images must lie in [0, 1], got numbers from "
             f"{images.min():g} to {images.max():g}. Corrupt images before they are normalised."
         )

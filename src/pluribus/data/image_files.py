@@ -21,7 +21,7 @@ CIFAR_PIXELS = 3 * 32 * 32
 
 
 def channels_first(images: Array) -> Tensor:
-    """Images `[count, channels, height, width]` of grey ones without channels, or of channels first or last.
+    """Return images as `[count, channels, height, width]`; they may be grey without channels, or end in them.
 
     Channels are 1 or 3; they are taken to be last where both readings are possible.
     """
@@ -32,13 +32,13 @@ def channels_first(images: Array) -> Tensor:
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise InputError(
             "images must be [count, height, width], or have 1 or 3 channels first or last, "
-            f"however: shape {list(images.shape)}."
+            f"got shape {list(images.shape)}. Transpose them."
         )
     return torch.from_numpy(np.ascontiguousarray(images))
 
 
 def labels(values: Array) -> Tensor:
-    """Class numbers, int64 `[count]`."""
+    """Return class numbers, int64 `[count]`."""
     return torch.from_numpy(np.ascontiguousarray(values).reshape(-1).astype(np.int64))
 
 
@@ -66,15 +66,16 @@ def idx(path: Path, most_bytes: int = MOST_BYTES) -> Array:
 
 
 def idx_pair(path: Path) -> Split:
-    """Images of an idx file and the labels beside it, under the names that MNIST gave them."""
+    """Return images of an idx file and the labels beside it, under the names that MNIST gave them."""
     beside = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
     return Split(channels_first(idx(path)), labels(idx(beside)))
 
 
 def cifar_binary(marks: int, *names: str) -> Callable[[Path], Split]:
-    """Reads the binary form of CIFAR: records of `marks` label bytes, the last of which counts, and pixels.
+    """Return a reader of the binary form of CIFAR.
 
-    `names` are the files, all of which lie where the first one does.
+    Records are `marks` label bytes, the last of which counts, and pixels. `names` are the
+    files, all of which lie where the first one does.
     """
 
     def read(path: Path) -> Split:
@@ -85,7 +86,7 @@ def cifar_binary(marks: int, *names: str) -> Callable[[Path], Split]:
             if not len(content) or len(content) % size:
                 raise InputError(
                     f"{path.with_name(name)} must hold records of {size} bytes, "
-                    f"however: {len(content)} bytes. Get it again."
+                    f"got {len(content)} bytes. Get it again."
                 )
             parts.append(content.reshape(-1, size))
         records = np.concatenate(parts)
@@ -96,14 +97,14 @@ def cifar_binary(marks: int, *names: str) -> Callable[[Path], Split]:
 
 
 def undifferenced(differences: Array) -> Array:
-    """The images of which these are the differences modulo 256 along channel, row and column."""
+    """Return the images of which these are the differences modulo 256 along channel, row and column."""
     for axis in (1, 2, 3):
         differences = differences.cumsum(axis, dtype=np.uint8)
     return differences
 
 
 def npz_part(part: str) -> Callable[[Path], Split]:
-    """Reads `x_train` and `y_train` (or those of `part`), or `x` or its differences `d`, and `y`."""
+    """Return a reader of `x_train` and `y_train` (or of `part`), or `x` or its differences `d`, and `y`."""
 
     def read(path: Path) -> Split:
         with npz_archive(path) as archive:
@@ -116,6 +117,6 @@ def npz_part(part: str) -> Callable[[Path], Split]:
 
 
 def svhn_mat(path: Path) -> Split:
-    """The published form of SVHN, where the digit 0 has the label 10."""
+    """Read the published form of SVHN, where the digit 0 has the label 10."""
     content = optional("scipy.io", "scipy").loadmat(path)
     return Split(channels_first(content["X"].transpose(3, 2, 0, 1)), labels(content["y"]) % 10)

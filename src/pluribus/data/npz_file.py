@@ -32,7 +32,9 @@ def npz_file(
     most_bytes: int = MOST_BYTES,
     **sizes: Unpack[Sizes],
 ) -> Task:
-    """Arrays `x_train`, `y_train`, `x_test`, `y_test`, and where they are there `x_val`, `y_val`, `x_ood`.
+    """Return a task of the arrays `x_train`, `y_train`, `x_test`, `y_test`, and optional ones.
+
+    Optional are `x_val`, `y_val` and `x_ood`.
 
     Args:
         path: The file.
@@ -49,6 +51,7 @@ def npz_file(
     arrays = read_arrays(path, most_bytes)
     if classes is not None:
         check("classes", classes, int, at_least=2)
+    # Bytes are hardly ever anything else than images.
     if images is None:
         images = arrays["x_train"].dtype == np.uint8 or arrays["x_train"].ndim == 4
 
@@ -74,17 +77,17 @@ def read_arrays(path: Path, most_bytes: int = MOST_BYTES) -> dict[str, np.ndarra
     lacking = [name for name in required if name not in arrays or not arrays[name].size]
     if lacking:
         raise InputError(
-            f"{path} must hold {', '.join(required)}, however: {', '.join(lacking)} is empty or not among "
+            f"{path} must hold {', '.join(required)}, got {', '.join(lacking)} empty or not among "
             f"{listed(held) or 'nothing'}. Write it with numpy.savez(path, x_train=..., ...)."
         )
     return arrays
 
 
 def inputs(name: str, values: np.ndarray[Any, Any], images: bool) -> Tensor:
-    """Images `[count, channels, height, width]` as they are, or other numbers `[count, ...]` in float64."""
+    """Return images `[count, channels, height, width]` as they are, or numbers `[count, ...]` in float64."""
     if values.dtype.kind not in "biuf" or values.ndim < 2:
         raise InputError(
-            f"{name} must hold numbers [count, ...], however: {values.dtype} of shape {list(values.shape)}."
+            f"{name} must hold numbers [count, ...], got {values.dtype} of shape {list(values.shape)}."
         )
     if values.dtype.kind == "f":
         check_finite(name, torch.from_numpy(values), MISSING)
@@ -94,7 +97,7 @@ def inputs(name: str, values: np.ndarray[Any, Any], images: bool) -> Tensor:
         return channels_first(values)
     if values.dtype.kind != "f" or not 0 <= values.min() <= values.max() <= 1:
         raise InputError(
-            f"{name} must hold bytes, or floats in [0, 1], to be images, however: {values.dtype} from "
+            f"{name} must hold bytes, or floats in [0, 1], to be images, got {values.dtype} from "
             f"{values.min():g} to {values.max():g}. Divide by the greatest value, or set images=False."
         )
     return channels_first(values).float()

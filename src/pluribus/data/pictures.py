@@ -28,7 +28,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Reading:
-    """How pictures of one set are read.
+    """Hold the settings by which pictures of one set are read.
 
     Args:
         size: Height and width to bring all pictures to, in pixels; the aspect is not kept.
@@ -52,7 +52,7 @@ class Reading:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a picture."""
+        """Return the shape of a picture."""
         return (self.size, self.size) if self.grey else (self.size, self.size, 3)
 
 
@@ -168,13 +168,13 @@ def image_folder(
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """The names of the folders in a folder, in order."""
+    """Return the names of the folders in a folder, in order."""
     if not folder.is_dir():
-        raise InputError(f"the pictures must lie in a folder, however: {folder} is none.")
+        raise InputError(f"the pictures must lie in a folder, got {folder}, which is none. Check the path.")
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
     if len(names) < 2:
         raise InputError(
-            f"{folder} must hold a folder per class, at least 2, however: {len(names)}. "
+            f"{folder} must hold a folder per class, at least 2, got {len(names)}. "
             "Sort the pictures into folders by their classes."
         )
     return tuple(names)
@@ -187,13 +187,13 @@ def class_folders(folder: Path, names: tuple[str, ...], how: Reading) -> tuple[S
     for name in class_names(folder):
         if name not in names:
             raise InputError(
-                f"classes must be {', '.join(names)} as in training, however: {folder / name}."
+                f"classes must be {', '.join(names)} as in training, got {folder / name}."
                 + nearest(name, names)
             )
         files = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in ENDINGS)
         if not files:
             raise InputError(
-                f"{folder / name} must hold pictures ({', '.join(ENDINGS)}), however: it holds none. "
+                f"{folder / name} must hold pictures ({', '.join(ENDINGS)}), got none. "
                 "Add some, or remove the folder."
             )
         found += files

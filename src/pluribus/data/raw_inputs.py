@@ -53,9 +53,9 @@ def read_inputs(path: Path, signature: Signature, most_bytes: int = MOST_BYTES) 
         most_bytes: Memory that the inputs may take.
     """
     if not path.is_file():
-        raise InputError(f"{path} must be a file of inputs, however: there is none.")
+        raise InputError(f"{path} must be a file of inputs, got no file. Check the path.")
     if path.suffix not in SUFFIXES:
-        raise InputError(f"inputs are read from {', '.join(SUFFIXES)}, however: {path}. Write one of these.")
+        raise InputError(f"inputs must be one of {', '.join(SUFFIXES)}, got {path}. Write one of these.")
     if path.suffix in (".csv", ".parquet"):
         raw = _read_table(path, signature, most_bytes)
     else:
@@ -67,24 +67,30 @@ def read_inputs(path: Path, signature: Signature, most_bytes: int = MOST_BYTES) 
 def far_outside(raw: Tensor, signature: Signature) -> str:
     """Return a warning where inputs lie beyond the training inputs by more than their range; else nothing."""
     x = signature.prepare(raw)
-    rest = (1,) * (x.ndim - 2)  # features and channels lie on axis 1
-    low, high = (bound.to(x).reshape(1, -1, *rest) for bound in (signature.low, signature.high))
+    # Features and channels lie on axis 1.
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    low = signature.low.to(x).reshape(shape)
+    high = signature.high.to(x).reshape(shape)
     odd = (x > 2 * high - low) | (x < 2 * low - high)
     if not odd.any():
         return ""
     count, column = int(odd.flatten(1).any(1).sum()), int(odd.nonzero()[0, 1])
-    name = f"{'channel' if x.ndim == 4 else 'feature'} {column}"
+    name = f"feature {column}"
+    if x.ndim == 4:
+        name = f"channel {column}"
     if signature.feature_names:
         name = repr(signature.feature_names[column])
     bounds = torch.cat((low, high)).expand(2, *x.shape[1:])
-    here, there = (_range(part[:, column]) for part in (unit(raw), signature.scaling.invert(bounds)))
+    here = _range(unit(raw)[:, column])
+    there = _range(signature.scaling.invert(bounds)[:, column])
     return (
-        f"inputs must be raw, as they were before scaling, however: {count} of {len(x)} lie far outside of "
+        f"inputs must be raw, as they were before scaling, got {count} of {len(x)} that lie far outside of "
         f"the training inputs: {name} ranges from {here}, in training from {there}."
     )
 
 
 def _range(values: Tensor) -> str:
+    """Return the least and the greatest value as text."""
     return f"{values.min():.4g} to {values.max():.4g}"
 
 
@@ -93,10 +99,11 @@ def _read_table(path: Path, signature: Signature, most_bytes: int) -> RawInputs:
     table = read_table(path, signature.delimiter, most_bytes)
     columns = signature.columns or plain_columns(signature.feature_names or tuple(table.cells))
     names = [column.name for column in columns.used]
+    # A file without a header would lose its first row, and fail with a message on names that are numbers.
     if all(map(is_number, table.cells)) and not set(names) <= set(table.cells):
         raise InputError(
-            f"the first line of {path} must name the {len(names)} features {listed(names)}, however: it "
-            "holds numbers. Put the names above it."
+            f"the first line of {path} must name the {len(names)} features {listed(names)}, got numbers. "
+            "Put the names above it."
         )
     check_columns(table, names, signature.delimiter)
     encoded = columns.encode(table.cells, table.lines)
@@ -109,18 +116,19 @@ def plain_columns(names: tuple[str, ...]) -> Columns:
 
 
 def _read_array(path: Path, shape: tuple[int, ...], most_bytes: int) -> Tensor:
+    """Return the numbers of a `.npy` or `.npz` file, images with their channels first."""
     try:
         values = _npz_inputs(path, most_bytes) if is_archive(path) else read_npy(path, most_bytes)
     except PluribusError:
         raise
     except UNREADABLE as error:
         raise InputError(
-            f"{path} must be a whole {path.suffix} file of numbers, however: it is cut short, of another "
+            f"{path} must be a whole {path.suffix} file of numbers, got one that is cut short, of another "
             "kind, or holds objects. Write it again with NumPy."
         ) from error
     if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
         raise InputError(
-            f"{path} must hold numbers [count, ...], however: {values.dtype} of shape {list(values.shape)}."
+            f"{path} must hold numbers [count, ...], got {values.dtype} of shape {list(values.shape)}."
         )
     images = len(shape) == 3
     values = values.astype(_precision(values.dtype, images), copy=False)
@@ -135,14 +143,14 @@ def _npz_inputs(path: Path, most_bytes: int) -> np.ndarray[Any, Any]:
         if KEY not in archive:
             held = listed(list(archive)) or "nothing"
             raise InputError(
-                f"{path} must hold the inputs as {KEY}, however: it holds {held}. "
+                f"{path} must hold the inputs as {KEY}, got {held}. "
                 f"Write it with numpy.savez(path, {KEY}=...)."
             )
         return archive[KEY]
 
 
 def _precision(dtype: np.dtype[Any], images: bool) -> type[np.generic]:
-    """What torch computes with: bytes of images as they are, else floats that lose nothing."""
+    """Return the type to compute with: bytes of images as they are, else floats that lose nothing."""
     if images and dtype == np.uint8:
         return np.uint8
     return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64

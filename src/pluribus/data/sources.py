@@ -1,4 +1,4 @@
-"""Where published data lies: the data folder, the files in it, and what to say when they are not there."""
+"""Find published data: the data folder, the files in it, and the error when they are not there."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ VARIABLE = "PLURIBUS_DATA"
 Content = TypeVar("Content")
 LONGEST = 200
 """Characters of a foreign error that are repeated; NumPy quotes whole heads of files."""
-# What zipfile, zlib, NumPy, Pillow and SciPy raise on damaged files; found by changing bytes at random.
+# Errors of zipfile, zlib, NumPy, Pillow and SciPy on damaged files; found by changing bytes at random.
 UNREADABLE = (
     ArithmeticError,
     AttributeError,
@@ -38,28 +38,28 @@ UNREADABLE = (
 
 
 def data_folder(data_dir: str | Path | None) -> Path:
-    """The folder given, or else the one that the environment variable PLURIBUS_DATA names."""
+    """Return the given folder, or else the one that the environment variable PLURIBUS_DATA names."""
     named = data_dir or os.environ.get(VARIABLE)
     if not named:
         raise SettingError(
-            f"a data folder must be given, however: neither data_dir nor {VARIABLE} is set. "
+            f"a data folder must be set, got neither data_dir nor {VARIABLE}. "
             f"Set data_dir, --data-dir or {VARIABLE} to the folder that holds the data sets."
         )
     folder = Path(named).expanduser()
     if not folder.is_dir():
         raise InputError(
-            f"the data folder must exist, however: {folder} is no folder. Make it, or name another."
+            f"the data folder must exist, got {folder}, which is no folder. Make it, or name another."
         )
     return folder
 
 
 @dataclass(frozen=True)
 class Source(Generic[Content]):
-    """A published data set.
+    """Find and read a published data set.
 
     Args:
-        title: What it is called.
-        home: Where to get it.
+        title: Name of the data set.
+        home: Address to get it from.
         forms: The forms it is read in: a path in the data folder, and what reads it. The first found counts.
     """
 
@@ -68,20 +68,23 @@ class Source(Generic[Content]):
     forms: Mapping[str, Callable[[Path], Content]]
 
     def find(self, folder: Path) -> str | None:
-        """The first of the paths that is there."""
-        return next((path for path in self.forms if (folder / path).exists()), None)
+        """Return the first of the paths that is there."""
+        for path in self.forms:
+            if (folder / path).exists():
+                return path
+        return None
 
     def absence(self, folder: Path) -> str:
-        """What to tell where nothing is found."""
+        """Return the error message for a folder in which nothing is found."""
         first, *others = self.forms
         also = f" ({', '.join(others)} would do too)" if others else ""
         return (
-            f"{self.title} must lie in {folder} as {first}, however: it does not{also}. "
+            f"{self.title} must lie in {folder} as {first}, got no such file{also}. "
             f"Get it from {self.home} and put it there."
         )
 
     def read(self, folder: Path) -> Content:
-        """The contents of the first path that is there."""
+        """Return the contents of the first path that is there."""
         path = self.find(folder)
         if path is None:
             raise InputError(self.absence(folder))
@@ -98,17 +101,17 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except UNREADABLE as error:
         said = str(error).splitlines()[0][:LONGEST] if str(error) else type(error).__name__
-        reason = said if path.exists() else "there is none"
+        reason = f"an error: {said}" if path.exists() else "no file"
         raise InputError(
-            f"{path} must be a whole file of its kind, however: {reason}. Get or write it again."
+            f"{path} must be a whole file of its kind, got {reason}. Get or write it again."
         ) from error
 
 
 def optional(module: str, package: str) -> Any:
-    """A module of a package that is not always installed."""
+    """Import a module of a package that is not always installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
-            f"this data needs {package}, however: it is not installed. Run `pip install {package}`."
+            f"this data needs {package}, which is not installed. Run `pip install {package}`."
         ) from error

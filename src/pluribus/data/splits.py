@@ -1,4 +1,4 @@
-"""Which samples are for training, for validation and for testing: seeded, disjoint, classes in proportion."""
+"""Divide samples into training, validation and test parts: seeded, disjoint, classes in proportion."""
 
 import math
 from typing import TypedDict, cast
@@ -11,12 +11,12 @@ from pluribus.data.task import Split
 from pluribus.errors import InputError, SettingError
 from pluribus.settings import check, invalid, nearest
 
-# Where a part is not published: at least so many samples, and one in so many.
+# For a part that is not published: at least so many samples, and one in so many.
 HELD_OUT = {"test": (1, 5), "validation": (0, 10)}
 
 
 class Sizes(TypedDict, total=False):
-    """How much of each part a task keeps. Smaller parts hold the classes in the same proportions.
+    """Hold how much of each part a task keeps. Smaller parts hold the classes in the same proportions.
 
     Attributes:
         train: Training samples; all by default. The samples of other parts do not depend on it.
@@ -32,15 +32,16 @@ class Sizes(TypedDict, total=False):
 
 
 def seeded(*key: object) -> Generator:
-    """A generator of its own for every key."""
+    """Return a generator of its own for every key."""
     return Streams(["/".join(map(str, key))]).generators[0]
 
 
 def quotas(sizes: Tensor, count: int) -> Tensor:
-    """Splits `count` over classes of the given sizes, in proportion and at least one each, `[classes]`."""
+    """Split `count` over classes of the given sizes, in proportion and at least one each, `[classes]`."""
     exact = sizes.double() * count / sizes.sum()
     given = exact.floor().long().clamp(min=1)
     while missing := count - int(given.sum()):
+        # The class that is farthest from its share gets or gives the next sample.
         lag = (exact - given) * missing
         if missing < 0:
             lag = lag.masked_fill(given == 1, -torch.inf)
@@ -49,12 +50,12 @@ def quotas(sizes: Tensor, count: int) -> Tensor:
 
 
 def strata(y: Tensor) -> Tensor:
-    """The class of each sample; one for all where targets are not single classes."""
+    """Return the class of each sample; one for all where targets are not single classes."""
     return y if y.ndim == 1 and not y.is_floating_point() else torch.zeros(len(y), dtype=torch.int64)
 
 
 def stratified(labels: Tensor, count: int, generator: Generator) -> Tensor:
-    """Ascending numbers of `count` samples with the classes in proportion, at least one of each."""
+    """Return ascending numbers of `count` samples with the classes in proportion, at least one of each."""
     order = torch.randperm(len(labels), generator=generator)
     classes, sizes = torch.unique(labels, return_counts=True)
     shares = zip(classes, quotas(sizes, count).tolist(), strict=True)
@@ -62,18 +63,18 @@ def stratified(labels: Tensor, count: int, generator: Generator) -> Tensor:
 
 
 def check_count(name: str, count: int, least: int, most: int) -> None:
-    """Raises for a number that is too small or too large."""
+    """Raise for a number that is too small or too large."""
     if type(count) is not int or not least <= count <= most:
         raise invalid(name, f"a whole number from {least} to {most}", count)
 
 
 def wanted(sizes: Sizes, part: str) -> int | None:
-    """How many samples of a part are asked for."""
+    """Return how many samples of a part are wanted, None for the default."""
     return cast("int | None", sizes.get(part))
 
 
 def subset(split: Split, part: str, count: int | None, seed: int) -> Split:
-    """`count` samples of a split, or all of them."""
+    """Return `count` samples of a split, or all of them."""
     if count is None:
         return split
     if part == "validation" and count == 0:
@@ -84,14 +85,14 @@ def subset(split: Split, part: str, count: int | None, seed: int) -> Split:
 
 
 def hold_out(split: Split, part: str, count: int | None, seed: int) -> tuple[Split, Split]:
-    """What stays, with at least one sample of each class, and the `count` samples that are held out."""
+    """Return what stays, with at least one sample of each class, and the `count` samples held out."""
     least, share = HELD_OUT[part]
     labels = strata(split.y)
     classes = len(torch.unique(labels))
     most = len(split) - classes
     if most < least:
         raise InputError(
-            f"samples must be enough to train on all classes and to test, however: {len(split)} samples of "
+            f"samples must be enough to train on all classes and to test, got {len(split)} samples of "
             f"{classes} classes. Add samples, or use the likelihood gaussian for numbers to predict."
         )
     count = min(max(round(len(split) / share), least), most) if count is None else count
@@ -102,7 +103,7 @@ def hold_out(split: Split, part: str, count: int | None, seed: int) -> tuple[Spl
 
 
 def divide(parts: tuple[Split, Split | None, Split | None], sizes: Sizes) -> tuple[Split, Split, Split]:
-    """Training, validation and test part; what is None is held out of the training samples."""
+    """Return training, validation and test part; a part that is None is held out of the training samples."""
     check_sizes(sizes)
     seed = sizes.get("seed", 0)
     train, *published = parts
@@ -117,11 +118,11 @@ def divide(parts: tuple[Split, Split | None, Split | None], sizes: Sizes) -> tup
 
 
 def check_sizes(sizes: Sizes) -> None:
-    """Raises for an unknown name or an impossible seed."""
+    """Raise for an unknown name or an impossible seed."""
     for name in sizes:
         if name not in Sizes.__annotations__:
             raise SettingError(
-                f"sizes are {', '.join(Sizes.__annotations__)}, however: {name!r}."
+                f"sizes are {', '.join(Sizes.__annotations__)}, got {name!r}."
                 + nearest(name, Sizes.__annotations__)
             )
     check("seed", sizes.get("seed", 0), int, at_least=0, at_most=math.inf)

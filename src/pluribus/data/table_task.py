@@ -46,24 +46,25 @@ def table_task(
     """Return a task to predict one column of a table from the others; `csv_file` describes the settings."""
     chosen = to_words("features", features)
     check_columns(table, [target, *(chosen or ())], delimiter)
-    if chosen is not None and not chosen:
+    if chosen == []:
         raise InputError("features must name at least one column, got none.")
     absent = to_words("missing_words", missing_words) or []
-    words = frozenset((*MISSING_WORDS, *(word.lower() for word in absent)))
-    labelled = np.flatnonzero(~find_missing(table.cells[target], words)).tolist()
-    notes = _left_out(len(table), len(labelled), target)
-    rows = table.take(labelled) if notes else table
-    cells = rows.cells[target]
-    law = infer_likelihood(cells) if likelihood is None else named_likelihood(likelihood)
-    class_names, y = _targets(target, cells, law, rows.lines)
+    rows, notes = _labelled(table, target, absent)
+    law, class_names, y = _targets(target, rows.cells[target], likelihood, rows.lines)
 
     # Rows are divided first, so that nothing is learnt from rows that are for validation and testing.
     places = Split(torch.arange(len(rows)), y)
     parts = divide((places, None, None), sizes)
-    inputs = rows.select(chosen if chosen is not None else [one for one in rows.cells if one != target])
+    inputs = rows.select(chosen or [one for one in rows.cells if one != target])
     columns = learn_columns(
-        inputs.cells, parts[0].x.tolist(), to_kinds(kinds), keep=chosen or (), missing_words=absent
+        inputs.cells,
+        parts[0].x.tolist(),
+        to_kinds(kinds),
+        keep=chosen or (),
+        missing_words=absent,
     )
+
+    # The statistics of the training rows scale all rows.
     scaling = Scaling(torch.from_numpy(columns.means), torch.from_numpy(columns.deviations))
     x = scaling.apply(torch.from_numpy(columns.encode(inputs.cells, rows.lines).values))
     target_scaling = UNSCALED
@@ -101,13 +102,21 @@ def infer_likelihood(cells: Cells) -> Likelihood:
 
 
 def to_words(name: str, given: Words) -> list[str] | None:
-    """Return a list of words; one text is cut at its commas."""
+    """Return a list of words; one text is cut at its commas.
+
+    Args:
+        name: Of the setting, for errors.
+        given: Words, a text, or None, which stays None.
+    """
     if given is None:
         return None
-    words = given.split(",") if isinstance(given, str) else list(given)
-    if not all(isinstance(word, str) for word in words):
-        raise SettingError(f"{name} must be words, got {given!r}.")
-    return [word.strip() for word in words]
+    words = given.split(",") if isinstance(given, str) else given
+    found = []
+    for word in words:
+        if not isinstance(word, str):
+            raise SettingError(f"{name} must be words, got {given!r}.")
+        found.append(word.strip())
+    return found
 
 
 def to_kinds(given: Mapping[str, str] | str | None) -> dict[str, str]:
@@ -116,24 +125,52 @@ def to_kinds(given: Mapping[str, str] | str | None) -> dict[str, str]:
         return dict(given)
     kinds: dict[str, str] = {}
     for part in (given or "").split(","):
-        name, equals, kind = (word.strip() for word in part.rpartition("="))
-        if part.strip() and not equals:
+        # A trailing comma, or no text at all, leaves an empty part.
+        if not part.strip():
+            continue
+        # Names of columns may hold an equals sign, kinds do not: the last one counts.
+        name, equals, kind = part.rpartition("=")
+        if not equals:
             raise SettingError(f"kinds are written column=kind,column=kind, got {part!r}.")
-        if equals:
-            kinds[name] = kind
+        kinds[name.strip()] = kind.strip()
     return kinds
 
 
+def _labelled(
+    table: Table,
+    target: str,
+    missing_words: Sequence[str],
+) -> tuple[Table, tuple[str, ...]]:
+    """Return the rows that have a target, and a note on others; raise where no row has one."""
+    words = frozenset((*MISSING_WORDS, *map(str.lower, missing_words)))
+    labelled = np.flatnonzero(~find_missing(table.cells[target], words)).tolist()
+    if not labelled:
+        raise InputError(f"column {target!r} must hold what to predict, got blanks alone.")
+    count, blank = len(table), len(table) - len(labelled)
+    if not blank:
+        return table, ()
+    note = f"{blank} of {count} rows have no {target} and were left out."
+    return table.take(labelled), (note,)
+
+
 def _targets(
-    name: str, cells: Cells, law: Likelihood, lines: Sequence[int]
-) -> tuple[tuple[str, ...], Tensor]:
-    """Return the names of classes and their numbers `[count]`, or no names and numbers `[count, 1]`."""
+    name: str,
+    cells: Cells,
+    likelihood: str | Likelihood | None,
+    lines: Sequence[int],
+) -> tuple[Likelihood, tuple[str, ...], Tensor]:
+    """Return the likelihood, the names of classes, and targets.
+
+    Targets are class numbers `[count]` for `Categorical`; else numbers `[count, 1]`, and no names.
+    """
+    law = infer_likelihood(cells) if likelihood is None else named_likelihood(likelihood)
     if isinstance(law, Categorical):
-        return number_words(by_value(cells, to_word))
+        return law, *number_words(by_value(cells, to_word))
     values = read_cells(cells, to_number)
+    # Labels may be written as words, true and false or yes and no.
     if isinstance(law, Bernoulli) and np.isnan(values).any():
         values = read_cells(cells, to_flag)
-    return (), torch.from_numpy(_finite(name, values, cells, lines))[:, None]
+    return law, (), torch.from_numpy(_finite(name, values, cells, lines))[:, None]
 
 
 def _finite(name: str, values: Array, cells: Cells, lines: Sequence[int]) -> Array:
@@ -145,15 +182,6 @@ def _finite(name: str, values: Array, cells: Cells, lines: Sequence[int]) -> Arr
             "Correct it, or use likelihood=categorical for classes."
         )
     return values
-
-
-def _left_out(count: int, labelled: int, target: str) -> tuple[str, ...]:
-    """Return a note on rows without a target; raise where no row has one."""
-    if not labelled:
-        raise InputError(f"column {target!r} must hold what to predict, got blanks alone.")
-    if labelled == count:
-        return ()
-    return (f"{count - labelled} of {count} rows have no {target} and were left out.",)
 
 
 def _ready(part: Split, x: Tensor, target_scaling: Scaling) -> Split:

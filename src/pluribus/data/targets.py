@@ -19,23 +19,23 @@ MOST_CLASS = 2**31 - 1
 
 
 def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
-    """Class numbers `[count]` for `Categorical`, else numbers `[count, targets]` in float64.
+    """Return class numbers `[count]` for `Categorical`, else numbers `[count, targets]` in float64.
 
     Values are `[count]` or `[count, targets]`, where classes have one target.
     """
     if values.dtype.kind not in "biuf":
         raise InputError(
-            f"{name} must hold numbers, however: {values.dtype}. Number the classes from 0, without gaps."
+            f"{name} must hold numbers, got {values.dtype}. Number the classes from 0, without gaps."
         )
     if values.ndim not in (1, 2):
-        raise InputError(f"{name} must be [count] or [count, targets], however: shape {list(values.shape)}.")
+        raise InputError(f"{name} must be [count] or [count, targets], got shape {list(values.shape)}.")
     if values.dtype.kind == "f":
         check_finite(name, torch.from_numpy(values), MISSING)
     if not isinstance(likelihood, Categorical):
         return torch.from_numpy(values.astype(np.float64)).reshape(len(values), -1)
     if values.size != len(values):
         raise InputError(
-            f"{name} must hold one class per sample, however: shape {list(values.shape)}. "
+            f"{name} must hold one class per sample, got shape {list(values.shape)}. "
             "Use Bernoulli for several labels, or argmax on one-hot rows."
         )
     values = values.reshape(-1)
@@ -44,7 +44,7 @@ def targets(name: str, values: Array, likelihood: Likelihood) -> Tensor:
     broken = np.flatnonzero(whole != values)
     if len(broken):
         raise InputError(
-            f"{name} must hold whole class numbers, however: {values[broken[0]]:g} at sample {broken[0]}. "
+            f"{name} must hold whole class numbers, got {values[broken[0]]:g} at sample {broken[0]}. "
             "Use the likelihood gaussian for numbers to predict."
         )
     return torch.from_numpy(whole)
@@ -61,19 +61,27 @@ def check_class_range(name: str, values: Array) -> None:
 
 
 def classes_in(values: Tensor) -> int:
-    """How many classes the numbers to predict may stand for, `[count, 1]`: K where they are the whole numbers
-    0 to K − 1, up to ten of them; else 0.
+    """Return how many classes the numbers to predict may stand for, `[count, 1]`.
+
+    These are K where the numbers are the whole numbers 0 to K − 1, up to ten of them; else 0.
     """
-    found = sorted(set(values.round().flatten().tolist()))
-    alone, exact = values.shape[1:] == (1,), torch.allclose(values, values.round(), rtol=0, atol=1e-4)
-    fits = alone and exact and 2 <= len(found) <= MOST_CLASSES and found == list(range(len(found)))
-    return len(found) if fits else 0
+    if values.shape[1:] != (1,):
+        return 0
+    # Scaled targets that were brought back are whole numbers but for rounding.
+    rounded = values.round()
+    if not torch.allclose(values, rounded, rtol=0, atol=1e-4):
+        return 0
+    found = sorted(set(rounded.flatten().tolist()))
+    if not 2 <= len(found) <= MOST_CLASSES:
+        return 0
+    return len(found) if found == list(range(len(found))) else 0
 
 
 def number_words(words: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
-    """The distinct words in order, numbers by their size, and the place of each word in it, `[count]`."""
+    """Return the distinct words in order, numbers by their size, and the place of each word, `[count]`."""
 
     def size(word: str) -> tuple[float, str]:
+        # "10" comes after "9", and words that are no numbers come last.
         try:
             number = float(word)
         except ValueError:

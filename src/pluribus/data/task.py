@@ -1,4 +1,4 @@
-"""A task: what to learn from, what to be measured on, and what the numbers mean."""
+"""Tasks: data to train and to measure on, with the meaning of its numbers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from pluribus.settings import check, invalid
 
 @dataclass(frozen=True, eq=False, init=False)
 class Split:
-    """Samples: inputs `x` and targets `y`, both `[count, ...]`.
+    """Hold samples: inputs `x` and targets `y`, both `[count, ...]`.
 
     Targets are class numbers (int64, `[count]`) or numbers (floats, `[count, targets]`). A split is a
     dataset for `torch.utils.data.DataLoader`: `split[i]` is the pair of sample i.
@@ -46,7 +46,7 @@ class Split:
         object.__setattr__(self, "y", to_targets(y))
         if len(self.x) != len(self.y):
             raise InputError(
-                f"x and y must have a row per sample, however: {len(self.x)} and {len(self.y)} rows. "
+                f"x and y must have a row per sample, got {len(self.x)} and {len(self.y)} rows. "
                 "Give each input its target."
             )
 
@@ -60,11 +60,11 @@ class Split:
         return f"Split({len(self)} × {list(self.x.shape[1:])})"
 
     def take(self, index: Tensor) -> "Split":
-        """Some of the samples, by their numbers, `[count]`."""
+        """Return some of the samples, by their numbers, `[count]`."""
         return Split(self.x[index], self.y[index])
 
     def batches(self, size: int, generator: Generator | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples, up to `size` at a time, in an order drawn from `generator` or else as they lie."""
+        """Yield all samples, up to `size` at a time, in an order drawn from `generator` or as they lie."""
         check("size", size, int, at_least=1)
         count = len(self)
         order = torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
@@ -75,24 +75,24 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Data for training and measuring, checked when it is made. All inputs are what the network takes.
+    """Hold data for training and measuring, checked when it is made. Inputs are as the network takes them.
 
     Args:
-        name: What records call it.
+        name: Of the task, in records.
         train: To learn from.
         validation: To choose by; may be empty.
         test: To measure on.
-        likelihood: What the network's outputs mean.
+        likelihood: Meaning of the network's outputs.
         classes: How many classes; None where numbers or labels are predicted.
         class_names: Their names in order, or none.
-        shifted: Test data that changed, by kind and severity (1 to 5); images are corrupted when asked for.
+        shifted: Test data that changed, by kind and severity (1 to 5); images are corrupted on access.
         ood: Inputs `[count, ...]` of another kind than those learnt from, by name.
         missing: Sets that `ood` lacks, by name, and what to do about it.
-        scaling: What `prepare` does to raw inputs.
-        target_scaling: What was done to the targets.
+        scaling: Applied to raw inputs by `prepare`.
+        target_scaling: Was applied to the targets.
         feature_names: Of the columns of an input in order, or none.
         columns: How cells of a table became inputs, where the task is a table.
-        notes: What was assumed when the data was read, in whole sentences.
+        notes: Assumptions that were made when the data was read, in whole sentences.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Task:
         if not len(self.train) or not len(self.test):
             raise InputError(
                 f"{self.name} must have training and test samples, "
-                f"however: {len(self.train)} and {len(self.test)}."
+                f"got {len(self.train)} and {len(self.test)}. Add samples to the empty part."
             )
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         for part, split in parts.items():
@@ -138,40 +138,44 @@ class Task:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
+        """Return the shape of one input."""
         return tuple(self.train.x.shape[1:])
 
     @property
     def outputs(self) -> int:
-        """How many numbers a network gives for a sample: a logit per class or label, a mean per target,
-        and as many raw variances where the likelihood is `Gaussian()`.
+        """Return how many numbers a network gives for a sample.
+
+        These are a logit per class or label, or a mean per target, and as many raw variances where the
+        likelihood is `Gaussian()`.
         """
         if self.classes is not None:
             return self.classes
         targets = self.train.y[0].numel()
+        # A Gaussian with a given precision needs means alone.
         return 2 * targets if self.likelihood == Gaussian() else targets
 
     @property
     def target_mean(self) -> Tensor:
-        """What was taken from the targets, in the units of the data, before they were divided."""
+        """Return what was subtracted from the targets, in the units of the data."""
         return self.target_scaling.mean
 
     @property
     def target_std(self) -> Tensor:
-        """What the targets were divided by, in the units of the data."""
+        """Return what the targets were divided by, in the units of the data."""
         return self.target_scaling.std
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Inputs as they lie in the files, `[count, ...]`, in the form the network takes."""
+        """Return inputs as they lie in the files, `[count, ...]`, in the form the network takes."""
         return self.scaling.apply(raw)
 
     def in_units(self, prediction: Prediction) -> Prediction:
-        """Means and variances of scaled targets in the units of the data; classes as they are."""
+        """Return means and variances in the units of the data; classes as they are."""
         return in_units(prediction, self.target_scaling)
 
     def table(self, prediction: Prediction) -> dict[str, list[Any]]:
-        """Columns of a prediction in the units of the data; classes that have names are called by them:
-        `labels` holds names, and `p0`, `p1` become `p_<name>`.
+        """Return the columns of a prediction in the units of the data.
+
+        Classes that have names are called by them: `labels` holds names, and `p0`, `p1` become `p_<name>`.
         """
         return named_columns(self.in_units(prediction), self.class_names, self.classes)
 
@@ -191,6 +195,7 @@ def named_columns(
 ) -> dict[str, list[Any]]:
     """Return the columns of a prediction; where each class has a name, `p0` becomes `p_<name>`."""
     columns = prediction.table()
+    # Equal names would make equal columns, of which one would be lost.
     if len(set(class_names)) != classes:
         return columns
     columns["labels"] = [class_names[label] for label in columns["labels"]]
@@ -199,27 +204,27 @@ def named_columns(
 
 
 def check_task(task: object) -> None:
-    """Refuses anything but a task, with how one is made."""
+    """Raise for anything but a task, and name how one is made."""
     if not isinstance(task, Task):
         raise InputError(
-            f"task must be a Task, however: {type(task).__name__}. Make one of your data: "
+            f"task must be a Task, got {type(task).__name__}. Make one of your data: "
             "Task('mine', Split(x, y), validation, test, classes=3)."
         )
 
 
 def check_inputs(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuses inputs of another shape than those of training, NaN and infinity."""
+    """Raise for inputs of another shape than those of training, NaN and infinity."""
     if tuple(x.shape[1:]) != shape:
         raise InputError(
             f"{name} must have the shape {list(shape)} of the training inputs, "
-            f"however: {list(x.shape[1:])}. Resize them, or choose the same features."
+            f"got {list(x.shape[1:])}. Resize them, or choose the same features."
         )
     if x.is_floating_point():
         check_finite(name, x, MISSING)
 
 
 def check_targets(part: str, y: Tensor, likelihood: Likelihood, classes: int | None) -> None:
-    """Refuses targets that do not fit the likelihood; only `Categorical` has classes."""
+    """Raise for targets that do not fit the likelihood; only `Categorical` has classes."""
     if not isinstance(likelihood, Categorical):
         if classes is not None:
             raise invalid("classes", f"None for {type(likelihood).__name__}", classes)
@@ -231,43 +236,45 @@ def check_targets(part: str, y: Tensor, likelihood: Likelihood, classes: int | N
 
 
 def check_classes(part: str, y: Tensor, classes: int) -> None:
-    """Refuses what is no class number from 0 to `classes - 1`; dense targets may leave out positions."""
+    """Raise for labels other than 0 to `classes - 1`; dense targets may leave out positions."""
     if y.dtype != torch.int64:
-        raise InputError(f"{part} labels must be int64, however: {y.dtype}. Use y.long().")
-    foreign = ((y < 0) | (y >= classes)) & ~((y == IGNORED) & (y.ndim > 1))
+        raise InputError(f"{part} labels must be int64, got {y.dtype}. Use y.long().")
+    ignored = (y == IGNORED) & (y.ndim > 1)
+    foreign = ((y < 0) | (y >= classes)) & ~ignored
     if foreign.any():
         first = foreign.nonzero()[0]
         raise InputError(
-            f"{part} labels must lie in 0 to {classes - 1}, however: {y[tuple(first)].item()} "
+            f"{part} labels must lie in 0 to {classes - 1}, got {y[tuple(first)].item()} "
             f"at sample {first[0].item()}. Number the classes from 0, or raise the number of classes."
         )
 
 
 def check_all_present(y: Tensor, classes: int, names: tuple[str, ...]) -> None:
-    """Refuses a class without training samples, and names that are not one per class."""
+    """Raise for a class without training samples, and for names that are not one per class."""
     if names and len(names) != classes:
         raise invalid("class_names", f"{classes} names or none", names)
     present = set(torch.unique(y[y >= 0]).tolist())
     if len(present) == classes:
         return
-    # A loop over all classes would take as long as the greatest label says, which may be 10^9.
+    # A loop over all classes would take as long as the greatest label is large, which may be 10^9.
     first = islice((i for i in range(classes) if i not in present), SHOWN)
     empty = ", ".join(names[i] if names else str(i) for i in first)
     more = classes - len(present) - SHOWN
+    if more > 0:
+        empty += f" and {more} more"
     raise InputError(
-        f"each of {classes} classes must have training samples, got none for class {empty}"
-        + (f" and {more} more" if more > 0 else "")
-        + ". Add samples, or number the classes without gaps."
+        f"each of {classes} classes must have training samples, got none for class {empty}. "
+        "Add samples, or number the classes without gaps."
     )
 
 
 def check_numbers(part: str, y: Tensor, likelihood: Likelihood) -> None:
-    """Refuses targets that are no finite floats, or not in [0, 1] for `Bernoulli`."""
+    """Raise for targets that are no finite floats, or not in [0, 1] for `Bernoulli`."""
     if not y.is_floating_point():
-        raise InputError(f"{part} targets must be floats, however: {y.dtype}. Use y.float().")
+        raise InputError(f"{part} targets must be floats, got {y.dtype}. Use y.float().")
     check_finite(f"{part} targets", y, MISSING)
     if isinstance(likelihood, Bernoulli) and len(y) and not 0 <= y.min() <= y.max() <= 1:
         raise InputError(
             f"{part} targets must lie in 0 to 1 for Bernoulli, "
-            f"however: they range from {y.min():g} to {y.max():g}. Use Categorical for classes."
+            f"got numbers from {y.min():g} to {y.max():g}. Use Categorical for classes."
         )
