@@ -30,6 +30,7 @@ SOUND = [
     methods.BatchEnsemble(members=3),
     methods.MCDropout(rate=0.1, draws=4),
     methods.DropConnect(rate=0.1, draws=4),
+    methods.SWAG(members=4),
 ]
 # After 150 steps the last output of EarlyExit is worse than its first exit, and is found to hurt.
 STEPS = {"early_exit": 400}
@@ -86,9 +87,9 @@ def test_doctor_is_silent_on_sound_ensembles(method, task):
 
 def test_members_that_are_one_are_found(deep, task):
     def collapse(found):
-        for parameter in found.binding.own.parameters():
+        for parameter in found.members.tensors.own.parameters():
             parameter[:] = parameter[:1].clone()
-        for buffer in found.binding.own.buffers():
+        for buffer in found.members.tensors.own.buffers():
             buffer[:] = buffer[:1].clone()
 
     assert codes(planted(deep, collapse), task) == ["collapsed"]
@@ -96,7 +97,7 @@ def test_members_that_are_one_are_found(deep, task):
 
 def test_a_broken_member_is_found(deep, task):
     def spoil(found):
-        for parameter in found.binding.own.parameters():
+        for parameter in found.members.tensors.own.parameters():
             parameter[1] = -3 * parameter[1]
 
     found = doctor(planted(deep, spoil), task)
@@ -129,7 +130,7 @@ def test_an_exit_that_nobody_uses_is_found(task):
     sae = trained(methods.SAE(inputs=1, exits=2), task)
 
     def ignore(found):
-        found.binding.logits[0] = torch.tensor([9.0, *[0.0] * (found.binding.depths - 1)])
+        found.members.index.logits[0] = torch.tensor([9.0, *[0.0] * (found.members.index.depths - 1)])
 
     assert "unused_exit" in codes(planted(sae, ignore), task)
 
@@ -138,7 +139,7 @@ def test_an_exit_of_little_weight_is_found(task):
     sae = trained(methods.SAE(inputs=1, exits=2), task)
 
     def neglect(found):
-        found.binding.logits[0] = torch.tensor([3.0, *[0.0] * (found.binding.depths - 1)])
+        found.members.index.logits[0] = torch.tensor([3.0, *[0.0] * (found.members.index.depths - 1)])
 
     found = doctor(planted(sae, neglect), task)
     assert [one.code for one in found] == ["unused_exit"]
@@ -213,7 +214,7 @@ def test_numbers_are_examined_too(likelihood):
     assert codes(found, task) == []
 
     def spoil(one):
-        for parameter in one.binding.own.parameters():
+        for parameter in one.members.tensors.own.parameters():
             parameter[2] = 5 * parameter[2]
 
     assert "broken_member" in codes(planted(found, spoil), task)

@@ -17,6 +17,8 @@ from pluribus.data.task import Split, Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import InputError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian
+from pluribus.mechanisms.exits.pairs import Pairs
+from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import DiscretePrediction
 from pluribus.training.budget import LATE
@@ -230,11 +232,8 @@ def useless_exits(evidence: Evidence) -> Iterator[Finding]:
 
 def inert_prior(evidence: Evidence) -> Iterator[Finding]:
     """Find prior networks whose norms never saw a batch, so that they are nearly constant."""
-    prior = evidence.ensemble.binding.prior
-    if prior is None:
-        return
-    counts = [count for name, count in prior.named_buffers() if "num_batches_tracked" in name]
-    if counts and not any(bool(count.any()) for count in counts):
+    members = evidence.ensemble.members
+    if isinstance(members, WithPrior) and members.is_unsettled():
         message = "prior networks have BatchNorm layers without statistics, and are nearly constant"
         yield Finding("inert_prior", message, "Train with settle_prior=True.")
 
@@ -309,9 +308,8 @@ def _pooled_loss(evidence: Evidence, weights: Tensor) -> float:
 
 def _depths(ensemble: Ensemble) -> list[int]:
     """Return the exit of each row; empty where the ensemble has no exits."""
-    if not ensemble.binding.at_once:
-        return []
-    return [int(depth) for _, depth in ensemble.binding.rows(training=False)]
+    index = ensemble.members.index
+    return [depth for _, depth in index.rows(training=False)] if isinstance(index, Pairs) else []
 
 
 def _is_finite(tensor: Tensor) -> bool:
