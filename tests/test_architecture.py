@@ -15,7 +15,7 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 ORDER = [
     {"notebook", "errors", "version"},
-    {"deprecation", "settings", "schema", "untrusted", "writing"},
+    {"deprecation", "ranges", "settings", "schema", "untrusted", "writing"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
     {"conversion_record", "prediction", "likelihood", "saving", "weights"},

@@ -29,7 +29,7 @@ from torch import Tensor
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, align
-from pluribus.settings import invalid
+from pluribus.ranges import invalid
 
 TEMPERATURES = (1 / 64, 64.0)
 # Steps of golden section: the bracket shrinks to 1e-12 of its width.

@@ -18,7 +18,7 @@ from pluribus.mechanisms.network.outputs import Output
 from pluribus.method import LayerChoice, Method
 from pluribus.method_text import read_method
 from pluribus.methods import Single  # and with it all others, which text may name
-from pluribus.settings import check
+from pluribus.ranges import check
 
 Overrides = Mapping[str, Method | Mapping[str, Any]]
 

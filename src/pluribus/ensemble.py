@@ -37,8 +37,8 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
+from pluribus.ranges import check
 from pluribus.saving import write_folder
-from pluribus.settings import check
 
 
 class Ensemble(nn.Module):
@@ -185,7 +185,7 @@ class Ensemble(nn.Module):
         memory: int | None = None,
         exit_when: float | None = None,
     ) -> Prediction:
-        """What the ensemble says, in eval mode and without gradients.
+        """Return the prediction of the ensemble, in eval mode and without gradients.
 
         Args:
             x: The inputs: a tensor, a tuple, a dict of keyword inputs, or a loader of these, whose
@@ -227,7 +227,7 @@ class Ensemble(nn.Module):
         draws: int | None = None,
         memory: int | None = None,
     ) -> Explanation:
-        """What the rows of `ensemble(x)` share in eval mode, where they part, and what that saves.
+        """Return what the rows of `ensemble(x)` share in eval mode, where they differ, and what that saves.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
@@ -315,7 +315,7 @@ class Ensemble(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the ensemble's tensors are."""
+        """The device of the ensemble's tensors."""
         tensors = itertools.chain(self.parameters(), self.buffers())
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
@@ -423,7 +423,7 @@ class Ensemble(nn.Module):
     def _objective(
         self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
     ) -> Tensor:
-        """What the method makes of the rows' losses, each on the samples that it sees."""
+        """Compute the method's objective from the rows' losses, each on the samples that the row sees."""
         parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
         if parts is None:
             means = losses.of_batch(self.members, rows, inputs, y, self._caller.modes)

@@ -20,7 +20,8 @@ from pluribus.prediction import (
     at_least_float32,
     gaussian_nll_per_sample,
 )
-from pluribus.settings import Settings, nearest, setting
+from pluribus.ranges import nearest
+from pluribus.settings import Settings, setting
 
 # torch's own mark of a position without a class.
 IGNORED = -100

@@ -32,7 +32,7 @@ RENAMED = {
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """What is to become of one layer.
+    """The decision for one layer.
 
     Attributes:
         site: The layer.
@@ -51,7 +51,7 @@ class LayerChoice:
 
 @dataclass(frozen=True)
 class Built:
-    """What a method makes of a network.
+    """The result of `Method.build`.
 
     Attributes:
         members: All members.
@@ -122,7 +122,7 @@ class Method(Settings, ABC):
         return False
 
     def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor | float:
-        """What the training objective adds to the losses, such as a prior on the weights.
+        """Return a term added to the losses, such as a prior on the weights.
 
         Args:
             members: All members.

@@ -7,7 +7,8 @@ from typing import Any
 
 from pluribus.errors import SettingError
 from pluribus.method import Method
-from pluribus.settings import INFINITE, nearest, show
+from pluribus.ranges import nearest, show
+from pluribus.settings import INFINITE
 
 
 def read_method(text: str) -> Method:

@@ -21,7 +21,7 @@ from torch.special import log_ndtr, ndtri
 
 from pluribus.errors import InputError
 from pluribus.notebook import MOST_ROWS, html_table
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 
 def at_least_float32(values: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from pluribus.settings import LARGEST, Settings, setting
+from pluribus.ranges import LARGEST
+from pluribus.settings import Settings, setting
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from torch import nn
 
 from pluribus.backbones.parts import Residual, counts, drop, wholes
-from pluribus.settings import check
+from pluribus.ranges import check
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 Block = Callable[[int, int, int], nn.Module]
 """Makes a block from its input channels, output channels and stride."""

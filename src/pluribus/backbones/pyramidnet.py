@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, stage
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 
 def pyramid(blocks: int, alpha: float) -> list[int]:

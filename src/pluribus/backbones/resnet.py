@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, stage
-from pluribus.settings import check
+from pluribus.ranges import check
 
 
 def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:

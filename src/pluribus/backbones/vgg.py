@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, stage, wholes
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 
 def unit(inputs: int, outputs: int, stride: int) -> nn.Sequential:

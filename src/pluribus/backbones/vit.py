@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from pluribus.backbones.parts import Residual, counts, drop
 from pluribus.errors import InputError
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 
 class Patches(nn.Module):

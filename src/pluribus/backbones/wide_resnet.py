@@ -12,7 +12,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from pluribus.backbones.parts import classifier, conv3x3, counts, drop, stage
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 
 class WideBlock(nn.Module):

@@ -17,7 +17,7 @@ from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.method import Method
 from pluribus.method_text import parse_options, read_methods, split_outside_brackets
-from pluribus.settings import nearest, show
+from pluribus.ranges import nearest, show
 
 MOST_DRAWS = 16
 """Most draws of a method if all methods are compared."""

@@ -26,7 +26,7 @@ from pluribus.errors import SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
-from pluribus.settings import check
+from pluribus.ranges import check
 from pluribus.training import Training, train
 from pluribus.training.work import train_multiply_adds
 

@@ -63,7 +63,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What all checks read.
+    """The ensemble, the data and the predictions that all checks read.
 
     Attributes:
         ensemble: In eval mode.
@@ -90,7 +90,7 @@ class Evidence:
 
     @property
     def gain(self) -> float:
-        """What the median member gains over the baseline."""
+        """Return the gain of the median member over the baseline."""
         return self.baseline - self.losses.median().item()
 
 

@@ -22,7 +22,7 @@ from pluribus.data.task import Split, Task
 from pluribus.data.tiny_imagenet import tiny_imagenet
 from pluribus.data.toy import sign_network, two_moons, two_sinusoids
 from pluribus.errors import SettingError
-from pluribus.settings import nearest
+from pluribus.ranges import nearest
 
 TASKS: dict[str, Callable[..., Task]] = {
     "digits": digits,

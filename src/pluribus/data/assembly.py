@@ -85,6 +85,6 @@ def _check(
 
 
 def corruptible(x: Tensor) -> bool:
-    """Whether inputs are grey or RGB images in [0, 1] that are large enough."""
+    """Return whether inputs are grey or RGB images in [0, 1] that are large enough."""
     shaped = x.ndim == 4 and x.shape[1] in (1, 3) and min(x.shape[2:]) >= LEAST_SIDE
     return shaped and (x.dtype == torch.uint8 or bool(0 <= x.min() <= x.max() <= 1))

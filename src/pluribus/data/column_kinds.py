@@ -39,7 +39,7 @@ from pluribus.data.columns import (
     Columns,
 )
 from pluribus.errors import InputError, SettingError
-from pluribus.settings import nearest
+from pluribus.ranges import nearest
 
 MOST_CATEGORIES = 64
 """Categories of a column whose kind was not given; more make more inputs than most tables can teach."""

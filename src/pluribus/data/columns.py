@@ -33,7 +33,7 @@ from pluribus.data.cells import (
     to_word,
 )
 from pluribus.errors import InputError
-from pluribus.settings import nearest
+from pluribus.ranges import nearest
 
 NUMBER, DATE, BOOLEAN, CATEGORY, CODE, DROPPED = "number", "date", "boolean", "category", "code", "dropped"
 KINDS = (NUMBER, DATE, BOOLEAN, CATEGORY, CODE, DROPPED)

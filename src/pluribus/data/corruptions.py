@@ -26,7 +26,7 @@ from pluribus.data.corruption_severities import constants
 from pluribus.data.image_filters import luma
 from pluribus.data.streams import Streams
 from pluribus.errors import InputError, SettingError
-from pluribus.settings import check, invalid, nearest
+from pluribus.ranges import check, invalid, nearest
 
 KINDS = tuple(FUNCTIONS)[:15]
 EXTRA_KINDS = tuple(FUNCTIONS)[15:]

@@ -1,4 +1,4 @@
-"""Where the files of published image sets are to be had and to be put; the paths are in the data folder."""
+"""Addresses of the files of published image sets, and their paths in the data folder."""
 
 from pathlib import Path
 

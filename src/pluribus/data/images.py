@@ -18,7 +18,7 @@ from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
 from pluribus.errors import SettingError
 from pluribus.likelihood import Categorical, Gaussian
-from pluribus.settings import check, nearest
+from pluribus.ranges import check, nearest
 
 OOD = {
     "mnist": ("fashion_mnist", "kmnist"),

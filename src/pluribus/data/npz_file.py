@@ -18,7 +18,7 @@ from pluribus.data.task import Split, Task
 from pluribus.errors import InputError
 from pluribus.likelihood import MISSING, Categorical, Likelihood, check_finite
 from pluribus.likelihood import likelihood as named_likelihood
-from pluribus.settings import check
+from pluribus.ranges import check
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 OPTIONAL = ("x_val", "y_val", "x_ood")

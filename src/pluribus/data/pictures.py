@@ -20,7 +20,7 @@ from pluribus.data.splits import Sizes
 from pluribus.data.task import Split, Task
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
-from pluribus.settings import check, nearest
+from pluribus.ranges import check, nearest
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 FLOAT_BYTES = 4

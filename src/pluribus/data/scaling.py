@@ -17,7 +17,7 @@ def unit(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """What a network takes is `(values - mean) / std`; `mean` and `std` have, or extend to, a sample's shape.
+    """Scaling of inputs to `(values - mean) / std`; `mean` and `std` have, or extend to, a sample's shape.
 
     >>> scaling = Scaling.of_columns(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     >>> scaling.apply(torch.tensor([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]]))

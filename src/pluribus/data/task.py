@@ -15,7 +15,7 @@ from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
 from pluribus.prediction import ContinuousPrediction, GaussianPrediction, Prediction
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 
 @dataclass(frozen=True, eq=False, init=False)

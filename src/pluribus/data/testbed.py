@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from pluribus.settings import check
+from pluribus.ranges import check
 
 HIDDEN = 2
 """Hidden layers of the network."""

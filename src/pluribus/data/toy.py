@@ -11,7 +11,7 @@ from pluribus.data.assembly import assemble
 from pluribus.data.splits import Sizes, check_sizes, seeded, wanted
 from pluribus.data.task import Split, Task
 from pluribus.likelihood import Categorical, Gaussian, Likelihood
-from pluribus.settings import check
+from pluribus.ranges import check
 
 COUNTS = {"train": 500, "validation": 100, "test": 1000}
 HIDDEN = 100

@@ -41,8 +41,9 @@ from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import Convolution
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.ranges import LARGEST, MOST_MEMBERS
 from pluribus.recipe import Recipe
-from pluribus.settings import LARGEST, MOST_MEMBERS, setting
+from pluribus.settings import setting
 
 MATRIX_LAYERS = (
     nn.Linear,

@@ -36,7 +36,8 @@ from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import LARGEST, MOST_MEMBERS, setting
+from pluribus.ranges import LARGEST, MOST_MEMBERS
+from pluribus.settings import setting
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.layers import Site, select
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import MOST_MEMBERS, check, invalid, setting
+from pluribus.ranges import MOST_MEMBERS, check, invalid
+from pluribus.settings import setting
 
 TRUNK = "trunk"
 
@@ -95,7 +96,7 @@ class DeepSubEnsembles(Method):
         choices = self._split(choices)
 
         # Make the tensors.
-        wanted = {}
+        wanted: dict[str, tuple[int, str]] = {}
         for choice in choices:
             if choice.method:
                 names = (*choice.site.trained, *choice.site.statistics)
@@ -156,7 +157,7 @@ class DeepSubEnsembles(Method):
 def _refuse_tied(trunk: Iterable[Site], tail: Iterable[Site]) -> None:
     """Raise if a layer of the trunk and one of the tail hold the same tensor."""
     # One tensor cannot be shared by all members and belong to each of them.
-    shared = {}
+    shared: dict[str, Site] = {}
     for site in trunk:
         shared |= dict.fromkeys(site.tied, site)
     for site in tail:

@@ -31,7 +31,8 @@ from pluribus.mechanisms.members.tree import stack_modules
 from pluribus.mechanisms.network.layers import has_computed_weights, is_bias, is_norm, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import MOST_DRAWS, setting
+from pluribus.ranges import MOST_DRAWS
+from pluribus.settings import setting
 
 
 @dataclass(frozen=True)

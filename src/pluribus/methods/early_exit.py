@@ -24,7 +24,8 @@ from typing import ClassVar
 from pluribus.mechanisms.exits.pairs import build_exits, check_where
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import MOST_MEMBERS, setting
+from pluribus.ranges import MOST_MEMBERS
+from pluribus.settings import setting
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,9 @@ from pluribus.mechanisms.network.layers import (
 )
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.ranges import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, nearest
 from pluribus.recipe import Recipe
-from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, nearest, setting
+from pluribus.settings import setting
 
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")

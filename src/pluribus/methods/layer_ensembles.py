@@ -52,7 +52,8 @@ from pluribus.mechanisms.network.fresh import PRIOR_SEED, fresh_modules
 from pluribus.mechanisms.network.layers import is_norm, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, setting
+from pluribus.ranges import LARGEST, MOST_DRAWS, MOST_MEMBERS
+from pluribus.settings import setting
 
 MOST_COMBINATIONS = 32
 """Statistics of a norm that several layers feed: more would each see too few batches to settle."""
@@ -185,7 +186,7 @@ class LayerEnsembles(Method):
         norm_of = _norms(choices)
         if self.statistics == "shared" or not norm_of:
             return {}
-        site_of = {}
+        site_of: dict[str, str] = {}
         for site, names in sites.items():
             site_of |= dict.fromkeys(names, site)
         try:
@@ -205,7 +206,7 @@ class LayerEnsembles(Method):
 
 def _norms(choices: Sequence[LayerChoice]) -> dict[str, str]:
     """Map the name of each running statistic of a chosen norm to the norm's name."""
-    norms = {}
+    norms: dict[str, str] = {}
     for choice in choices:
         if choice.method and is_norm(choice.site):
             norms |= dict.fromkeys(choice.site.statistics, choice.site.name)

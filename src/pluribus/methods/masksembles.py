@@ -50,8 +50,9 @@ from pluribus.mechanisms.network.network import Network, built
 from pluribus.mechanisms.widths.groups import read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.ranges import MOST_CHANNELS, MOST_MEMBERS, check
 from pluribus.recipe import Recipe
-from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, check, setting
+from pluribus.settings import setting
 
 ALIGNED = 32
 """Kept widths below this are not rounded."""

@@ -36,7 +36,8 @@ from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import Convolution, Dropout
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import MOST_DRAWS, setting
+from pluribus.ranges import MOST_DRAWS
+from pluribus.settings import setting
 
 INSERT_BEFORE = (nn.Linear, nn.Bilinear, Convolution, nn.MultiheadAttention, nn.RNNBase)
 RATES = {
@@ -129,11 +130,11 @@ def _rate_of_layer(layer: nn.Module) -> float:
     """Return the rate with which a layer drops units in training, 0 if it drops none."""
     if isinstance(layer, nn.RNNBase):
         # Recurrent layers drop between their layers, so a single one ignores its rate.
-        return layer.dropout if layer.num_layers > 1 else 0.0
+        return float(layer.dropout) if layer.num_layers > 1 else 0.0
     if isinstance(layer, nn.MultiheadAttention):
-        return layer.dropout
+        return float(layer.dropout)
     if isinstance(layer, Dropout):
-        return getattr(layer, "p", 0.0)
+        return float(getattr(layer, "p", 0.0))
     return 0.0
 
 

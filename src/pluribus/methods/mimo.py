@@ -28,7 +28,8 @@ from pluribus.mechanisms.exits.pairs import build_exits, slot_orders
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import MOST_MEMBERS, setting
+from pluribus.ranges import MOST_MEMBERS
+from pluribus.settings import setting
 
 
 @dataclass(frozen=True)

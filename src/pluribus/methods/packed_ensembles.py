@@ -51,8 +51,9 @@ from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
+from pluribus.ranges import MOST_CHANNELS, MOST_MEMBERS
 from pluribus.recipe import Recipe
-from pluribus.settings import MOST_CHANNELS, MOST_MEMBERS, setting
+from pluribus.settings import setting
 
 WIDEST = 1000
 """Greatest alpha; the paper's are 1 to 4, and a network grows with the square."""

@@ -47,7 +47,8 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
-from pluribus.settings import LARGEST, MOST_MEMBERS, check, invalid, setting
+from pluribus.ranges import LARGEST, MOST_MEMBERS, check, invalid
+from pluribus.settings import setting
 
 SMALL = 1e-8
 """Keeps logarithms finite."""

@@ -45,7 +45,8 @@ from pluribus.mechanisms.network.layers import there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import BatchNorm
 from pluribus.method import Built, LayerChoice, Method
-from pluribus.settings import LARGEST, MOST_DRAWS, MOST_MEMBERS, setting
+from pluribus.ranges import LARGEST, MOST_DRAWS, MOST_MEMBERS
+from pluribus.settings import setting
 
 
 def draw_weights(

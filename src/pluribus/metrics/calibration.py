@@ -35,7 +35,7 @@ from pluribus.errors import InputError
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import exact, samples
 from pluribus.prediction import DiscretePrediction
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 # Returns the edges of some bins for confidences `[samples]`.
 Spacing = Callable[[Tensor, int], Tensor]

@@ -34,7 +34,7 @@ from pluribus.errors import InputError
 from pluribus.metrics.metric import Direction, Metric
 from pluribus.metrics.samples import exact, flat
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
-from pluribus.settings import check
+from pluribus.ranges import check
 
 # The share of positives that FPR95 must find, as its name has it.
 RECALL = 0.95

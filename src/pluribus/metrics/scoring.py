@@ -26,7 +26,7 @@ from torch import Tensor
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import average, exact, samples
 from pluribus.prediction import CategoricalPrediction, DiscretePrediction
-from pluribus.settings import check
+from pluribus.ranges import check
 
 
 def accuracy(prediction: DiscretePrediction, target: Tensor) -> float:

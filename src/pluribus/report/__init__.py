@@ -1,1 +1,1 @@
-"""What people look at: tables and a page, made of records and their outcomes alone."""
+"""Tables and a page for people, made from records and their outcomes alone."""

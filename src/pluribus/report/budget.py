@@ -5,9 +5,9 @@ import re
 from dataclasses import dataclass
 
 from pluribus.errors import SettingError
+from pluribus.ranges import nearest
 from pluribus.report.columns import summarise
 from pluribus.report.groups import Entry, Group
-from pluribus.settings import nearest
 
 # What a budget may limit, in words.
 COSTS = {

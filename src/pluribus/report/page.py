@@ -9,6 +9,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from pluribus.ranges import invalid
 from pluribus.report.budget import Limit
 from pluribus.report.cards import answer_card, missing_card, panel_card, table_card
 from pluribus.report.defects import defects_card, found_defects
@@ -21,7 +22,6 @@ from pluribus.report.missing import missing
 from pluribus.report.recommendation import qualities, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.wall_card import wall_card
-from pluribus.settings import invalid
 
 FILE = "report.html"
 

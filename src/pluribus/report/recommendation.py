@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pluribus.errors import SettingError
+from pluribus.ranges import invalid, nearest
 from pluribus.report.budget import COSTS, Limit
 from pluribus.report.columns import Column, all_columns, columns_of
 from pluribus.report.groups import Entry, Group
 from pluribus.report.rivals import WORSE, Rival, make_rival
 from pluribus.report.sentences import against_single, as_good, best_of, beyond_budget, nothing_fits, price
 from pluribus.report.trust import trust
-from pluribus.settings import invalid, nearest
 
 # The quality to judge by unless the user names one: the first that a group has. NLL comes first because it
 # measures answers and uncertainty at once.

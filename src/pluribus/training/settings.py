@@ -10,8 +10,9 @@ from torch.optim import Optimizer
 
 from pluribus.errors import SettingError
 from pluribus.metrics import METRICS
+from pluribus.ranges import LARGEST, invalid
 from pluribus.recipe import Recipe
-from pluribus.settings import LARGEST, Settings, invalid, setting
+from pluribus.settings import Settings, setting
 from pluribus.training.budget import LEAST_EPOCHS, MOST_CHECKS, Budget, make_budget
 from pluribus.training.schedules import SCHEDULES
 

@@ -25,7 +25,7 @@ OPERATORS: dict[type[nn.Module], tuple[str, ...]] = {
 
 
 class InputLayers(NamedTuple):
-    """Where the inputs of a network enter.
+    """The layers through which inputs enter a network.
 
     Attributes:
         names: The layers, in the order in which they run.

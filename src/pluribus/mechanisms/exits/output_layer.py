@@ -16,7 +16,7 @@ LAST_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 @dataclass(frozen=True)
 class OutputLayer:
-    """Where a network ends.
+    """The last layer of a network.
 
     Attributes:
         name: The layer that makes the output; None if it is not a single one that runs once.

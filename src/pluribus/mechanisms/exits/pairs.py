@@ -25,7 +25,7 @@ from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
-from pluribus.settings import check, invalid
+from pluribus.ranges import check, invalid
 
 KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
 """The cases of the Single Architecture Ensemble."""

@@ -1,4 +1,4 @@
-"""What a network costs: parameters, multiply-adds, bytes of weights, peak bytes of activations.
+"""Costs of a network: parameters, multiply-adds, bytes of weights, peak bytes of activations.
 
 The network runs once, without gradients, and every operator that reaches the processor is seen: what
 is counted is what ran. Conventions, as in the papers:
@@ -109,7 +109,7 @@ def storages(tree: object) -> set[UntypedStorage]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one forward pass costs; `print` it for a table.
+    """Costs of one forward pass; `print` them for a table.
 
     Attributes:
         parameters: Numbers that are parameters, tied ones once, frozen ones included.

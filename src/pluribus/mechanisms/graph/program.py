@@ -40,7 +40,7 @@ Form = tuple[torch.dtype, tuple[int | None, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """What goes into the steps of a network, and what comes out.
+    """The inputs and outputs of the steps of a network.
 
     Attributes:
         example: The inputs with which the network was read, in words.

@@ -85,7 +85,7 @@ class Code(ABC):
 
     @property
     def is_random(self) -> bool:
-        """Whether rows differ by random numbers and not by tensors alone."""
+        """Return whether rows differ by random numbers and not by tensors alone."""
         return False
 
 

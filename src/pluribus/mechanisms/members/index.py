@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pluribus.errors import InputError
 from pluribus.mechanisms.members.combinations import Options, choose_rows, draw_rows
 from pluribus.mechanisms.network.dry_run import derived_seed
-from pluribus.settings import check
+from pluribus.ranges import check
 
 Row = Any
 """The name of a member; hashable."""

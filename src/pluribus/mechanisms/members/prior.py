@@ -44,7 +44,7 @@ class WithPrior(nn.Module):
 
     @property
     def tensors(self) -> Tensors:
-        """What the learnt members are made of."""
+        """The tensors of the learnt members."""
         return self.learnt.tensors
 
     @property

@@ -1,4 +1,4 @@
-"""What failed inside of the user's network, on what, and what to do about it."""
+"""Errors raised inside the user's network: the layer, its inputs, and a remedy."""
 
 import re
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def _remedy(module: nn.Module, inputs: Inputs, reason: str) -> str:
 
 @contextmanager
 def blaming_inputs(inputs: Inputs) -> Iterator[None]:
-    """Where outputs are refused because they are not finite, says so of the inputs if they are not."""
+    """Name the inputs in an error about outputs that are not finite, if the inputs are not finite either."""
     try:
         yield
     except InputError as error:

@@ -31,7 +31,7 @@ from pluribus.prediction import (
     align,
     gaussian_nll_per_sample,
 )
-from pluribus.settings import nearest
+from pluribus.ranges import nearest
 
 # Keeps the divergence of a single member, which has no spread, finite; the value of the paper's code.
 RIDGE = 1e-3

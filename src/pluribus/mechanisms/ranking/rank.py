@@ -24,7 +24,7 @@ from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
 from pluribus.mechanisms.ranking.criteria import Criterion, criterion, is_higher_better
 from pluribus.prediction import Prediction
-from pluribus.settings import check
+from pluribus.ranges import check
 
 
 @dataclass(frozen=True)

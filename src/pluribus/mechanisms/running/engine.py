@@ -37,12 +37,12 @@ class Job:
 
     @property
     def training(self) -> bool:
-        """Whether the network itself is in train mode."""
+        """Return whether the network itself is in train mode."""
         return self.modes[0]
 
     @property
     def together(self) -> bool:
-        """Whether all rows see one batch."""
+        """Return whether all rows see one batch."""
         return len(self.inputs) == 1
 
     def each(self) -> Sequence[Inputs]:

@@ -16,7 +16,7 @@ from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.specialised import SpecialisedMembers
 from pluribus.prediction import Prediction
-from pluribus.settings import check
+from pluribus.ranges import check
 
 
 class FrozenRows(nn.Module):
@@ -65,7 +65,7 @@ class Frozen(nn.Module):
         return outputs
 
     def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
-        """What the members say together, as the ensemble's own `predict`.
+        """Return the prediction of all members, as the ensemble's own `predict`.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
@@ -91,7 +91,7 @@ class Frozen(nn.Module):
         return weights.to(next((tensor.device for tensor in tensors), weights.device))
 
     def explain(self, x: Any) -> Explanation:
-        """What the rows of `frozen(x)` share, where they part, and what that saves."""
+        """Return what the rows of `frozen(x)` share, where they differ, and what that saves."""
         if isinstance(self.network, SpecialisedMembers):
             return Explanation(len(self.network.members), "they are cut out by their masks")
         members = self.network.members
