@@ -8,7 +8,7 @@ from torch import nn
 
 import pluribus as pl
 from pluribus import methods
-from pluribus.comparison.diagnosis import constant_loss, doctor
+from pluribus.comparison.diagnosis import doctor
 from pluribus.data import two_moons
 from pluribus.data.task import Split, Task
 from pluribus.training import Training, train
@@ -218,17 +218,3 @@ def test_numbers_are_examined_too(likelihood):
             parameter[2] = 5 * parameter[2]
 
     assert "broken_member" in codes(planted(found, spoil), task)
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "target", "expected"),
-    [
-        ("categorical", torch.tensor([0, 1, 1, 1]), 0.5623351),
-        ("bernoulli", torch.tensor([0.0, 1.0, 1.0, 1.0]), 0.5623351),
-        ("point", torch.tensor([[0.0], [2.0]]), 1.0),
-        ("gaussian", torch.tensor([[0.0], [2.0]]), 1.4189385),
-    ],
-)
-def test_constants_have_the_loss_of_the_best_constant(likelihood, target, expected):
-    found = pl.convert(nn.Linear(2, 2), methods.Single(), likelihood)
-    assert constant_loss(found, target) == pytest.approx(expected)

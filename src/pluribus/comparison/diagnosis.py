@@ -6,26 +6,23 @@ thresholds hold for classes and numbers of any unit.
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pluribus.data.task import Split, Task
+from pluribus.comparison.constant_prediction import constant_loss
+from pluribus.comparison.labelled_batches import labelled_batches
 from pluribus.ensemble import Ensemble
 from pluribus.errors import InputError
-from pluribus.likelihood import Bernoulli, Categorical, Gaussian
+from pluribus.likelihood import Categorical
 from pluribus.mechanisms.exits.pairs import Pairs
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import DiscretePrediction
 from pluribus.training.budget import LATE
-
-CHUNK = 512
-MOST_SAMPLES = 2048
-"""More samples change no finding, and a pass in train mode needs memory."""
 
 COLLAPSED = 1e-3
 """Least spread of members over that of samples. Members that start one percent apart are ten times that."""
@@ -114,7 +111,7 @@ def doctor(
         raise InputError(f"doctor expects an Ensemble, got {type(ensemble).__name__}. Use convert(...).")
     training = ensemble.training
     try:
-        return _examine(ensemble.eval(), _batches(data, ensemble.device), history or ())
+        return _examine(ensemble.eval(), labelled_batches(data, ensemble.device), history or ())
     finally:
         ensemble.train(training)
 
@@ -142,7 +139,11 @@ def not_finite(ensemble: Ensemble, outputs: Tensor) -> Iterator[Finding]:
         return
     where = f"tensors {', '.join(wrong[:3])}" if wrong else f"outputs of members {bad[:8]}"
     remedy = "Train again with a lower lr or with clip=1.0; check the inputs for missing values."
-    yield Finding("not_finite", f"{where} are NaN or infinite", remedy)
+    yield Finding(
+        code="not_finite",
+        message=f"{where} are NaN or infinite",
+        remedy=remedy,
+    )
 
 
 def collapsed(evidence: Evidence) -> Iterator[Finding]:
@@ -156,11 +157,19 @@ def collapsed(evidence: Evidence) -> Iterator[Finding]:
         return
     if evidence.kind in ("mc_dropout", "drop_connect"):
         message = f"{len(outputs)} draws are the same: nothing is dropped in eval mode"
-        yield Finding("dropout_off", message, "Set a rate above 0, or include layers that have weights.")
+        yield Finding(
+            code="dropout_off",
+            message=message,
+            remedy="Set a rate above 0, or include layers that have weights.",
+        )
         return
     message = f"{len(outputs)} members differ by {apart:.2g}, while samples differ by {moving:.2g}"
     remedy = 'Start members apart: start="fresh", a larger perturbation, or more options.'
-    yield Finding("collapsed", message, remedy)
+    yield Finding(
+        code="collapsed",
+        message=message,
+        remedy=remedy,
+    )
 
 
 def broken_member(evidence: Evidence) -> Iterator[Finding]:
@@ -174,7 +183,11 @@ def broken_member(evidence: Evidence) -> Iterator[Finding]:
         message = (
             f"member {row} has a loss of {loss:.3g}, a constant {evidence.baseline:.3g}, others {usual:.3g}"
         )
-        yield Finding("broken_member", message, "Leave it out with shrink, or train again with another seed.")
+        yield Finding(
+            code="broken_member",
+            message=message,
+            remedy="Leave it out with shrink, or train again with another seed.",
+        )
 
 
 def wrong_statistics(evidence: Evidence) -> Iterator[Finding]:
@@ -193,7 +206,11 @@ def wrong_statistics(evidence: Evidence) -> Iterator[Finding]:
         return
     message = f"the loss is {trained:.3g} with statistics of the batch, {evaluated:.3g} with running ones"
     remedy = "Train longer, run batches in train mode without steps, or keep statistics per member."
-    yield Finding("statistics", message, remedy)
+    yield Finding(
+        code="statistics",
+        message=message,
+        remedy=remedy,
+    )
 
 
 def missing_exits(evidence: Evidence) -> Iterator[Finding]:
@@ -204,7 +221,11 @@ def missing_exits(evidence: Evidence) -> Iterator[Finding]:
         return
     if len(rows) < exits * inputs:
         message = f"{exits} exits of each input were to be used, but only {len(rows)} of {exits * inputs} are"
-        yield Finding("unused_exit", message, "End at a higher temperature, raise alpha, or set fewer exits.")
+        yield Finding(
+            code="unused_exit",
+            message=message,
+            remedy="End at a higher temperature, raise alpha, or set fewer exits.",
+        )
 
 
 def useless_exits(evidence: Evidence) -> Iterator[Finding]:
@@ -219,14 +240,20 @@ def useless_exits(evidence: Evidence) -> Iterator[Finding]:
         share = weights[inside].sum().item()
         if share < LEAST_WEIGHT / len(kinds):
             message = f"exit {depth + 1} has a weight of {share:.2g}, and still runs"
-            yield Finding("unused_exit", message, "Leave it out with shrink, or ask for fewer exits.")
+            yield Finding(
+                code="unused_exit",
+                message=message,
+                remedy="Leave it out with shrink, or ask for fewer exits.",
+            )
             continue
         left = weights.masked_fill(inside, 0)
         better = whole - _pooled_loss(evidence, left / left.sum())
         if better > HURTS * max(evidence.baseline - whole, LEARNT):
             message = f"without exit {depth + 1} the loss falls by {better:.3g} from {whole:.3g}"
             yield Finding(
-                "hurting_exit", message, "Leave it out with shrink, train longer, or name later exits."
+                code="hurting_exit",
+                message=message,
+                remedy="Leave it out with shrink, train longer, or name later exits.",
             )
 
 
@@ -235,7 +262,11 @@ def inert_prior(evidence: Evidence) -> Iterator[Finding]:
     members = evidence.ensemble.members
     if isinstance(members, WithPrior) and members.is_unsettled():
         message = "prior networks have BatchNorm layers without statistics, and are nearly constant"
-        yield Finding("inert_prior", message, "Train with settle_prior=True.")
+        yield Finding(
+            code="inert_prior",
+            message=message,
+            remedy="Train with settle_prior=True.",
+        )
 
 
 def still_improving(evidence: Evidence) -> Iterator[Finding]:
@@ -244,7 +275,11 @@ def still_improving(evidence: Evidence) -> Iterator[Finding]:
     known = [(score, epoch) for epoch, score in enumerate(scores, 1) if not math.isnan(score)]
     if known and min(known)[1] > LATE * len(scores):
         message = f"epoch {min(known)[1]} of {len(scores)} was the best on validation data"
-        yield Finding("still_improving", message, "Train for more steps.")
+        yield Finding(
+            code="still_improving",
+            message=message,
+            remedy="Train for more steps.",
+        )
 
 
 def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
@@ -259,7 +294,11 @@ def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
     if abs(confidence - accuracy) > GAP + chance:
         message = f"mean confidence is {confidence:.2f}, accuracy {accuracy:.2f}"
         remedy = "Fit a temperature on validation data: calibration.fit_temperature."
-        yield Finding("confidence", message, remedy)
+        yield Finding(
+            code="confidence",
+            message=message,
+            remedy=remedy,
+        )
 
 
 CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
@@ -272,27 +311,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     still_improving,
     wrong_confidence,
 )
-
-
-def constant_loss(ensemble: Ensemble, target: Tensor) -> float:
-    """Return the loss of the best prediction that is the same for all samples."""
-    likelihood = ensemble.likelihood
-    if isinstance(likelihood, Categorical) and not target.is_floating_point():
-        counts = torch.bincount(target[target >= 0].flatten()).double()
-        return float(torch.special.entr(counts / counts.sum()).sum())
-    if isinstance(likelihood, Categorical):
-        return float(torch.special.entr(target.double().mean(0)).sum())
-    target = target.double().flatten(1) if target.ndim > 1 else target.double().unsqueeze(1)
-    if isinstance(likelihood, Bernoulli):
-        share = target.mean(0)
-        return float((torch.special.entr(share) + torch.special.entr(1 - share)).mean())
-    variance = target.var(0, unbiased=False).clamp(min=1e-12)
-    if not isinstance(likelihood, Gaussian):
-        return variance.mean().item()
-    if likelihood.precision is None:
-        return (0.5 * (2 * math.pi * math.e * variance).log()).mean().item()
-    noise = 1 / likelihood.precision
-    return (0.5 * (math.log(2 * math.pi * noise) + variance / noise)).mean().item()
 
 
 def _pooled_loss(evidence: Evidence, weights: Tensor) -> float:
@@ -314,33 +332,3 @@ def _depths(ensemble: Ensemble) -> list[int]:
 
 def _is_finite(tensor: Tensor) -> bool:
     return not tensor.is_floating_point() or bool(tensor.isfinite().all())
-
-
-def _batches(data: Any, device: torch.device) -> list[tuple[Inputs, Tensor]]:
-    """Return inputs and targets in chunks, up to a number of samples."""
-    found: list[tuple[Inputs, Tensor]] = []
-    samples = 0
-    for x, y in _pairs(data):
-        inputs = Inputs.of(x).to(device)
-        for start in range(0, inputs.batch, CHUNK):
-            if samples >= MOST_SAMPLES:
-                return found
-            part = slice(start, start + CHUNK)
-            found.append((inputs.take(part), y[part].to(device)))
-            samples += len(found[-1][1])
-    if samples < 2:
-        raise InputError(f"data must have at least two samples with targets, got {samples}.")
-    return found
-
-
-def _pairs(data: Any) -> Iterable[tuple[Any, Tensor]]:
-    if isinstance(data, Task):
-        data = data.validation if len(data.validation) else data.test
-    if isinstance(data, Split):
-        data = (data.x, data.y)
-    alone = isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor)
-    pairs = [data] if alone else list(data)
-    for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[1], Tensor):
-            raise InputError(f"data must be (x, y), a Split, a Task or a loader of pairs, got {type(pair)}.")
-    return pairs
