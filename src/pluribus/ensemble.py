@@ -100,6 +100,8 @@ class Ensemble(nn.Module):
             **kwargs: The network's keyword inputs.
         """
         inputs = Inputs(args, kwargs)
+        # Raise for inputs without a batch before the network fails on them.
+        _ = inputs.batch
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
             rows = self._rows(members, draws, self.training)

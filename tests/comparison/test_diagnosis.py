@@ -77,7 +77,9 @@ def every_method() -> set[str]:
 
 
 def test_every_method_has_a_sound_ensemble_here():
-    assert every_method() == set(pl.Method.known())
+    assert every_method() == {
+        name for name, one in pl.Method.known().items() if one.__module__.startswith("pluribus.")
+    }
 
 
 @pytest.mark.parametrize("method", SOUND, ids=str)

@@ -113,7 +113,12 @@ OUTPUTS = {
         ("several", lambda m: ensemble(m, named())(X), "must return a tensor", "head, features", "output="),
         ("key", lambda m: ensemble(m, named(), output="tail")(X), "name something", "'tail'", "head, feat"),
         ("position", lambda m: ensemble(m, named(), output=7)(X), "name something", "output=7", "head, feat"),
-        ("number", lambda m: ensemble(m, named(), output="steps")(X), "pick a tensor", "'steps' picked int"),
+        (
+            "number",
+            lambda m: ensemble(m, named(), output="steps")(X),
+            "pick a tensor",
+            "got int for output='steps'",
+        ),
         ("none", lambda m: ensemble(m, output=lambda out: None)(X), "pick a tensor", "NoneType"),
         ("function", lambda m: ensemble(m, named(), output=lambda out: out["tail"])(X), "output", "tail"),
         ("sample", lambda m: ensemble(m, output=0)(X[:3]), "output=0", "a Tensor"),
@@ -191,7 +196,7 @@ NETWORKS = {
     ConversionError: [
         ("no module", lambda: pl.convert("resnet", TWO), "torch.nn.Module or a factory", "str"),
         ("number", lambda: pl.convert(lambda: 3, TWO), "build a torch.nn.Module", "int"),
-        ("sizes", lambda: pl.convert(sizes(), TWO), "one architecture", "and then (4"),
+        ("sizes", lambda: pl.convert(sizes(), TWO), "one architecture", "got (4"),
         ("activations", lambda: pl.convert(activations(), TWO), "one architecture", "ReLU"),
         ("no layer", lambda: ensemble(model=nn.Tanh()), "a layer to convert", "no parameters", "Tanh"),
         (
@@ -210,7 +215,7 @@ NETWORKS = {
         ("ensemble", lambda: ensemble(model=ensemble()), "Ensemble"),
         ("two inputs", lambda: ensemble(MCDropout(), TwoInputs()), "example", "TwoInputs", "example=x"),
         ("keywords", lambda: ensemble(MCDropout(), Keywords()), "example", "Keywords", "example=x"),
-        ("no dropout", lambda: ensemble(MCDropout(insert=False)), "needs dropout", "neither", "Linear"),
+        ("no dropout", lambda: ensemble(MCDropout(insert=False)), "must have dropout", "neither", "Linear"),
     ],
     InputError: [
         ("example", lambda: ensemble(MCDropout(), example=X[:, :5]), "float32[10, 5]", "example"),

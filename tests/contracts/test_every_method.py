@@ -9,10 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.mechanisms.running import batched
+from pluribus.mechanisms.running.lowered import Lowered
 from pluribus.methods import (
     ECMP,
     EMP,
@@ -78,8 +78,11 @@ def _few_plans(request, monkeypatch):
         test_a_row_is_its_member,
         test_every_form_of_an_ensemble_agrees_after_training,
     ):
+        why_not = Lowered._why_not_worth_reading
         monkeypatch.setattr(
-            Members, "lowers", property(lambda self: False, lambda self, value: None), raising=False
+            Lowered,
+            "_why_not_worth_reading",
+            lambda self, job: why_not(self, job) if job.members.frozen else "plans are off",
         )
 
 
@@ -88,7 +91,7 @@ def each_method(methods=EVERY):
 
 
 REFUSED = {
-    ("parameter_list", MCDropout): "needs dropout, or a layer to put it before",
+    ("parameter_list", MCDropout): "must have dropout, or a layer to put it before",
     ("mini_vit", PackedEnsembles): r"the network itself \(.*\) fails when resized: unflatten",
     ("counted_batch", PackedEnsembles): r"the network itself \(.*\) fails when resized: shape",
     ("data_dependent", PackedEnsembles): "cannot be read by torch.export",
@@ -324,12 +327,8 @@ def test_cost_counts_every_tensor_once(case, method):
 
 
 def work(ensemble: pl.Ensemble, x, alone: int) -> int:
-    """Multiply-adds of all rows and of their priors: those of a plan where they run by one."""
-    if not ensemble.members.lowers:
-        return alone * (2 if isinstance(ensemble.members, WithPrior) else 1)
-    explained = ensemble.explain(x)
-    parts = [one for one in (explained, explained.prior) if one]
-    return sum(alone if one.reason else one.multiply_adds.planned for one in parts)
+    """Return the multiply-adds of all rows and of their priors, one after the other."""
+    return alone * (2 if isinstance(ensemble.members, WithPrior) else 1)
 
 
 def test_shared_tensors_are_kept_once():

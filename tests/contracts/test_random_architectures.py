@@ -330,7 +330,7 @@ def check(model: nn.Module, x, method: pl.Method) -> None:
     before, modes = copy.deepcopy(model.state_dict()), [layer.training for layer in model.modules()]
     due = isinstance(method, MCDropout) and method.rate and method.insert is False and not drops(model)
     if due:
-        with pytest.raises(pl.ConversionError, match="needs dropout"):
+        with pytest.raises(pl.ConversionError, match="must have dropout"):
             pl.convert(model, method, example=x)
         return
     unread = any(isinstance(layer, Checked) for layer in model.modules())

@@ -181,7 +181,7 @@ def test_corruption_grows_with_severity(kind, size, batch):
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest_name():
-    with raises(SettingError, match=r"kind='motion-blur'. Did you mean 'motion_blur'\?"):
+    with raises(SettingError, match=r"got 'motion-blur'\. Did you mean 'motion_blur'\?"):
         corrupt(natural(1, 3, 8, 8), "motion-blur", 1)
 
 

@@ -182,7 +182,7 @@ def test_gradients_of_one_draw_of_emp_are_unbiased(monkeypatch):
     exact = gradients(sum(losses), list(ensemble.parameters()))
 
     def draw(row):
-        monkeypatch.setattr(ensemble.members, "draw", lambda draws: [row] * draws)
+        monkeypatch.setattr(ensemble.members.index, "draw", lambda count, training: [row] * count)
 
     assert_close(expected_gradients(ensemble, X, chances, draw), exact)
 
@@ -372,8 +372,10 @@ def test_what_fails_with_a_draw_for_each_sample_is_told_as_ever():
 
 def test_another_seed_perturbs_and_draws_otherwise():
     one, other = (pl.convert(network(), EMP(5, draws=20), seed=seed).members for seed in (0, 1))
-    assert not torch.equal(one.own.get_parameter("3.weight"), other.own.get_parameter("3.weight"))
-    assert not torch.equal(one.kept, other.kept)
+    assert not torch.equal(
+        one.tensors.own.get_parameter("3.weight"), other.tensors.own.get_parameter("3.weight")
+    )
+    assert not torch.equal(one.index.kept, other.index.kept)
 
 
 @BOTH

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import mlp, resnet18, vit, wide_resnet
 from pluribus.errors import ConversionError, SettingError
+from pluribus.mechanisms.members.skeleton import modes_of
 from pluribus.methods import Masksembles
 from pluribus.methods.masksembles import (
     draw_masks,
@@ -178,6 +179,8 @@ def test_samples_of_a_batch_belong_to_their_members():
     for layer in ensemble.train()._caller.module.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.eval()
+    # Modes are read when `train` sets them.
+    ensemble._caller.modes = modes_of(ensemble._caller.module)
     x, y = case.inputs(), case.target()
     rows = ensemble(x)
     with torch.random.fork_rng(devices=[]):

@@ -69,7 +69,7 @@ def test_a_predicate_names_its_layers_whatever_they_are_called():
 def test_overrides_may_be_the_method_with_other_settings_whatever_picks_the_layers():
     method = EMP(4, where=nn.Linear)
     ensemble = pl.convert(network(), method, overrides={"3": replace(method, options=2)})
-    assert (ensemble.sites, ensemble.members.tensors.sizes) == (("0", "3"), (4, 2))
+    assert (ensemble.sites, ensemble.members.tensors.sizes) == (("0", "3"), {"0": 4, "3": 2})
 
 
 def test_what_selects_layers_is_named_before_it_goes_to_a_file():

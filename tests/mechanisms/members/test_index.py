@@ -15,7 +15,7 @@ def test_fixed_rows_are_positions_in_both_modes():
 
 
 def test_fixed_rows_cannot_be_drawn():
-    with pytest.raises(InputError, match="this one has 3 fixed members"):
+    with pytest.raises(InputError, match="got one with 3 fixed members"):
         Fixed(3).draw(2, training=False)
 
 

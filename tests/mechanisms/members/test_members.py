@@ -258,7 +258,7 @@ def test_a_row_that_does_not_exist_is_refused(member):
 
 def test_fixed_members_cannot_be_drawn():
     members, _ = bound(case_named("mlp"), separate(case_named("mlp")))
-    with pytest.raises(InputError, match="this one has 3 fixed members"):
+    with pytest.raises(InputError, match="got one with 3 fixed members"):
         members.index.draw(2, training=False)
 
 

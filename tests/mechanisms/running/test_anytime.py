@@ -183,5 +183,5 @@ def test_it_is_for_classes_and_exits():
         pl.convert(blocks(2), EarlyExit(), "gaussian", example=X[:2]).predict(X, exit_when=0.9)
     with pytest.raises(InputError, match="exclude each other"):
         made(EarlyExit()).predict(X, exit_when=0.9, memory=10**9)
-    with pytest.raises(SettingError, match="exit_when must be a number from 0 to 1"):
+    with pytest.raises(SettingError, match="exit_when must be at most 1"):
         made(EarlyExit()).predict(X, exit_when=95)

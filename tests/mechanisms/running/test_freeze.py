@@ -143,7 +143,7 @@ def test_all_norms_of_a_resnet_are_folded():
 def test_a_folded_network_of_linear_layers_runs_stacked():
     ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9))
     assert why_not_stacked(ensemble.members.code.caller)
-    assert not why_not_stacked(ensemble.freeze().members.code.caller)
+    assert not why_not_stacked(ensemble.freeze().network.members.code.caller)
 
 
 def test_narrow_convolutions_have_channels_last_where_no_view_minds():

@@ -27,7 +27,9 @@ def test_rows_are_their_members():
 
 def test_shared_statistics_count_one_batch_once():
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
-    ensemble = pl.convert(model, LayerEnsembles(options=2, train_draws=3, prior_scale=0.0)).train()
+    ensemble = pl.convert(
+        model, LayerEnsembles(options=2, train_draws=3, prior_scale=0.0, statistics="shared")
+    ).train()
     Looped().run(job(ensemble, x))
     assert ensemble.members.tensors.shared.get_buffer("1.num_batches_tracked") == 1
     Looped().run(job(ensemble, x, x, x))

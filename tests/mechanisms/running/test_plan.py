@@ -141,10 +141,10 @@ def test_peaks_are_those_planned(name):
     rows, planner = some(members, 7), Planner(members)
     least = least_memory(lambda: planner(tuple(rows), network.example, 1))
     for memory in (None, 2 * least, least):
-        ready = planner(tuple(rows), network.example, memory)
+        ready, example = planner(tuple(rows), network.example, memory), network.example
         with torch.no_grad(), Meter() as meter:
-            ready(network.example)
-        assert meter.peak == ready.peak(network.example)
+            ready(example)
+        assert meter.peak == ready.peak(example)
         assert memory is None or meter.peak <= memory
 
 

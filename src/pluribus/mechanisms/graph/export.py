@@ -5,6 +5,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
+# Modes of ours stand between torch and the user's code in a traceback.
+OURS = str(Path(__file__).parents[2]) + os.sep
 
 
 @dataclass(frozen=True)

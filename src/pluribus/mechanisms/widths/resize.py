@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.graph.export import TORCH, Graph, read_graph
+from pluribus.mechanisms.graph.export import OURS, TORCH, Graph, read_graph
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network, computed
 from pluribus.mechanisms.network.outputs import select_output
@@ -208,7 +208,7 @@ def _refused(module: nn.Module, error: Exception) -> ConversionError:
         if isinstance(layer, nn.Module) and id(layer) in names:
             where = names[id(layer)]
         file = frame.f_code.co_filename
-        if not file.startswith(TORCH) and file != __file__:
+        if not file.startswith((TORCH, OURS)):
             line = f"{file}:{number}"
     reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
     return ConversionError(
