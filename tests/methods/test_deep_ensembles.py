@@ -161,7 +161,7 @@ def test_a_factory_of_several_architectures_is_refused():
     with pytest.raises(ConversionError, match=r"one architecture, expected shape \(4,\) of bias, got \(5,\)"):
         pl.convert(lambda: nn.Linear(3, next(widths)), DeepEnsembles(members=2))
     biases = iter([True, True, False])
-    with pytest.raises(ConversionError, match=r"bias has shape \(2,\) and then None"):
+    with pytest.raises(ConversionError, match=r"expected shape \(2,\) of bias, got None"):
         pl.convert(lambda: nn.Linear(3, 2, bias=next(biases)), DeepEnsembles(members=2))
 
 

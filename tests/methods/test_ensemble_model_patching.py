@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import pyramidnet, resnet18
 from pluribus.errors import ConversionError, InputError, SettingError
-from pluribus.mechanisms.members import mixture
+from pluribus.mechanisms.members import mixed
 from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.methods import ECMP, EMP, DeepEnsembles
 from pluribus.methods.ensemble_model_patching import divergence, patch_overhead, perturb, squared_norm
@@ -203,7 +203,7 @@ def test_gradients_of_one_draw_of_ecmp_are_unbiased(monkeypatch):
 
     def draw(z):
         values = iter([torch.tensor(z[:3]).view(3, 1), torch.tensor(z[3:])])
-        monkeypatch.setattr(mixture, "draw_assignment", lambda *given: next(values))
+        monkeypatch.setattr(mixed, "draw_assignment", lambda *given: next(values))
 
     assert_close(expected_gradients(ensemble, x, chances, draw), exact)
 

@@ -122,16 +122,19 @@ class GaussianWeights(Tensors):
         self.finished.fill_(False)
 
     def of(self, rows: Iterable[int | None]) -> Iterator[dict[str, Tensor]]:
+        """Yield drawn weights for seeds, and the weights in training for None."""
         shared = self.parts()[0]
         for row in rows:
             yield dict(shared) if row is None else {**shared, **self._drawn(row), **self._statistics_of(row)}
 
     def keys(self, row: int | None) -> dict[str, Hashable]:
+        """Return the seed as the key of everything that is drawn."""
         if row is None:
             return {}
         return dict.fromkeys([*self.names, *self._statistics_of(row)], row)
 
     def keep(self, rows: Sequence[int]) -> tuple["GaussianWeights", Sequence[int]]:
+        """Return the moments with the statistics of these members alone."""
         small, seeds = copy.deepcopy(self), self.member_seeds.tolist()
         positions = [seeds.index(row) for row in rows]
         small.member_seeds = self.member_seeds[positions]
@@ -140,6 +143,7 @@ class GaussianWeights(Tensors):
 
     @torch.no_grad()
     def resolved(self, rows: Sequence[int]) -> Stacked:
+        """Return the drawn weights of these members, so that nothing is drawn at run time."""
         shared, own = copy.deepcopy(self.shared), nn.Module()
         each = [{**self._drawn(row), **self._statistics_of(row)} for row in rows]
         for name in each[0]:
@@ -177,6 +181,7 @@ class GaussianWeights(Tensors):
 
 
 def _normal(shape: Sequence[int], seed: int) -> Tensor:
+    """Return standard normal numbers that follow from a seed."""
     return torch.randn(list(shape), generator=torch.Generator().manual_seed(seed), **ALIKE)
 
 
@@ -205,6 +210,7 @@ class SWAG(Method):
     scale: float = setting(1.0, at_least=0, at_most=LARGEST)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        """Return members whose weights are drawn from the moments of the snapshots."""
         chosen = [choice.site for choice in choices if choice.method and choice.site.trained]
         if not chosen:
             raise ConversionError(
@@ -219,9 +225,11 @@ class SWAG(Method):
         return Built(Members(index, tensors, code), layers)
 
     def is_ready(self, members: AnyMembers) -> bool:
+        """Return whether there is a snapshot to draw from."""
         return bool(_weights(members).count)
 
     def after_step(self, members: AnyMembers, progress: float) -> None:
+        """Take a snapshot if one is due."""
         if progress < self.start:
             return
         # Snapshots are due at equal distances from the start to the end; rounding must not lose the last.
@@ -233,6 +241,7 @@ class SWAG(Method):
 
     @torch.no_grad()
     def finish(self, members: AnyMembers, batches: Iterable[Inputs]) -> None:
+        """Compute the running statistics of every member with its drawn weights."""
         weights = _weights(members)
         if not self.is_ready(members):
             return
@@ -247,6 +256,7 @@ class SWAG(Method):
 
 
 def _weights(members: AnyMembers) -> GaussianWeights:
+    """Return the tensors of members, which `build` made."""
     assert isinstance(members.tensors, GaussianWeights)
     return members.tensors
 
