@@ -3,10 +3,10 @@
     python -m tests.fuzz --minutes 120 --seed 0 --out fuzz        runs, or continues an earlier campaign
     python -m tests.fuzz --only files:123 --seed 0                one case again, with its findings in full
 
-A case is defined by its seed, its kind and its number, and by nothing else. Cases run in a process of their own,
-which is killed and started again where a case takes too long; memory is limited. `log.jsonl` in the folder has a
-line for each case, `summary.json` the counts. A finding is an error that is not one of Pluribus, a case over its
-limit, a wrong result, or a file left behind. Linux only: it reads /proc and forks.
+A case is defined by its seed, its kind and its number, and by nothing else. Cases run in a process of their
+own, which is killed and started again where a case takes too long; memory is limited. `log.jsonl` in the
+folder has a line for each case, `summary.json` the counts. A finding is an error that is not one of Pluribus,
+a case over its limit, a wrong result, or a file left behind. Linux only: it reads /proc and forks.
 """
 
 import argparse

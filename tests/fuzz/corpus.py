@@ -1,5 +1,6 @@
 """Sound files of every kind that Pluribus reads, made once; cases damage copies of them."""
 
+import contextlib
 import gzip
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def _training(folder: Path) -> None:
         if row["epoch"] == 2:
             raise Stop
 
-    try:
+    with contextlib.suppress(Stop):
         pl.train(
             pl.convert(network(), BatchEnsemble(members=2), example=inputs()),
             task(),
@@ -117,8 +118,6 @@ def _training(folder: Path) -> None:
             show=False,
             on_epoch=stop,
         )
-    except Stop:
-        pass
     assert (folder / "training.pt").is_file()
 
 

@@ -12,13 +12,6 @@ from tests.fuzz.lines import run_line
 from tests.fuzz.outcome import Case
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fuzz")
-    corpus.make(folder / "corpus", run_line)
-    return folder
-
-
 @pytest.fixture
 def case(tmp_path):
     return Case(tmp_path, tmp_path)
@@ -31,11 +24,13 @@ def raising(error):
     return verb
 
 
-def test_cases_of_files_and_lines_find_nothing(root, monkeypatch):
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("TMPDIR", str(root))
-    monkeypatch.setattr("tempfile.tempdir", str(root))
-    found = [run_case(kind, number, 0, root) for kind in ("files", "lines") for number in range(25)]
+@pytest.mark.slow
+def test_cases_of_files_and_lines_find_nothing(tmp_path, monkeypatch):
+    corpus.make(tmp_path / "corpus", run_line)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = [run_case(kind, number, 0, tmp_path) for kind in ("files", "lines") for number in range(25)]
     assert [line for line in found if line["outcome"] == "finding"] == []
     assert {line["outcome"] for line in found} == {"ok", "refused"}
 
@@ -68,14 +63,14 @@ def test_a_traceback_in_the_output_is_a_finding(case):
     assert case.findings[0]["kind"] == "printed traceback"
 
 
-def test_a_case_over_its_limit_is_noticed(root, monkeypatch):
+def test_a_case_over_its_limit_is_noticed(tmp_path, monkeypatch):
     def hang(case, rng):
         while True:
             pass
 
     monkeypatch.setitem(run_case.__globals__["RUN"], "files", hang)
     monkeypatch.setitem(Worker.run.__globals__["SECONDS"], "files", 0.3)
-    worker = Worker(0, root)
+    worker = Worker(0, tmp_path)
     assert worker.run("files", 0) is None
     assert worker.end() == "over its limit of time"
 
@@ -90,6 +85,7 @@ def test_a_campaign_continues_its_log(tmp_path):
     assert again.next["files"] == 1
     assert again.summary(0)["cases"] == {"files": 1}
     assert again.pick()[0] != "files"
+    again.file.close()
 
 
 def test_a_case_depends_on_its_number_alone():
