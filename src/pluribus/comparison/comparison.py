@@ -23,6 +23,7 @@ from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
+from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
@@ -49,11 +50,13 @@ class Job:
     shifted: bool = True
     usual_steps: int = 1
     """Steps of a method without a recipe, by which the cost of training is divided."""
+    digest: str = ""
+    """Digest of the network, by which a changed one is told from that of an earlier comparison."""
 
     @property
     def key(self) -> str:
-        """Return the key of its record: equal settings have equal keys."""
-        return key_of(*self.settings, self.shifted)
+        """Return the key of its record: equal settings and equal networks have equal keys."""
+        return key_of(*self.settings, self.shifted, self.digest)
 
     @property
     def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
@@ -88,7 +91,8 @@ def compare(
     """Train and measure every method with every seed. Finished runs are not repeated.
 
     Args:
-        build: Makes the network; called once for each run, with torch's seed set.
+        build: Makes the network; called once for each run, with torch's seed set, and once before, to tell
+            whether finished runs are of the same network.
         task: The data.
         methods: The methods to compare. Costs are relative to `Single()`, in the list or not.
         seeds: Runs of each method, at least 1.
@@ -115,12 +119,12 @@ def compare(
     check("recipes", recipes, bool)
     usual = (training or Training()).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
+    usual_job = Job(build, task, Single(), 0, usual, name, Path(out), shifted, steps, _digest(build, task))
     jobs = []
     for method in methods:
         own = usual.following(method.recipe(), len(task.train)) if recipes else usual
         for seed in range(seeds):
-            seeded_training = replace(own, seed=seed)
-            jobs.append(Job(build, task, method, seed, seeded_training, name, Path(out), shifted, steps))
+            jobs.append(replace(usual_job, method=method, seed=seed, training=replace(own, seed=seed)))
     finished = _finished(Path(out))
     waiting = [job for job in jobs if job.key not in finished]
     with (
@@ -150,6 +154,18 @@ def _check_contestants(build: Any, methods: Any) -> None:
             "build must be a function that makes the network anew for each run, got "
             f"{type(build).__name__}. Give `lambda: ...`."
         )
+
+
+def _digest(build: Build, task: Task) -> str:
+    """Return the digest of the network that `build` makes; empty if it fails."""
+    try:
+        with seeded(0):
+            network = build()
+        single = convert(network, Single(), task.likelihood, example=task.train.x[:2])
+        return digest(single, task.train.x)
+    # The user's code may raise anything. Each run raises it again, and its record has the reason.
+    except Exception:
+        return ""
 
 
 def run(job: Job, report: Report = silent) -> Record:
@@ -215,6 +231,7 @@ def _measure(job: Job, report: Report) -> Record:
     training_cost = _training_cost(job, ensemble, single, int(rows[-1]["step"]))
     return replace(
         measured,
+        key=job.key,
         cost=measured.cost | training_cost,
         seconds=seconds | measured.seconds,
         findings=[asdict(one) for one in doctor(ensemble, job.task, history=rows)],

@@ -14,6 +14,7 @@ from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood
 from pluribus.comparison.record import Record, key_of
 from pluribus.data.task import Split, Task, check_task
 from pluribus.ensemble import Ensemble
+from pluribus.fingerprint import digest
 from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
@@ -79,7 +80,7 @@ def evaluate(
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     return Record(
-        key_of(*settings, trained, shifted),
+        key_of(*settings, trained, shifted, digest(ensemble, task.train.x)),
         *settings,
         trained,
         metrics=evaluate_all(prediction, target),

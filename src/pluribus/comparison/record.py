@@ -52,7 +52,7 @@ class Record:
     """One method, trained and measured once on one task.
 
     Attributes:
-        key: Identifies the settings: equal settings have equal keys.
+        key: Identifies the settings and what the network computes: equal ones have equal keys.
         method: Settings of the method.
         task: Name and sizes of the task.
         network: Name of the network.
@@ -116,11 +116,27 @@ class Record:
 
 
 def key_of(
-    method: Mapping[str, Any], task: str, network: str, seed: int, training: Mapping[str, Any], shifted: bool
+    method: Mapping[str, Any],
+    task: str,
+    network: str,
+    seed: int,
+    training: Mapping[str, Any],
+    shifted: bool,
+    digest: str,
 ) -> str:
-    """Return a short name that depends on the settings of a run and on nothing else."""
+    """Return a short name that depends on the settings of a run and on nothing else.
+
+    Args:
+        method: Settings of the method.
+        task: Name and sizes of the task.
+        network: Name of the network.
+        seed: Seed of the run.
+        training: Settings of the training.
+        shifted: Whether shifted data is measured.
+        digest: Digest of the network's fingerprint, since code can change under one name.
+    """
     settings = {"method": method, "task": task, "network": network, "seed": seed}
-    settings |= {"training": training, "shifted": shifted}
+    settings |= {"training": training, "shifted": shifted, "digest": digest}
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
