@@ -18,7 +18,7 @@ ORDER = [
     {"deprecation", "ranges", "settings", "schema", "untrusted", "writing"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
-    {"conversion_record", "prediction", "likelihood", "saving", "weights"},
+    {"conversion_record", "prediction", "summary", "likelihood", "saving", "weights"},
     {"metrics", "calibration", "data", "backbones"},
     {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pluribus.mechanisms.graph.cost import Cost, cost
     from pluribus.method import Method
     from pluribus.prediction import Prediction
+    from pluribus.summary import Summary
     from pluribus.training import Training, train
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Prediction",
     "SettingError",
     "Split",
+    "Summary",
     "Task",
     "Training",
     "__version__",
@@ -79,6 +81,7 @@ _HOMES = {
     "mechanisms.graph.cost": ("Cost", "cost"),
     "method": ("Method",),
     "prediction": ("Prediction",),
+    "summary": ("Summary",),
     "training": ("Training", "train"),
 }
 """By module, the public names that it holds."""

@@ -124,12 +124,27 @@ def _rebuild(network: Network, document: Document) -> Ensemble:
     with _rebuilding(path):
         choices = _choices(network, settings, path)
         ensemble = assemble(network, document.method, document.likelihood, choices, settings["seed"])
+        _check_left(ensemble, document)
         rows = settings.get("shrunk_to")
         if rows is not None:
             ensemble.members.index.restore(rows, _of_index(document.tensors))
             ensemble = ensemble.shrink(rows)
     check_shapes(ensemble.state_dict(), renamed(document.tensors, ensemble.state_dict()), path)
     return ensemble
+
+
+def _check_left(ensemble: Ensemble, document: Document) -> None:
+    """Raise `CheckpointError` if a layer was left that was converted in the saved ensemble.
+
+    Which layers run may depend on the weights, and the network of `load` has others.
+    """
+    saved = {row["name"] for row in document.settings["selection"] if row["settings"] is None}
+    for row in ensemble.selection:
+        if row["settings"] is None and row["name"] not in saved:
+            raise CheckpointError(
+                f"{document.path} must be loaded with a network that runs the layers of the saved one, got "
+                f"one in which {row['name']} is left: {row['reason']}. Pass the example of the conversion."
+            )
 
 
 def _fill_first_row(network: Network, saved: Mapping[str, Tensor]) -> None:

@@ -152,3 +152,19 @@ def test_proving_leaves_no_trace():
 def test_one_sample_is_enough_to_prove_a_network_with_batch_norm():
     model = zoo.batch_norm_mlp()
     prove(model, inserted(model, "0"), Inputs.of(torch.randn(1, 6)))
+
+
+def test_a_function_that_was_taken_away_does_not_run():
+    model, x = zoo.mlp(), torch.randn(4, 6)
+    hooks = inserted(model, "0", function=lambda x: x + 1)
+    assert not torch.equal(model(x), plain(model, x))
+    for hook in hooks.values():
+        hook.detach()
+        hook.detach()
+    assert torch.equal(model(x), plain(model, x))
+
+
+def plain(model, x):
+    """Return what an MLP computes without its hooks on the first layer."""
+    first = nn.functional.linear(x, model[0].weight, model[0].bias)
+    return model[1:](first)

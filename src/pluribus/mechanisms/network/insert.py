@@ -6,11 +6,12 @@ places stays one layer, and the root may be a site.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.hooks import RemovableHandle
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import accepting, dry_run
@@ -30,6 +31,21 @@ class Inserted:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.calls = 0
+        self._handle: RemovableHandle | None = None
+
+    def attach(self, layer: nn.Module) -> None:
+        """Put the function before a layer."""
+        self._handle = layer.register_forward_pre_hook(self, with_kwargs=True)
+
+    def detach(self) -> None:
+        """Take the function away from its layer again."""
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The handle of a copy would refer to the hooks of the module that was copied.
+        return {**vars(self), "_handle": None}
 
     def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         done: dict[int, Tensor] = {}
@@ -57,24 +73,43 @@ def insert(before: Mapping[Site, Function]) -> dict[Site, Inserted]:
     """Put a function before the input of each site; call it on a copy of the user's network."""
     inserted = {site: Inserted(function) for site, function in before.items()}
     for site, hook in inserted.items():
-        site.module.register_forward_pre_hook(hook, with_kwargs=True)
+        hook.attach(site.module)
     return inserted
 
 
 def prove(module: nn.Module, inserted: Mapping[Site, Inserted], example: Inputs) -> None:
-    """Raise for an insertion that is not called when the network runs in train and in eval mode.
+    """Raise for an insertion that is not called when the network runs in train and in eval mode."""
+    for site, mode in find_uncalled(module, inserted, example).items():
+        refuse_uncalled(site, mode)
+
+
+def refuse_uncalled(site: Site, mode: str) -> NoReturn:
+    """Raise for a layer that the network does not call.
+
+    Args:
+        site: The layer.
+        mode: The mode in which it is not called, `train` or `eval`.
+    """
+    raise ConversionError(
+        f"every converted layer must run on numbers: {site} is not called in {mode} mode. "
+        f"Leave it out with exclude={site.name!r}."
+    )
+
+
+def find_uncalled(module: nn.Module, inserted: Mapping[Site, Inserted], example: Inputs) -> dict[Site, str]:
+    """Return the layers before which an insertion is not called, each with the mode in which it is not.
 
     Counting happens in the inserted function itself: a hook that only looked would change the path.
     """
     example = example.doubled() if example.batch == 1 else example
+    uncalled: dict[Site, str] = {}
     for training in (True, False):
         for hook in inserted.values():
             hook.calls = 0
+        given = example.copy()
         with accepting(example), dry_run(module, training), torch.no_grad():
-            module(*example.args, **example.keywords)
+            module(*given.args, **given.keywords)
         for site, hook in inserted.items():
             if not hook.calls:
-                raise ConversionError(
-                    f"every converted layer must run on numbers: {site} is not called in "
-                    f"{'train' if training else 'eval'} mode. Leave it out with exclude={site.name!r}."
-                )
+                uncalled.setdefault(site, "train" if training else "eval")
+    return uncalled

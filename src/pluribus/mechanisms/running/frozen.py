@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,11 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.no_compile import uncompiled
+from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
 from pluribus.mechanisms.running.specialised import SpecialisedMembers
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
+from pluribus.summary import Keep, Summary, collect
 
 
 class FrozenRows(nn.Module):
@@ -51,6 +53,7 @@ class Frozen(nn.Module):
         super().__init__()
         self.network: FrozenRows | SpecialisedMembers = network
         self.notes, self.likelihood = tuple(notes), likelihood
+        self._counted: dict[str, Any] = {}
         self.train(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -64,20 +67,51 @@ class Frozen(nn.Module):
         outputs: Tensor = self.network(*args, **kwargs)
         return outputs
 
-    def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
+    @overload
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        keep: Literal["members"] = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self, x: Any, *, chunk: int | None = None, keep: Keep, most_bytes: int = MOST_BYTES
+    ) -> Prediction | Summary: ...
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        keep: Keep = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction | Summary:
         """Return the prediction of all members, as the ensemble's own `predict`.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
             chunk: At most that many samples at a time, to bound the memory of activations.
+            keep: `members`, `summary` or names of summaries, as for the ensemble.
+            most_bytes: Without `chunk`, the most bytes of activations at a time.
         """
         check("chunk", chunk, int, at_least=1, optional=True)
-        predictions = []
-        for inputs in Inputs.of(x).chunks(chunk):
+        check("most_bytes", most_bytes, int, at_least=1)
+        weights, whole = self.weights, Inputs.of(x)
+
+        def outputs(inputs: Inputs) -> Tensor:
+            found: Tensor = self(*inputs.args, **inputs.keywords)
+            return found
+
+        def predicted(inputs: Inputs) -> Prediction:
             with blaming_inputs(inputs):
-                outputs = self(*inputs.args, **inputs.keywords)
-                predictions.append(self.likelihood.prediction(outputs, self.weights))
-        return type(predictions[0]).concatenate(predictions)
+                return self.likelihood.prediction(outputs(inputs), weights)
+
+        pieces = cut(whole, chunk, most_bytes, outputs, self._counted)
+        return collect(map(predicted, pieces), whole.batch, keep)
 
     @property
     def weights(self) -> Tensor:
