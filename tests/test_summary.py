@@ -80,10 +80,9 @@ def test_some_summaries_are_kept_by_name():
         AttributeError, match=r"kept are labels, entropy, got 'confidence'.*keep=\['confidence'\]"
     ):
         _ = found.confidence
-    for wrong, says in (("label", "got 'label'. Did you mean"), ([], "got none"), (3, "got 3")):
-        with pytest.raises(pl.SettingError, match="keep must be 'members', 'summary' or") as error:
+    for wrong in ("label", [], 3, ["labels", 3]):
+        with pytest.raises(pl.SettingError, match=r"keep must be 'members', 'summary' or .*got"):
             collect(pieces(PREDICTIONS[0]), 8, wrong)
-        assert says.partition(" Did")[0] in str(error.value)
 
 
 def test_a_summary_is_indexed_moved_copied_and_shown():

@@ -22,6 +22,7 @@ from pluribus.mechanisms.ranking.rank import Ranking
 from pluribus.method import LayerChoice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
 from pluribus.saving import REMEDY, WEIGHTS, read_folder, read_settings, read_tensors
+from pluribus.schema import shown
 from pluribus.untrusted import read_header
 from pluribus.weights import check_exact_types, check_saved_types, check_shapes, check_values
 
@@ -61,6 +62,7 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     check_saved_types(ensemble.state_dict(), saved, path)
     check_values(saved, dict(ensemble.named_parameters()), path)
     _assign(ensemble, saved)
+    _check_weights(ensemble, path)
     ranking = settings.get("ranking")
     if ranking:
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
@@ -131,6 +133,19 @@ def _rebuild(network: Network, document: Document) -> Ensemble:
             ensemble = ensemble.shrink(rows)
     check_shapes(ensemble.state_dict(), renamed(document.tensors, ensemble.state_dict()), path)
     return ensemble
+
+
+def _check_weights(ensemble: Ensemble, path: str | Path) -> None:
+    """Raise `CheckpointError` if the saved tensors leave no member, or give members no proper weights."""
+    # Weights are computed from logits and a temperature, which a damaged file may have set to zero or NaN.
+    with _rebuilding(path):
+        weights = ensemble.weights
+    if len(weights) and bool(weights.isfinite().all()) and bool((weights >= 0).all()):
+        return
+    raise CheckpointError(
+        f"{path} must hold members whose weights are finite and at least 0, got {shown(weights.tolist())}. "
+        f"{REMEDY}"
+    )
 
 
 def _check_left(ensemble: Ensemble, document: Document) -> None:

@@ -21,6 +21,8 @@ MEMBERS = "members"
 """Word for keeping the outputs of all members."""
 SUMMARY = "summary"
 """Word for keeping all summaries and nothing else."""
+SPENT = "spent"
+"""Name of the multiply-adds of each sample, which have no axis of members."""
 Keep = str | Sequence[str]
 
 
@@ -94,18 +96,17 @@ def summary_names(keep: Keep, prediction: Prediction) -> tuple[str, ...]:
         SettingError: `keep` is neither `members` nor `summary`, nor summaries of such a prediction.
     """
     known = prediction.summaries
-    if keep == MEMBERS:
-        return ()
-    if keep == SUMMARY:
-        return known
-    names = (keep,) if isinstance(keep, str) else tuple(keep)
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        came = repr(unknown[0]) if unknown else "none"
-        raise SettingError(
-            f"keep must be {MEMBERS!r}, {SUMMARY!r} or some of {', '.join(known)}, got {came}."
-            + nearest(str(unknown[0]) if unknown else "", known)
-        )
+    words: dict[object, tuple[str, ...]] = {MEMBERS: (), SUMMARY: known}
+    if isinstance(keep, str):
+        names = words.get(keep, (keep,))
+    else:
+        names = tuple(keep) if isinstance(keep, Sequence) and keep else (repr(keep),)
+    for name in names:
+        if name not in known:
+            raise SettingError(
+                f"keep must be {MEMBERS!r}, {SUMMARY!r} or some of {', '.join(known)}, got {name!r}."
+                + nearest(str(name), known)
+            )
     return names
 
 
@@ -120,38 +121,33 @@ def collect(pieces: Iterable[Prediction], total: int | None, keep: Keep = MEMBER
         keep: `members`, `summary` or names of summaries.
 
     Raises:
-        InputError: there is no piece, or they are of different kinds.
+        InputError: there is no piece, or they have different shapes.
         SettingError: `keep` names no summary.
     """
-    if not isinstance(keep, str) and not isinstance(keep, Sequence):
-        raise SettingError(f"keep must be {MEMBERS!r}, {SUMMARY!r} or names of summaries, got {keep!r}.")
-    joined: _Filled | None = None
-    several = list[Any]()
-    for piece in pieces:
-        names = summary_names(keep, piece)
-        kept: Any = summarise(piece, names) if names else piece
-        if total is None:
-            several.append(kept)
-            continue
+    kept: Iterable[Prediction | Summary] = (_reduced(piece, keep) for piece in pieces)
+    if total is None:
+        kept = list(kept)
+        total = sum(map(len, kept))
+    whole: _Whole | None = None
+    for piece in kept:
         # A batch in one piece is not copied.
         if len(piece) == total:
-            return kept  # type: ignore[no-any-return]
-        if joined is None:
-            joined = _Filled(kept, total)
-        joined.add(kept)
-    if joined is not None:
-        return joined.result()
-    if not several:
+            return piece
+        if whole is None:
+            whole = _Whole(piece, total)
+        whole.add(piece)
+    if whole is None:
         raise InputError("a loader must give at least one batch, got none.")
-    if isinstance(several[0], Summary):
-        filled = _Filled(several[0], sum(map(len, several)))
-        for one in several:
-            filled.add(one)
-        return filled.result()
-    return type(several[0]).concatenate(several)  # type: ignore[no-any-return]
+    return whole.result()
 
 
-class _Filled:
+def _reduced(piece: Prediction, keep: Keep) -> Prediction | Summary:
+    """Return what is kept of a piece."""
+    names = summary_names(keep, piece)
+    return summarise(piece, names) if names else piece
+
+
+class _Whole:
     """Tensors of the whole batch, into which pieces are copied.
 
     A list of pieces that is joined at the end would take the memory of the result twice.
@@ -163,25 +159,18 @@ class _Filled:
 
     def __init__(self, first: Prediction | Summary, total: int) -> None:
         self.first, self.done = first, 0
-        self.axis = 0 if isinstance(first, Summary) else 1
         self.tensors: dict[str, Tensor] = {}
-        for name, value in self._parts(first).items():
-            # Multiply-adds of samples have no axis of members.
-            axis = 0 if name == "spent" else self.axis
+        for name, (value, axis) in _parts(first).items():
             shape = (*value.shape[:axis], total, *value.shape[axis + 1 :])
             self.tensors[name] = value.new_empty(shape)
 
-    def _parts(self, piece: Prediction | Summary) -> dict[str, Tensor]:
-        parts = dict(piece.values) if isinstance(piece, Summary) else dict(piece.batched())
-        if piece.spent is not None:
-            parts["spent"] = piece.spent
-        return parts
-
     def add(self, piece: Prediction | Summary) -> None:
-        """Copy a piece behind those before it."""
-        end = self.done + len(piece)
-        for name, value in self._parts(piece).items():
-            axis = 0 if name == "spent" else self.axis
+        """Copy a piece behind those before it.
+
+        Raises:
+            InputError: its outputs have another shape.
+        """
+        for name, (value, axis) in _parts(piece).items():
             target = self.tensors[name].narrow(axis, self.done, len(piece))
             if target.shape != value.shape:
                 raise InputError(
@@ -189,11 +178,25 @@ class _Filled:
                     f"shape {tuple(target.shape)}. Give samples of one size."
                 )
             target.copy_(value)
-        self.done = end
+        self.done += len(piece)
 
     def result(self) -> Prediction | Summary:
         """Return the whole batch."""
-        spent = self.tensors.pop("spent", None)
+        spent = self.tensors.pop(SPENT, None)
         if isinstance(self.first, Summary):
             return Summary(self.tensors, spent)
         return replace(self.first, spent=spent, **self.tensors)
+
+
+def _parts(piece: Prediction | Summary) -> dict[str, tuple[Tensor, int]]:
+    """Return the tensors of a piece by name, each with the axis of the samples."""
+    parts: dict[str, tuple[Tensor, int]] = {}
+    if isinstance(piece, Summary):
+        for name, value in piece.values.items():
+            parts[name] = (value, 0)
+    else:
+        for name, value in piece.batched().items():
+            parts[name] = (value, 1)
+    if piece.spent is not None:
+        parts[SPENT] = (piece.spent, 0)
+    return parts

@@ -1,5 +1,8 @@
 """Inserting: a function before a layer, proved to run."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -168,3 +171,16 @@ def plain(model, x):
     """Return what an MLP computes without its hooks on the first layer."""
     first = nn.functional.linear(x, model[0].weight, model[0].bias)
     return model[1:](first)
+
+
+def test_activations_are_freed_at_once():
+    model = zoo.mlp()
+    seen = []
+    inserted(model, "0", function=lambda x: seen.append(weakref.ref(made := x + 1)) or made)
+    gc.disable()
+    try:
+        with torch.no_grad():
+            model(torch.randn(4, 6))
+        assert seen[0]() is None
+    finally:
+        gc.enable()

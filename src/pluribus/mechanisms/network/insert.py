@@ -48,25 +48,41 @@ class Inserted:
         return {**vars(self), "_handle": None}
 
     def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        done: dict[int, Tensor] = {}
+        call = _Call(self, layer)
+        changed = tuple(call.change(value) for value in args)
+        return changed, {name: call.change(value) for name, value in kwargs.items()}
+
+
+class _Call:
+    """One call of an inserted function.
+
+    An object and no nested function: one that calls itself is a circle of references, and would keep its
+    tensors alive until Python looks for such circles.
+
+    Args:
+        inserted: The function that is called.
+        layer: The layer before which it stands.
+    """
+
+    def __init__(self, inserted: Inserted, layer: nn.Module) -> None:
+        self.inserted, self.layer = inserted, layer
+        self.done: dict[int, Tensor] = {}
         # Query, key and value; of all other layers the first input, and not an RNN's state or a mask.
-        reach = 3 if isinstance(layer, nn.MultiheadAttention) else 1
+        self.reach = 3 if isinstance(layer, nn.MultiheadAttention) else 1
 
-        def each(value: Any) -> Any:
-            nonlocal reach
-            if not reach:
-                return value
-            if isinstance(value, PackedSequence):
-                return value._replace(data=each(value.data))
-            if not isinstance(value, Tensor) or not value.is_floating_point():
-                return value
-            reach -= 1
-            if id(value) not in done:
-                self.calls += 1
-                done[id(value)] = self.function(layer, len(done), value)
-            return done[id(value)]
-
-        return tuple(map(each, args)), {name: each(value) for name, value in kwargs.items()}
+    def change(self, value: Any) -> Any:
+        """Return what the layer gets in place of one of its inputs."""
+        if not self.reach:
+            return value
+        if isinstance(value, PackedSequence):
+            return value._replace(data=self.change(value.data))
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        self.reach -= 1
+        if id(value) not in self.done:
+            self.inserted.calls += 1
+            self.done[id(value)] = self.inserted.function(self.layer, len(self.done), value)
+        return self.done[id(value)]
 
 
 def insert(before: Mapping[Site, Function]) -> dict[Site, Inserted]:

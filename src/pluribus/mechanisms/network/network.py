@@ -168,7 +168,7 @@ def initialised(module: nn.Module, example: Inputs | None, seed: int | None = No
         return module
     # torch copies lazy parameters and refuses to copy lazy buffers (2.13).
     buffers = [buffer for buffer in module.buffers() if is_lazy(buffer)]
-    memo = {id(one): UninitializedBuffer(device=one.device, dtype=one.dtype) for one in buffers}
+    memo = {id(one): _lazy_copy(one) for one in buffers}
     module = copy.deepcopy(module, memo)
     modes = {layer: layer.training for layer in module.modules()}
     # In eval mode, so that norms keep their first statistics.
@@ -179,6 +179,11 @@ def initialised(module: nn.Module, example: Inputs | None, seed: int | None = No
     for layer, mode in modes.items():
         layer.training = mode
     return module
+
+
+def _lazy_copy(buffer: Tensor) -> UninitializedBuffer:
+    """Return a buffer without values, of the same precision and on the same device."""
+    return UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)  # type: ignore[call-arg]
 
 
 def computed(module: nn.Module) -> dict[int, Any]:
