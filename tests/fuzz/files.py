@@ -167,7 +167,7 @@ def read_training(case: Case, folder: Path, file: Path, rng: random.Random) -> N
 def read_records(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
     case.attempt(record.damaged_lines, [folder])
     case.attempt(record.read, [folder], outcomes=True)
-    if rng.random() < 0.3:
+    if rng.random() < 0.15:
         case.command(run_line, ["report", str(folder), "--out", "out"])
 
 
@@ -209,7 +209,7 @@ def read_published(case: Case, folder: Path, file: Path, rng: random.Random) -> 
 
 TARGETS: dict[str, Target] = {
     "ensemble.json": Target(
-        "ensembles", "*/ensemble.json", (json_damage, *[settings_damage] * 4), read_ensemble, 6
+        "ensembles", "*/ensemble.json", (json_damage, *[settings_damage] * 4), read_ensemble, 4
     ),
     "weights.safetensors": Target(
         "ensembles", "*/weights.safetensors", (tensors_damage,) * 3, read_ensemble, 4

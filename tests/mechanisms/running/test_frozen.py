@@ -81,3 +81,11 @@ def test_a_frozen_ensemble_writes_into_no_statistics():
     before = [buffer.clone() for buffer in network.buffers()]
     network(torch.full_like(x, 9.0))
     assert_close(list(network.buffers()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_inputs_that_do_not_fit_are_errors_of_ours(method):
+    network, x = frozen(method)
+    for bad in (x.to_sparse(), x[:0], x[:, :1], x.float(), x[0], x.bool()):
+        with pytest.raises(pl.InputError):
+            network(bad)

@@ -7,9 +7,11 @@ from typing import Any, Literal, Self, overload
 import torch
 from torch import Tensor, nn
 
+from pluribus.errors import InputError, PluribusError
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.members.caller import CAUGHT
 from pluribus.mechanisms.members.prior import AnyMembers
-from pluribus.mechanisms.network.error_context import blaming_inputs
+from pluribus.mechanisms.network.error_context import blaming_inputs, explain_failure
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
@@ -64,7 +66,16 @@ class Frozen(nn.Module):
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The outputs of all members, `[members, batch, ...]`."""
-        outputs: Tensor = self.network(*args, **kwargs)
+        inputs = Inputs(args, kwargs)
+        # Raise for inputs without a batch before the network fails on them.
+        _ = inputs.batch
+        try:
+            outputs: Tensor = self.network(*args, **kwargs)
+        except (PluribusError, torch.OutOfMemoryError):
+            raise
+        # Members that were cut out run as graphs, which raise errors of torch.
+        except CAUGHT as error:
+            raise InputError(explain_failure(self.network, self.network, inputs, error)) from error
         return outputs
 
     @overload
