@@ -4,8 +4,9 @@
         [--result FILE]
 
 A kill is SIGKILL of the command, of one of its workers or of all of its processes, or SIGTERM, or Ctrl-C.
-After each, all processes must end within so many seconds. A command that comes to its end must have the weights
-and metrics of one that was left alone, every run once, and no temporary file. Linux only: it reads /proc.
+After each, all processes must end within so many seconds. A command that comes to its end must have the
+weights and metrics of one that was left alone, every run once, and no temporary file. Linux only: it reads
+/proc.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py [--minutes 10] [--threads 8] [--result benchmarks/results/soak.json]
 
-One ensemble of each kind of engine serves all threads, with batches of changing sizes, and summaries. Memory is
-read after a tenth of the time, when all caches are filled, and at the end. A growth of more than `GROWTH` fails.
+One ensemble of each kind of engine serves all threads, with batches of changing sizes, and summaries. Memory
+is read after a tenth of the time, when all caches are filled, and at the end. It may grow by `GROWTH` bytes.
 """
 
 import argparse
