@@ -24,7 +24,7 @@ from pluribus.methods import SAE, BatchEnsemble, DeepEnsembles, LayerEnsembles, 
 
 SIZES = (1, 3, 16, 33, 64)
 GROWTH = 16 * 2**20
-"""Bytes by which the memory of the process may grow: pools of the allocator, and no leak of a tensor per call."""
+"""Bytes by which the memory of the process may grow: pools of the allocator, no leak of a tensor per call."""
 X = torch.randn(max(SIZES), 8, generator=torch.Generator().manual_seed(0))
 
 
