@@ -32,6 +32,7 @@ from pluribus.methods import (
 )
 from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
 from tests.perturb import perturbed
+from tests.verify import looped_copy, refused_by_vmap
 
 METHODS = [
     Single(),
@@ -278,13 +279,12 @@ def test_independent_members_never_move_one_another(case, method):
 def test_looped_and_stacked_running_agree(case, method, monkeypatch):
     monkeypatch.setattr(batched, "STACKED_ROWS", 2)
     stacked, x = converted(case, method), case.inputs()
-    looped = copy.deepcopy(stacked)
-    looped._caller.cache["stacked"] = "for this test"
+    looped = looped_copy(stacked)
     for mode in (True, False):
         assert_close(run(stacked.train(mode), x), run(looped.train(mode), x))
     for ensemble in (stacked, looped):
         ensemble.train().loss(x, case.target()).backward()
-    assert not any("vmap" in key for key in stacked._caller.cache if isinstance(key, tuple))
+    assert not refused_by_vmap(stacked)
     for one, other in zip(stacked.parameters(), looped.parameters(), strict=True):
         assert_close(one.grad, other.grad)
 
