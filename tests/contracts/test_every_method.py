@@ -19,6 +19,7 @@ from pluribus.methods import (
     MIMMO,
     MIMO,
     SAE,
+    SWAG,
     BatchEnsemble,
     DeepEnsembles,
     DeepSubEnsembles,
@@ -50,7 +51,11 @@ NEAR = [
     EMP(options=3, draws=3, decay=0.0),
 ]
 """Methods that are near others: all is tested of them by `make test-slow`, and here that rows are members."""
-SEEDS = [ECMP(options=2, draws=3, perturbation=0.5, decay=0.0), DropConnect(rate=0.2, draws=3)]
+SEEDS = [
+    ECMP(options=2, draws=3, perturbation=0.5, decay=0.0),
+    DropConnect(rate=0.2, draws=3),
+    SWAG(members=3, snapshots=2),
+]
 """Methods whose rows are seeds, as those of dropout: tested by `make test-slow` and by their own files."""
 
 
@@ -106,7 +111,10 @@ REFUSED = {
 @functools.cache
 def _converted(name: str, method: pl.Method, seed: int) -> pl.Ensemble:
     case = case_named(name)
-    return pl.convert(case.model(), method, example=case.inputs(), seed=seed)
+    ensemble = pl.convert(case.model(), method, example=case.inputs(), seed=seed)
+    # SWAG predicts nothing before it has seen the weights.
+    ensemble.after_step(progress=1.0)
+    return ensemble
 
 
 def converted(case: Case, method: pl.Method, seed: int = 0) -> pl.Ensemble:
@@ -129,7 +137,8 @@ def test_the_first_axis_is_members_in_both_modes(case, method):
     ensemble, x = converted(case, method), case.inputs()
     rows = getattr(method, "members", getattr(method, "draws", 1))
     rows = len(ensemble.weights) if isinstance(method, EMP) else rows  # equal draws are one row
-    assert run(ensemble.train(), x).shape == (getattr(method, "train_draws", rows), *case.shape)
+    trained = 1 if isinstance(method, SWAG) else getattr(method, "train_draws", rows)
+    assert run(ensemble.train(), x).shape == (trained, *case.shape)
     assert run(ensemble.eval(), x).shape == (rows, *case.shape)
 
 
