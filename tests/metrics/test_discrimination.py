@@ -66,7 +66,10 @@ def test_weighted_areas_match_repeated_samples(digits):
     positive = generator.random(60) < 0.4
     counts = generator.integers(0, 3, size=(5, 60))
     for draw, roc, recall in zip(
-        counts, weighted_auroc(scores, positive, counts), weighted_auprc(scores, positive, counts), strict=True
+        counts,
+        weighted_auroc(scores, positive, counts),
+        weighted_auprc(scores, positive, counts),
+        strict=True,
     ):
         drawn = np.repeat(np.arange(60), draw)
         assert roc == pytest.approx(roc_auc_score(positive[drawn], scores[drawn]))

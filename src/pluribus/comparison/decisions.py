@@ -1,4 +1,4 @@
-"""Decisions: what the answers of a run cost, computed from its stored outcomes, so that costs may change later."""
+"""Decisions: what the answers of a run cost, from its stored outcomes, so that costs may change later."""
 
 from dataclasses import fields, replace
 

@@ -106,7 +106,9 @@ def read_maps(arrays: Mapping[str, Array]) -> Maps:
 
 def _check(name: str, values: Array, fits: bool, kinds: str) -> None:
     if not fits or values.dtype.kind not in kinds:
-        raise ValueError(f"maps/{name} must have the shape and type of a map, got {values.dtype} {values.shape}")
+        raise ValueError(
+            f"maps/{name} must have the shape and type of a map, got {values.dtype} {values.shape}"
+        )
 
 
 def _classes(values: Tensor, full: tuple[int, int], size: tuple[int, int]) -> Array:

@@ -12,7 +12,7 @@ from pluribus.data.scaling import unit
 def picture_bytes(images: Tensor, side: int) -> np.ndarray[Any, Any]:
     """Return images as bytes, `[images, height, width, channels]`, their longer side at most `side`."""
     images = unit(images.detach().cpu()).float()
-    height, width = shown_size(*images.shape[-2:], side)
+    height, width = shown_size(images.shape[-2], images.shape[-1], side)
     if (height, width) != images.shape[-2:]:
         images = adaptive_avg_pool2d(images, (height, width))
     # Standardised inputs leave the range from 0 to 1. Each picture is stretched to it for itself.

@@ -12,8 +12,8 @@ K(c, a). With probabilities p, the answer of the least expected cost is given, u
               is right; of more, `wrong` for any wrong one
     K_defer   `defer`: somebody else answers, and is right
 
-(2) counts the true classes of test data. Compare it with the cost of one answer for all samples: probabilities
-that are good for nothing do not get below that.
+(2) counts the true classes of test data. Compare it with the cost of one answer for all samples:
+probabilities that are good for nothing do not get below that.
 """
 
 import math
@@ -36,7 +36,7 @@ PAIR = re.compile(r"\s*(\w+)\s*=\s*([\d.]+(?:[eE][+-]?\d+)?)\s*")
 
 @dataclass(frozen=True)
 class Costs(Settings):
-    """What wrong answers and deferring cost, in any unit; right answers cost nothing.
+    """Costs of wrong answers and of deferring, in any unit; right answers cost nothing.
 
     Args:
         wrong: A wrong answer.

@@ -47,7 +47,7 @@ def class_auroc(prediction: DiscretePrediction, target: Tensor) -> float:
 
 
 def class_auprc(prediction: DiscretePrediction, target: Tensor) -> float:
-    """Compute Eq. (2), in [0, 1]; the share of the class by chance, NaN where all targets are of one class."""
+    """Compute Eq. (2), in [0, 1]; the share of the class by chance, NaN if all targets are of one class."""
     return _mean_over_classes(prediction, target, precision_recall_area)
 
 
@@ -134,7 +134,7 @@ ROWS = (
         name="auroc",
         function=class_auroc,
         title="AUROC",
-        explanation="How often a sample of a class gets a higher probability of it than one of another class.",
+        explanation="How often a sample of a class gets a higher probability of it than another sample.",
         paper="Hanley & McNeil, The meaning and use of the area under a ROC curve, Radiology 1982",
     ),
     _row(

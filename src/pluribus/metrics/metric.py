@@ -87,7 +87,7 @@ class Metric:
 
 
 def is_dense(prediction: object) -> bool:
-    """Return whether a prediction has a class for every pixel, `[members, batch, outcomes, height, width]`."""
+    """Return whether a prediction has a class for every pixel, `[members, batch, outcomes, y, x]`."""
     return isinstance(prediction, DiscretePrediction) and prediction.member_log_probabilities.ndim >= 5
 
 

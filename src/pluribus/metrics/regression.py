@@ -89,7 +89,7 @@ def interval_width(prediction: GaussianPrediction, target: Tensor, level: float 
 
 
 def quantile_loss(prediction: GaussianPrediction, target: Tensor, probability: float) -> float:
-    """Compute the pinball loss of one quantile, a summand of Eq. (5), in [0, ∞], in the unit of the target."""
+    """Compute the pinball loss of one quantile, a summand of Eq. (5), in [0, ∞], in the target's unit."""
     prediction, target = samples(prediction, target)
     errors = target - prediction.quantile(probability)
     return average(torch.maximum(probability * errors, (probability - 1) * errors))

@@ -9,9 +9,9 @@ distribution of the flora in the alpine zone", New Phytologist 11, 1912. For eve
     A        pixels so labelled
     B        pixels of the class
 
-are averaged over the classes of an image, and then over images. Class 0 is the background, and does not count.
-A class that neither the truth nor the prediction of an image has is left out of it. An image without any class
-but the background, in both, does not count. Pixels whose target is -100 do not count.
+are averaged over the classes of an image, and then over images. Class 0 is the background, and does not
+count. A class that neither the truth nor the prediction of an image has is left out of it. An image without
+any class but the background, in both, does not count. Pixels whose target is -100 do not count.
 
 Calibration of pixels needs no metric of its own: in `ece` and its like every pixel is a sample.
 """

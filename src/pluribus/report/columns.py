@@ -168,7 +168,7 @@ def all_columns(group: Group) -> list[Column]:
 
 
 def _of_two_classes(name: str) -> Column:
-    """Return the column of a metric that readers expect where there are two classes; of more, it says little."""
+    """Return the column of a metric that is shown for two classes alone: of more, it says little."""
     column = metric_column(name)
 
     def value(run: Record) -> float:
