@@ -187,7 +187,11 @@ def in_units(prediction: Prediction, scaling: Scaling) -> Prediction:
     if isinstance(prediction, GaussianPrediction):
         variances = prediction.variances * scaling.std.to(prediction.variances).square()
         prediction = replace(prediction, variances=variances)
-    return replace(prediction, means=scaling.invert(prediction.means))
+    calibration = prediction.calibration
+    if calibration is not None:
+        # The calibration was fitted in the units of the network.
+        calibration = replace(calibration, unit=scaling.std)
+    return replace(prediction, means=scaling.invert(prediction.means), calibration=calibration)
 
 
 def named_columns(
@@ -199,8 +203,15 @@ def named_columns(
     if len(set(class_names)) != classes:
         return columns
     columns["labels"] = [class_names[label] for label in columns["labels"]]
+    if "set" in columns:
+        columns["set"] = [_named_set(numbers, class_names) for numbers in columns["set"]]
     called = {f"p{i}": f"p_{name}" for i, name in enumerate(class_names)}
     return {called.get(name, name): values for name, values in columns.items()}
+
+
+def _named_set(numbers: str, class_names: tuple[str, ...]) -> str:
+    """Return a set of classes by their names; a bar parts them, since names may hold blanks."""
+    return " | ".join(class_names[int(number)] for number in numbers.split())
 
 
 def check_task(task: object) -> None:
