@@ -22,7 +22,7 @@ SCORES = {
     "variance": ("variance", 1.0),
     "epistemic_variance": ("epistemic", 1.0),
 }
-"""Out-of-distribution scores by name: a summary of the prediction, and the sign that makes strange ones high."""
+"""Out-of-distribution scores by name: a summary of the prediction, and its sign, so that strange is high."""
 MOST_REFERENCE = 10_000
 """Most scores of validation samples that are kept."""
 INFINITE = "inf"
@@ -133,18 +133,19 @@ class Calibration:
         """
         try:
             SCHEMA.check(values, "calibration")
-            numbers = {name: _number(values[name]) for name in cls()._numbers()}
+            numbers: dict[str, Any] = {name: _number(values[name]) for name in cls()._numbers()}
             _check_numbers(numbers)
             _check_tensors(values["score"], tensors)
         except Mismatch as error:
             raise CheckpointError(f"{error}. Calibrate and save the ensemble again.") from error
+        fitted: dict[str, Any] = {name: tensor.double() for name, tensor in tensors.items()}
         return cls(
             **numbers,
+            **fitted,
             score=values["score"],
             aurocs=values["aurocs"],
             samples=values["samples"],
             notes=tuple(values["notes"]),
-            **{name: tensor.double() for name, tensor in tensors.items()},
         )
 
 
@@ -169,23 +170,35 @@ def _check_tensors(score: str, tensors: Mapping[str, Tensor]) -> None:
     if score and score != MAHALANOBIS and score not in SCORES:
         raise Mismatch(f"field calibration.score must be {MAHALANOBIS} or one of {', '.join(SCORES)}")
     for name, tensor in tensors.items():
-        if name not in TENSORS or not tensor.is_floating_point() or not tensor.isfinite().all():
-            raise Mismatch(f"tensor calibration.{name} must be one of {', '.join(TENSORS)}, of finite floats")
-    expected = {"reference": 1, "means": 2, "whitening": 2} if score == MAHALANOBIS else {"reference": 1}
-    came = {name: tensor.ndim for name, tensor in tensors.items()}
+        _check_floats(name, tensor)
     # Without a score there is nothing to refer to.
-    if came != (expected if score else {}):
-        raise Mismatch(f"tensors of calibration must have axes {expected}, got {came}")
+    expected = {"reference": 1} if score else {}
     if score == MAHALANOBIS:
+        expected |= {"means": 2, "whitening": 2}
+    came = {name: tensor.ndim for name, tensor in tensors.items()}
+    if came != expected:
+        raise Mismatch(f"tensors of calibration must have axes {expected}, got {came}")
+    if score:
+        _check_sizes(tensors)
+
+
+def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
+    """Raise `Mismatch` where sizes of tensors do not fit one another."""
+    if not 0 < len(tensors["reference"]) <= MOST_REFERENCE:
+        raise Mismatch(f"tensor calibration.reference must have 1 to {MOST_REFERENCE} numbers")
+    if "means" in tensors:
         features = tensors["means"].shape[1]
         if tensors["whitening"].shape != (features, features):
             raise Mismatch(f"tensor calibration.whitening must be {features} × {features}")
-    if score and not 0 < len(tensors["reference"]) <= MOST_REFERENCE:
-        raise Mismatch(f"tensor calibration.reference must have 1 to {MOST_REFERENCE} numbers")
+
+
+def _check_floats(name: str, tensor: Tensor) -> None:
+    if name not in TENSORS or not tensor.is_floating_point() or not tensor.isfinite().all():
+        raise Mismatch(f"tensor calibration.{name} must be one of {', '.join(TENSORS)}, of finite floats")
 
 
 def thinned(scores: Tensor) -> Tensor:
-    """Return at most `MOST_REFERENCE` scores, ascending and evenly spaced, with the least and the greatest."""
+    """Return at most `MOST_REFERENCE` scores, ascending, evenly spaced from the least to the greatest."""
     ascending = scores.detach().to("cpu", torch.float64).flatten().sort().values
     if len(ascending) <= MOST_REFERENCE:
         return ascending

@@ -100,7 +100,8 @@ def whitening_of(covariance: Tensor) -> Tensor:
     if greatest <= 0:
         return torch.eye(len(covariance), dtype=covariance.dtype)
     kept = variances.clamp(min=LEAST_VARIANCE * greatest.item())
-    return directions * kept.rsqrt()
+    whitening: Tensor = directions * kept.rsqrt()
+    return whitening
 
 
 def distance(features: Tensor, means: Tensor, whitening: Tensor) -> Tensor:

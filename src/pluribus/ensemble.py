@@ -254,13 +254,13 @@ class Ensemble(nn.Module):
         """Fit corrections on validation data, and keep them: in predictions, files and frozen ensembles.
 
         Half of the data gives a temperature (of numbers, a scale of the variance) and the best score for
-        strange samples; the other half gives the quantile of `prediction.sets` or `prediction.interval()`, and
-        the threshold of `prediction.flagged`. A temperature below 1 is applied only if it does not raise the
-        NLL on corrupted data.
+        strange samples; the other half gives the quantile of `prediction.sets` or `prediction.interval()`,
+        and the threshold of `prediction.flagged`. A temperature below 1 is applied only if it does not raise
+        the NLL on corrupted data.
 
         Args:
-            data: `(x, y)`, a `Split`, a `Task` (its validation data), or a loader of such pairs: data that was
-                not trained on, at least four samples; 40 and more are useful.
+            data: `(x, y)`, a `Split`, a `Task` (its validation data), or a loader of such pairs: data that
+                was not trained on, at least four samples; 40 and more are useful.
             level: Share of samples whose set or interval holds the truth, in (0, 1).
             false_alarm: Share of samples like these that are flagged as strange, in (0, 1).
             shifted: Corrupted validation data, as `data`. "auto" corrupts images itself; None does without.

@@ -117,10 +117,12 @@ class Prediction(ABC):
                 f"{' and '.join(sorted(kinds)) or 'none'}. Join what one ensemble predicted."
             )
         if len({id(one.calibration) for one in predictions}) != 1:
-            raise InputError("predictions must have one calibration, got several. Join their raw predictions.")
+            raise InputError(
+                "predictions must have one calibration, got several. Join their raw predictions."
+            )
         batched = [one._batched() for one in predictions]
         spent = [one.spent for one in predictions if one.spent is not None]
-        joined = {name: torch.cat([one[name] for one in batched], 1) for name in batched[0]}
+        joined: dict[str, Any] = {name: torch.cat([one[name] for one in batched], 1) for name in batched[0]}
         return replace(predictions[0], spent=torch.cat(spent) if spent else None, **joined)
 
     def weighted(self, weights: Tensor) -> Self:
@@ -149,19 +151,29 @@ class Prediction(ABC):
         """Return the same prediction with another calibration, or with none."""
         return replace(self.raw, calibration=calibration)
 
+    def rescaled(self, mean: Tensor, std: Tensor) -> Self:
+        """Return numbers of standardised targets in the units of the data; classes as they are.
+
+        Args:
+            mean: What was subtracted from the targets.
+            std: What they were divided by.
+        """
+        return self
+
     @property
     def ood_score(self) -> Tensor:
         """How strange each sample is, `[batch]`, by the score that the calibration chose.
 
         It is read from the raw prediction; positions, labels and targets of a sample are averaged.
         """
-        calibration = self._calibration("ood_score", "threshold")
-        return self.raw.score(calibration.score, calibration)
+        self._calibrated_number("ood_score", "threshold")
+        assert self.calibration is not None
+        return self.raw.score(self.calibration.score, self.calibration)
 
     @property
     def flagged(self) -> Tensor:
-        """Whether each sample is strange, `[batch]`: its score is above the threshold of the calibration."""
-        return self.ood_score > self._calibration("flagged", "threshold").threshold
+        """Samples that are strange, `[batch]`, bool: their score is above the calibrated threshold."""
+        return self.ood_score > self._calibrated_number("flagged", "threshold")
 
     def score(self, name: str, calibration: Calibration | None = None) -> Tensor:
         """Compute an out-of-distribution score of each sample, `[batch]`, higher for a stranger one.
@@ -173,7 +185,7 @@ class Prediction(ABC):
         if name == MAHALANOBIS:
             return self._distance(calibration)
         summary, sign = SCORES[name]
-        values = sign * getattr(self, summary)
+        values: Tensor = sign * getattr(self, summary)
         if name in ("variance", "epistemic_variance") and calibration and calibration.unit is not None:
             values = values / calibration.unit.to(values).square()
         return values.flatten(1).mean(1) if values.ndim > 1 else values
@@ -186,14 +198,15 @@ class Prediction(ABC):
         found = distance(features, calibration.means, calibration.whitening)
         return found.to(self.weights)
 
-    def _calibration(self, wanted: str, part: str) -> Calibration:
-        """Return the calibration; raise `InputError` unless it has a part."""
-        if self.calibration is None or getattr(self.calibration, part) is None:
+    def _calibrated_number(self, wanted: str, part: str) -> float:
+        """Return a number of the calibration; raise `InputError` where there is none."""
+        number: float | None = getattr(self.calibration, part, None)
+        if number is None:
             raise InputError(
                 f"{wanted} must be calibrated, got a prediction without calibration. "
                 "Call ensemble.calibrate(validation_data), then predict again."
             )
-        return self.calibration
+        return number
 
     def to(self, where: torch.device | torch.dtype | str) -> Self:
         """Move to a device or a dtype; summaries stay in at least float32."""
@@ -201,7 +214,9 @@ class Prediction(ABC):
         if spent is not None and not isinstance(where, torch.dtype):
             spent = spent.to(where)
         moved = {name: v.to(where) for name, v in (self._batched() | {"weights": self.weights}).items()}
-        kept = {name: v if name == "members" else at_least_float32(v) for name, v in moved.items()}
+        kept: dict[str, Any] = {}
+        for name, values in moved.items():
+            kept[name] = values if name == "members" else at_least_float32(values)
         return replace(self, spent=spent, **kept)
 
     def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -227,7 +242,7 @@ class Prediction(ABC):
             return {}
         return {"ood_score": self.ood_score.tolist(), "flagged": self.flagged.tolist()}
 
-    def _batched(self) -> dict[str, Tensor]:
+    def _batched(self) -> dict[str, Any]:
         names = (one.name for one in fields(self) if one.name not in ("weights", "spent", "calibration"))
         return {name: getattr(self, name) for name in names}
 
@@ -261,7 +276,7 @@ class DiscretePrediction(Prediction, ABC):
 
     @property
     def probabilities(self) -> Tensor:
-        """Mean of the members' probabilities of the outcomes `shown`, calibrated if there is a calibration."""
+        """Mean of the members' probabilities of the outcomes `shown`, at the calibrated temperature."""
         return self.log_probabilities[:, self.shown].exp()
 
     @cached_property
@@ -319,12 +334,12 @@ class DiscretePrediction(Prediction, ABC):
 
     @property
     def sets(self) -> Tensor:
-        """Which outcomes are in the conformal set, `[batch, outcomes, ...]`, bool.
+        """Outcomes in the conformal set of each sample, `[batch, outcomes, ...]`, bool.
 
         The truth is in it with at least the calibrated level. A set may be empty where no outcome is
         probable enough. Yes-or-no predictions have the outcomes no and yes.
         """
-        quantile = self._calibration("sets", "quantile").quantile
+        quantile = self._calibrated_number("sets", "quantile")
         return 1 - self.log_probabilities.exp() <= quantile
 
     def _calibrated_columns(self) -> dict[str, list[Any]]:
@@ -393,6 +408,14 @@ class ContinuousPrediction(Prediction, ABC):
     def std(self) -> Tensor:
         return self.variance.sqrt()
 
+    def rescaled(self, mean: Tensor, std: Tensor) -> Self:
+        calibration = self.calibration
+        if calibration is not None:
+            # It was fitted in the units of the network.
+            calibration = replace(calibration, unit=std)
+        means = self.means * std.to(self.means) + mean.to(self.means)
+        return replace(self, means=means, calibration=calibration)
+
     @abstractmethod
     def interval(self, level: float | None = None) -> tuple[Tensor, Tensor]:
         """Both ends, `[batch, ...]` each, of an interval that holds the target with probability `level`."""
@@ -421,12 +444,13 @@ class PointPrediction(ContinuousPrediction):
         Args:
             level: None, or the level of the calibration: there is no model of noise for others.
         """
-        calibration = self._calibration("interval", "quantile")
-        if level is not None and level != calibration.level:
-            raise invalid("level", f"None or {calibration.level}, the calibrated level of Point", level)
-        width = self.mean.new_tensor(calibration.quantile)
-        if calibration.unit is not None:
-            width = width * calibration.unit.to(width)
+        width = self.mean.new_tensor(self._calibrated_number("interval", "quantile"))
+        assert self.calibration is not None
+        fitted, unit = self.calibration.level, self.calibration.unit
+        if level is not None and level != fitted:
+            raise invalid("level", f"None or {fitted}, the calibrated level of Point", level)
+        if unit is not None:
+            width = width * unit.to(width)
         return self.mean - width, self.mean + width
 
 
@@ -451,6 +475,10 @@ class GaussianPrediction(ContinuousPrediction):
         """
         scale = 1.0 if calibration is None else calibration.variance_scale
         return replace(self.raw._stretched(scale), calibration=calibration)
+
+    def rescaled(self, mean: Tensor, std: Tensor) -> Self:
+        variances = self.variances * std.to(self.variances).square()
+        return replace(super().rescaled(mean, std), variances=variances)
 
     def _stretched(self, scale: float) -> Self:
         """Return the mixture with its variance multiplied and its mean kept."""
@@ -487,10 +515,8 @@ class GaussianPrediction(ContinuousPrediction):
         """
         if level is not None:
             return self._central(level)
-        calibration = self._calibration("interval", "quantile")
-        assert calibration.level is not None and calibration.quantile is not None
-        low, high = self._central(calibration.level)
-        moved = calibration.quantile * self.std
+        moved = self._calibrated_number("interval", "quantile") * self.std
+        low, high = self._central(self._calibrated_number("interval", "level"))
         return low - moved, high + moved
 
     def _central(self, level: float) -> tuple[Tensor, Tensor]:

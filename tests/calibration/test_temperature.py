@@ -1,19 +1,13 @@
-"""Temperature and conformal prediction: closed forms, guarantees, neutral cases."""
-
-import math
+"""Temperature: it undoes factors of logits, stays finite, and sharpens only where that is safe."""
 
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 from torch.testing import assert_close
 
-from pluribus import Categorical, Gaussian, InputError, SettingError
-from pluribus.calibration import (
-    ConformalIntervals,
-    ConformalSets,
-    conformal_quantile,
-    fit_temperature,
-    with_temperature,
-)
+from pluribus import Bernoulli, Categorical
+from pluribus.calibration import fit_temperature, with_temperature
+from pluribus.calibration.temperature import safe_temperature
 
 
 def classified(temperature: float = 1.0, samples: int = 4000, seed: int = 0):
@@ -48,40 +42,6 @@ def test_temperature_one_changes_nothing_and_no_temperature_changes_labels():
     assert_close(with_temperature(prediction, 7.0).labels, prediction.labels)
 
 
-def test_the_quantile_is_the_right_order_statistic():
-    scores = torch.arange(1.0, 10.0)  # nine scores: ceil(10 * 0.8) = 8th
-    assert conformal_quantile(scores, 0.8) == 8.0
-    assert conformal_quantile(scores, 0.95) == math.inf  # ten scores would be needed
-
-
-@pytest.mark.parametrize("level", [0.8, 0.9, 0.99])
-def test_sets_cover_at_least_their_level_on_new_data(level):
-    sets = ConformalSets.fit(*classified(3.0, seed=1), level=level)
-    prediction, target = classified(3.0, seed=2)
-    assert sets.coverage(prediction, target) == pytest.approx(level, abs=0.02)
-    assert 1 <= sets.size(prediction) <= 5
-
-
-@pytest.mark.parametrize("level", [0.8, 0.9])
-def test_intervals_cover_their_level_though_the_variance_is_wrong(level):
-    generator = torch.Generator().manual_seed(0)
-    means = torch.randn(1, 4000, 1, generator=generator, dtype=torch.float64)
-    target = means[0] + torch.randn(4000, 1, generator=generator, dtype=torch.float64)
-    prediction = Gaussian(precision=25.0).prediction(means)  # five times too sure
-    intervals = ConformalIntervals.fit(prediction[:2000], target[:2000], level=level)
-    assert intervals.coverage(prediction[2000:], target[2000:]) == pytest.approx(level, abs=0.025)
-    assert intervals.width(prediction[2000:]) == pytest.approx(
-        2 * 1.6449 if level == 0.9 else 2 * 1.2816, rel=0.05
-    )
-
-
-def test_impossible_requests_are_refused():
-    with pytest.raises(SettingError, match="level must be above 0 and below 1"):
-        conformal_quantile(torch.ones(3), 1.0)
-    with pytest.raises(InputError, match="needs validation samples"):
-        conformal_quantile(torch.ones(0), 0.9)
-
-
 def test_without_a_mistake_the_temperature_falls_and_stays_away_from_zero():
     """More samples without a mistake are more evidence that the network is not sure enough."""
     found = []
@@ -96,3 +56,49 @@ def test_a_position_without_a_class_is_left_out():
     dense = Categorical().prediction(prediction.log_probabilities.T.reshape(1, 1, 5, 40).expand(1, 2, 5, 40))
     twice = torch.stack((target, torch.full_like(target, -100)))
     assert fit_temperature(dense, twice) == pytest.approx(fit_temperature(prediction, target), rel=1e-6)
+
+
+@pytest.mark.parametrize("labels", [(), (1,), (3,)])
+def test_temperature_of_yes_or_no_is_that_of_scipy(labels):
+    """One logit, one logit on an axis of its own, and several labels."""
+    generator = torch.Generator().manual_seed(1)
+    logits = 2 * torch.randn(3, 400, *labels, generator=generator, dtype=torch.float64)
+    prediction = Bernoulli().prediction(3 * logits)
+    target = torch.bernoulli(logits.mean(0).sigmoid(), generator=generator)
+    mean = (3 * logits).sigmoid().mean(0)
+
+    def loss(temperature):
+        """Of the mean probability of yes, which a temperature turns into sigmoid(logit / T)."""
+        yes = (mean.logit() / temperature).sigmoid()
+        right = torch.where(target > 0, yes, 1 - yes)
+        return -(right.log().sum() + (yes.log() + (1 - yes).log()).mean() / 2).item()
+
+    expected = minimize_scalar(loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-9}).x
+    assert fit_temperature(prediction, target) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli()])
+def test_temperature_leaves_mutual_information_and_expected_entropy(likelihood):
+    outputs = torch.randn(3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    raw = likelihood.prediction(outputs)
+    scaled = with_temperature(raw, 2.5)
+    assert (scaled.entropy > raw.entropy).all()
+    assert (scaled.mutual_information > 0).all()
+    assert_close(scaled.mutual_information, raw.mutual_information)
+    assert_close(scaled.expected_entropy, raw.expected_entropy)
+    assert_close(scaled.raw.probabilities, raw.probabilities)
+
+
+def test_temperature_below_one_needs_corrupted_data_on_which_it_does_no_harm():
+    unsure, target = classified(0.25)
+    sure, _ = classified(3.0)
+    assert safe_temperature(2.0, None, None) == (2.0, "")
+    assert safe_temperature(0.5, None, None) == (
+        1.0,
+        "The temperature stays at 1, though 0.5 fits clean validation data: "
+        "there is no corrupted data to try it on.",
+    )
+    assert safe_temperature(0.5, unsure, target) == (0.5, "")
+    kept, note = safe_temperature(0.5, sure, target)
+    assert kept == 1.0
+    assert "on corrupted data it raises the NLL from" in note

@@ -9,7 +9,7 @@ changes keep the look of the data and break what is shown:
         cutmix       a box of half the area comes from another sample
         swapped      the four quarters change places
     tables, [count, columns]
-        permuted     each column is shuffled by itself, so that values stay usual and their combinations do not
+        permuted     each column is shuffled by itself: values stay usual, their combinations do not
         stretched    three times as far from the mean of all samples
     sequences, [count, length, ...], and whole numbers
         swapped      the halves change places

@@ -27,9 +27,7 @@ def usual_score(prediction: Prediction) -> str:
     return next(name for name in ("entropy", "variance", "epistemic_variance") if _suits(name, prediction))
 
 
-def rate_scores(
-    clean: Prediction, classes: Tensor, altered: Mapping[str, Prediction]
-) -> dict[str, float]:
+def rate_scores(clean: Prediction, classes: Tensor, altered: Mapping[str, Prediction]) -> dict[str, float]:
     """Return the AUROC of each score that the prediction has, averaged over the alterations.
 
     Args:

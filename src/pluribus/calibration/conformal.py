@@ -7,8 +7,8 @@ of n validation scores at the level
 
 sets {c : 1 − p(c) ≤ q} and intervals [low − q, high + q] hold the truth with probability at least 1 − α
 where validation and test data are exchangeable. Where a sample has k labels, positions or targets, the rank
-is ⌈k (n + 1)(1 − α)⌉ of all n k scores, and the level holds for their average (Angelopoulos et al., "Conformal
-risk control", 2022).
+is ⌈k (n + 1)(1 − α)⌉ of all n k scores, and the level holds for their average (Angelopoulos et al.,
+"Conformal risk control", 2022).
 """
 
 import math

@@ -90,7 +90,9 @@ def fit_calibration(
     """
     count = len(data.target)
     if count < LEAST_SAMPLES:
-        raise InputError(f"calibrate needs at least {LEAST_SAMPLES} samples, got {count}. Add validation data.")
+        raise InputError(
+            f"calibrate needs at least {LEAST_SAMPLES} samples, got {count}. Add validation data."
+        )
     # Shuffled: files are often sorted by class.
     order = torch.randperm(count, generator=Generator().manual_seed(SEED))
     first, second = data.take(order[: count // 2]), data.take(order[count // 2 :])
@@ -170,7 +172,8 @@ def _score(predict: Predict, first: Validation, fitted: Prediction) -> Calibrati
 
 def _with_quantiles(found: Calibration, held_out: Prediction, target: Tensor) -> Calibration:
     """Return the calibration with its quantile and its threshold, by the second half."""
-    assert found.level is not None and found.false_alarm is not None
+    assert found.level is not None
+    assert found.false_alarm is not None
     scores = held_out.score(found.score, found)
     threshold = conformal_quantile(scores, 1 - found.false_alarm)
     misses = _misses(held_out, target, found)

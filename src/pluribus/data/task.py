@@ -1,7 +1,7 @@
 """Tasks: data to train and to measure on, with the meaning of its numbers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from pluribus.data.samples import collect, to_inputs, to_targets
 from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
-from pluribus.prediction import ContinuousPrediction, GaussianPrediction, Prediction
+from pluribus.prediction import Prediction
 from pluribus.ranges import check, invalid
 
 
@@ -182,16 +182,7 @@ class Task:
 
 def in_units(prediction: Prediction, scaling: Scaling) -> Prediction:
     """Return means and variances of scaled targets in the units of the data; classes as they are."""
-    if not isinstance(prediction, ContinuousPrediction):
-        return prediction
-    if isinstance(prediction, GaussianPrediction):
-        variances = prediction.variances * scaling.std.to(prediction.variances).square()
-        prediction = replace(prediction, variances=variances)
-    calibration = prediction.calibration
-    if calibration is not None:
-        # The calibration was fitted in the units of the network.
-        calibration = replace(calibration, unit=scaling.std)
-    return replace(prediction, means=scaling.invert(prediction.means), calibration=calibration)
+    return prediction.rescaled(scaling.mean, scaling.std)
 
 
 def named_columns(

@@ -60,6 +60,7 @@ ACTIVE = "Beluch et al., The power of ensembles for active learning in image cla
 
 _discrete, _continuous, _gaussian = (DiscretePrediction,), (ContinuousPrediction,), (GaussianPrediction,)
 
+
 def _summary(name: str) -> Callable[[Any], Tensor]:
     """Return the function of a score, which is read from the raw prediction."""
     summary, sign = SCORES[name]
