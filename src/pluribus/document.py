@@ -5,8 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pluribus.calibration_file import SCHEMA as CALIBRATION_SCHEMA
 from pluribus.calibration_record import MAHALANOBIS, Calibration
-from pluribus.calibration_record import SCHEMA as CALIBRATION_SCHEMA
 from pluribus.errors import CheckpointError, SettingError
 from pluribus.likelihood import Likelihood
 from pluribus.method import Method

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pluribus.calibration_file import calibration_of
 from pluribus.calibration_record import Calibration
 from pluribus.errors import CheckpointError
 from pluribus.schema import Fields, Text, shown
@@ -214,7 +215,7 @@ def read_calibration(settings: Mapping[str, Any], fitted: Mapping[str, Tensor]) 
         if fitted:
             raise CheckpointError(f"{SETTINGS} must have a calibration for its tensors, got none. {REMEDY}")
         return None
-    return Calibration.from_dict(values, fitted)
+    return calibration_of(values, fitted)
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
