@@ -175,11 +175,12 @@ def collapsed(evidence: Evidence) -> Iterator[Finding]:
 def untrained(evidence: Evidence) -> Iterator[Finding]:
     """Find an ensemble that predicts before it was trained, though its method does not keep a network."""
     method = evidence.ensemble.method
-    if method.on_trained != "retrain" or evidence.gain >= LEARNT:
+    if method.on_trained != "retrain" or evidence.ensemble.trained:
         return
+    loss = evidence.losses.median().item()
     message = (
-        f"members have a loss of {evidence.losses.median().item():.3g}, a constant {evidence.baseline:.3g}, and "
-        f"{type(method).__name__} keeps nothing of a trained network"
+        f"{type(method).__name__} does not keep a trained network, and saw no training batch; members have a "
+        f"loss of {loss:.3g}, a constant {evidence.baseline:.3g}"
     )
     yield Finding(
         code="untrained",
