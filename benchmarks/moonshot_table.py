@@ -2,10 +2,10 @@
 
     PLURIBUS_DATA=... python benchmarks/moonshot_table.py
 
-A configuration is *no worse* than `deep4` on a measure if the whole 95 % interval of the difference lies within
-the margin: 0.02 nats of NLL, 0.01 of the calibration error, 0.01 of AUROC. The interval is a paired bootstrap:
-each of 2000 resamples draws seeds, test samples and out-of-distribution samples with replacement, the same ones
-for both configurations, and computes the difference of the means over the drawn seeds.
+A configuration is *no worse* than `deep4` on a measure if the whole 95 % interval of the difference lies
+within the margin: 0.02 nats of NLL, 0.01 of the calibration error, 0.01 of AUROC. The interval is a paired
+bootstrap: each of 2000 resamples draws seeds, test samples and out-of-distribution samples with replacement,
+the same ones for both configurations, and computes the difference of the means over the drawn seeds.
 
 The calibration error is the ECE of 15 bins; for regression, the distance of the coverage of central intervals
 from their level, averaged over 19 levels. AUROC is that of the entropy, for regression of the variance; a

@@ -135,7 +135,7 @@ def kin8nm() -> Task:
 
 def protein4() -> Task:
     """Return Protein with the quarter of the target as class: 8000, 2000 and 8000 rows."""
-    task, rows = all_rows("protein")
+    _, rows = all_rows("protein")
     parts = divided(rows, (8000, 2000, 8000))
     edges = parts[0].y.flatten().quantile(torch.tensor([0.25, 0.5, 0.75], dtype=parts[0].y.dtype))
     train, validation, test = (Split(part.x, torch.bucketize(part.y.flatten(), edges)) for part in parts)
@@ -175,7 +175,7 @@ def configurations(
 
     Args:
         alpha: Of the packed ensemble: the greatest that takes at most 1.5 times the multiply-adds.
-        layer: Layers with options, as many as leave at most 1.5 times the multiply-adds, and how many options.
+        layer: Layers with options, and how many options: also at most 1.5 times the multiply-adds.
         patched: Layers that are patched.
     """
     names, options = layer
