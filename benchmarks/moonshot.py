@@ -10,8 +10,9 @@ any test result of the method is computed (`moonshot_tuning.jsonl`):
 
 1. the two learning rates of the task at S steps;
 2. the better of them at 3 S steps;
-3. at 6 S steps, if 3 S improved the validation NLL by more than 0.01: half of the margin of the comparison.
-   So no method, and in particular no deep ensemble, is compared before longer training stopped to help.
+3. at 6 S, 12 S and 24 S steps, as long as the last step of this ladder improved the validation NLL by more
+   than 0.01, half of the margin of the comparison. So no method, and in particular no deep ensemble, is
+   compared before longer training stopped to help.
 
 The trial with the lowest validation NLL is used for all seeds. Adam, a cosine schedule, weights of the best
 validation NLL kept, no weight decay. Trials have seed 1000, which no run of the comparison has.
@@ -26,6 +27,7 @@ import argparse
 import fcntl
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,8 +52,10 @@ from pluribus.training.work import train_multiply_adds
 FOLDER = Path(__file__).parent
 RUNS, TRIALS = "moonshot.jsonl", "moonshot_tuning.jsonl"
 TRIAL_SEED = 1000
+LENGTHS = (3, 6, 12, 24)
+"""Multiples of the short training that are tried one after the other."""
 IMPROVES = 0.01
-"""Nats by which three times the steps must lower the validation NLL for six times to be tried."""
+"""Nats by which a longer training must lower the validation NLL for the next longer one to be tried."""
 LARGEST = 8_000_000
 """Bytes of the members' outputs on one set of samples up to which they are kept."""
 TIERS = (("single", "deep4", "packed4"), ("sae22",), ("masks4", "mimo2"), ("batch4", "layer", "emp"))
@@ -145,17 +149,26 @@ class Store:
 
 def next_trial(study: Study, task: str, configuration: str, done: dict[str, Line]) -> Job | None:
     """Return the trial that the rule demands next, or None if settings are chosen."""
-    short = [Job(task, configuration, TRIAL_SEED, rate, study.steps) for rate in study.rates]
+
+    def trial(rate: float, length: int) -> Job:
+        return Job(task, configuration, TRIAL_SEED, rate, length * study.steps)
+
+    def nll(job: Job) -> float:
+        return float(done[job.key]["validation_nll"])
+
+    short = [trial(rate, 1) for rate in study.rates]
     for job in short:
         if job.key not in done:
             return job
-    best = min(short, key=lambda job: float(done[job.key]["validation_nll"]))
-    longer = Job(task, configuration, TRIAL_SEED, best.rate, 3 * study.steps)
-    if longer.key not in done:
-        return longer
-    gain = done[best.key]["validation_nll"] - done[longer.key]["validation_nll"]
-    longest = Job(task, configuration, TRIAL_SEED, best.rate, 6 * study.steps)
-    return longest if gain > IMPROVES and longest.key not in done else None
+    before = min(short, key=nll)
+    for length in LENGTHS:
+        longer = trial(before.rate, length)
+        if longer.key not in done:
+            return longer
+        if nll(before) - nll(longer) <= IMPROVES:
+            return None
+        before = longer
+    return None
 
 
 def chosen(task: str, configuration: str, done: dict[str, Line]) -> tuple[float, int]:
@@ -314,10 +327,10 @@ def run(job: Job, store: Store, task: Task) -> Line:
     return line | scores
 
 
-def work(store: Store, tasks: list[str], seeds: int) -> None:
-    """Run jobs until none is left that no other process runs."""
+def work(store: Store, tasks: list[str], seeds: int, most: int) -> None:
+    """Run up to so many jobs, as long as there is one that no other process runs."""
     loaded: dict[str, Task] = {}
-    while True:
+    for _ in range(most):
         for job in next_jobs(store, tasks, seeds):
             with store.claimed(job) as mine:
                 # Another process may have finished it since the list was read.
@@ -341,12 +354,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=FOLDER / "results")
     parser.add_argument("--outcomes", type=Path, default=FOLDER / "outcomes")
+    parser.add_argument("--jobs", type=int, default=sys.maxsize)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     store = Store(options.results, options.outcomes)
     if not options.list:
-        work(store, options.tasks, options.seeds)
+        work(store, options.tasks, options.seeds, options.jobs)
         return
     print(f"{len(store.lines(TRIALS))} trials and {len(store.lines(RUNS))} runs are done; next:")
     for job in list(next_jobs(store, options.tasks, options.seeds))[:12]:
