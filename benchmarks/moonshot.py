@@ -27,6 +27,7 @@ import argparse
 import fcntl
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -208,8 +209,15 @@ def next_jobs(store: Store, tasks: list[str], seeds: int) -> Iterator[Job]:
             yield job
 
 
-def train_once(job: Job, study: Study, task: Task) -> tuple[pl.Ensemble, Line]:
-    """Train, and return the ensemble and what is known without test data."""
+def train_once(job: Job, study: Study, task: Task, unfinished: Path) -> tuple[pl.Ensemble, Line]:
+    """Train, and return the ensemble and what is known without test data.
+
+    Args:
+        job: What to train.
+        study: Network and methods.
+        task: The data.
+        unfinished: Folder of the checkpoint, with which an interrupted training goes on.
+    """
     configuration: Configuration = study.configurations[job.configuration]
     torch.manual_seed(job.seed)
     ensemble = pl.convert(
@@ -222,7 +230,7 @@ def train_once(job: Job, study: Study, task: Task) -> tuple[pl.Ensemble, Line]:
     )
     training = Training(steps=job.steps, lr=job.rate, batch=study.batch, seed=job.seed)
     start = time.process_time()
-    history = train(ensemble, task, training, show=False)
+    history = train(ensemble, task, training, out=unfinished, show=False)
     seconds = time.process_time() - start
     best = min(history, key=lambda row: row["validation_nll"])
     last = history[-1]
@@ -313,9 +321,11 @@ def measure(ensemble: pl.Ensemble, study: Study, task: Task) -> tuple[Line, dict
 def run(job: Job, store: Store, task: Task) -> Line:
     """Train, measure and keep one job, and return its line."""
     study = STUDIES[job.task]
-    ensemble, line = train_once(job, study, task)
+    unfinished = store.outcomes / "unfinished" / job.key
+    ensemble, line = train_once(job, study, task, unfinished)
     if job.is_trial:
         store.add(TRIALS, line)
+        shutil.rmtree(unfinished)
         return line
     scores, kept = measure(ensemble, study, task)
     flat = {}
@@ -324,6 +334,7 @@ def run(job: Job, store: Store, task: Task) -> Line:
             flat[f"{part}/{name}"] = tensor.detach().numpy()
     store.keep(job, flat | {"weights": ensemble.weights.detach().numpy()})
     store.add(RUNS, line | scores)
+    shutil.rmtree(unfinished)
     return line | scores
 
 
