@@ -33,6 +33,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def chosen(task: str, configuration: str, done: dict[str, Line]) -> tuple[float,
     return best["rate"], best["steps"]
 
 
-def queue(tasks: list[str], seeds: int) -> Iterator[tuple[str, str, int]]:
+def queue(tasks: list[str], wanted: list[str], seeds: int) -> Iterator[tuple[str, str, int]]:
     """Yield task, configuration and seed, the most informative first."""
     early = [task for task in tasks if task not in LATE_TASKS]
     late = [task for task in tasks if task in LATE_TASKS]
@@ -192,16 +193,16 @@ def queue(tasks: list[str], seeds: int) -> Iterator[tuple[str, str, int]]:
         for seed in numbers:
             for task in names:
                 for configuration in configurations:
-                    if seed < seeds and configuration in STUDIES[task].configurations:
+                    if seed < seeds and configuration in wanted:
                         yield task, configuration, seed
 
 
-def next_jobs(store: Store, tasks: list[str], seeds: int) -> Iterator[Job]:
+def next_jobs(store: Store, tasks: list[str], wanted: list[str], seeds: int) -> Iterator[Job]:
     """Yield what can be run now, in the order of the queue; a run waits for the trials of its method."""
     trials = {line["key"]: line for line in store.lines(TRIALS)}
     runs = {line["key"] for line in store.lines(RUNS)}
     seen = set()
-    for task, configuration, seed in queue(tasks, seeds):
+    for task, configuration, seed in queue(tasks, wanted, seeds):
         trial = next_trial(STUDIES[task], task, configuration, trials)
         job = trial or Job(task, configuration, seed, *chosen(task, configuration, trials))
         if job.key not in runs and job.key not in seen:
@@ -338,11 +339,11 @@ def run(job: Job, store: Store, task: Task) -> Line:
     return line | scores
 
 
-def work(store: Store, tasks: list[str], seeds: int, most: int) -> None:
+def work(store: Store, tasks: list[str], wanted: list[str], seeds: int, most: int) -> None:
     """Run up to so many jobs, as long as there is one that no other process runs."""
     loaded: dict[str, Task] = {}
     for _ in range(most):
-        for job in next_jobs(store, tasks, seeds):
+        for job in next_jobs(store, tasks, wanted, seeds):
             with store.claimed(job) as mine:
                 # Another process may have finished it since the list was read.
                 name = TRIALS if job.is_trial else RUNS
@@ -362,6 +363,8 @@ def main() -> None:
     """Work on the queue, or show it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", nargs="+", choices=STUDIES, default=list(STUDIES))
+    names = [name for tier in TIERS for name in tier]
+    parser.add_argument("--configurations", nargs="+", choices=names, default=names)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=FOLDER / "results")
     parser.add_argument("--outcomes", type=Path, default=FOLDER / "outcomes")
@@ -371,10 +374,10 @@ def main() -> None:
     torch.set_num_threads(1)
     store = Store(options.results, options.outcomes)
     if not options.list:
-        work(store, options.tasks, options.seeds, options.jobs)
+        work(store, options.tasks, options.configurations, options.seeds, options.jobs)
         return
     print(f"{len(store.lines(TRIALS))} trials and {len(store.lines(RUNS))} runs are done; next:")
-    for job in list(next_jobs(store, options.tasks, options.seeds))[:12]:
+    for job in islice(next_jobs(store, options.tasks, options.configurations, options.seeds), 12):
         print(" ", job.key)
 
 
