@@ -1,11 +1,11 @@
-"""Memory of all K^4 members of a layer ensemble by a plan, beside one after the other, with and without autograd.
+"""Memory of all K^4 members of a layer ensemble, planned and one by one, with and without autograd.
 
     python benchmarks/layer_ensembles_memory.py
 
 The Layer Ensembles paper reports that shared execution takes less memory, by a factor that grows with K². Its
 baseline may have kept the graph of autograd for every member. Here both are counted both ways: bytes of all
-tensors alive at once that the forward passes create, weights and inputs excluded, for the small variant of the
-paper's CNN at batch 2. The count is exact and does not depend on the machine.
+tensors alive at once that the forward passes create, without weights and inputs, for the small variant of
+the paper's CNN at batch 2. The count is exact and does not depend on the machine.
 """
 
 import json
