@@ -1,6 +1,6 @@
 """Ensemble Model Patching on UCI regression: Tables 12 and 13 of its paper.
 
-    PLURIBUS_DATA=... python benchmarks/patching_uci.py [SET ...] [--only deep] [--epochs 4000] [--draws 10000]
+    PLURIBUS_DATA=... python benchmarks/patching_uci.py [SET ...] [--only deep] [--epochs N] [--draws N]
 
 One hidden layer of 50 (protein: 100), ReLU, BatchNorm or dropout after the input and after the hidden
 layer, only norms patched, their scales starting at 0.2; Adam as it comes, weight decay 0.01, batches of
