@@ -1,4 +1,4 @@
-"""Trained networks: converted, they predict as each method promises, and a little tuning gives them spread."""
+"""Trained networks: converted, they predict as each method promises."""
 
 import copy
 
