@@ -143,11 +143,12 @@ def warm_start(method: Method, freeze_shared: bool | None) -> Method:
     Raises:
         SettingError: `freeze_shared` is given to a method without it.
     """
-    names = {one.name for one in fields(method)}
+    values = {one.name: getattr(method, one.name) for one in fields(method)}
     changes: dict[str, Any] = {}
-    if "start" in names and isinstance(method.start, str):
+    # SWAG has a number of that name: when it starts to look at the weights.
+    if isinstance(values.get("start"), str):
         changes["start"] = "copy"
-    if freeze_shared is not None and "freeze_shared" not in names:
+    if freeze_shared is not None and "freeze_shared" not in values:
         raise SettingError(
             f"freeze_shared needs a method with that setting, such as LoRAEnsembles or EMP, got {method}. "
             "Set requires_grad of the network's parameters instead."
