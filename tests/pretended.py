@@ -1,8 +1,8 @@
 """A pretended device: real numbers on the CPU that claim to be elsewhere, and operators that mind it.
 
-torch without a GPU cannot run on one, but most faults of that kind need none: a tensor that was made on the CPU
-meets one of the network, or a result comes back on the CPU. Under `Pretend` every operator checks that its
-tensors are on one device, as CUDA does, and its results are on that device.
+torch without a GPU cannot run on one, but most faults of that kind need none: a tensor that was made on the
+CPU meets one of the network, or a result comes back on the CPU. Under `Pretend` every operator checks that
+its tensors are on one device, as CUDA does, and its results are on that device.
 
     with Pretend() as pretend:
         ensemble.to(DEVICE)

@@ -21,6 +21,8 @@ MEMBERS = "members"
 """Word for keeping the outputs of all members."""
 SUMMARY = "summary"
 """Word for keeping all summaries and nothing else."""
+CALIBRATED = ("ood_score", "flagged")
+"""Further summaries of a calibrated prediction."""
 SPENT = "spent"
 """Name of the multiply-adds of each sample, which have no axis of members."""
 Keep = str | Sequence[str]
@@ -96,6 +98,8 @@ def summary_names(keep: Keep, prediction: Prediction) -> tuple[str, ...]:
         SettingError: `keep` is neither `members` nor `summary`, nor summaries of such a prediction.
     """
     known = prediction.summaries
+    if prediction.calibration is not None and prediction.calibration.threshold is not None:
+        known = (*known, *CALIBRATED)
     words: dict[object, tuple[str, ...]] = {MEMBERS: (), SUMMARY: known}
     if isinstance(keep, str):
         names = words.get(keep, (keep,))
@@ -185,7 +189,8 @@ class _Whole:
         spent = self.tensors.pop(SPENT, None)
         if isinstance(self.first, Summary):
             return Summary(self.tensors, spent)
-        return replace(self.first, spent=spent, **self.tensors)
+        tensors: dict[str, Any] = self.tensors
+        return replace(self.first, spent=spent, **tensors)
 
 
 def _parts(piece: Prediction | Summary) -> dict[str, tuple[Tensor, int]]:

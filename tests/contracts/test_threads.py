@@ -30,6 +30,7 @@ from pluribus.methods import (
     Single,
 )
 from tests.perturb import perturbed
+from tests.verify import change_code
 
 METHODS = [
     Single(),
@@ -148,13 +149,16 @@ def test_many_eval_calls_agree_with_sequential_ones(method):
     verify_method(method, threads=8, count=200)
 
 
+def keep_statistics(layer: nn.Module) -> None:
+    if isinstance(layer, nn.BatchNorm1d):
+        layer.momentum = 0.0
+
+
 @each_kind
 def test_predict_is_not_disturbed_by_training_threads(method):
     ensemble = made(method)
-    # Training changes running statistics, and with them what predict should return: here they stay as they are.
-    for layer in ensemble.members.code.caller.module.modules():
-        if isinstance(layer, nn.BatchNorm1d):
-            layer.momentum = 0.0
+    # Training changes running statistics, and with them what predict returns: here they stay as they are.
+    change_code(ensemble, keep_statistics)
     ensemble.train()
     ensemble.loss(inputs[0], targets)  # sets the temperature of SAE, which weighs what predict averages
     expected = [ensemble.predict(x).probabilities for x in inputs]

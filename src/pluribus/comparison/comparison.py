@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from pluribus.comparison import record
+from pluribus.comparison.decisions import check_costs
 from pluribus.comparison.diagnosis import doctor
 from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
@@ -27,6 +28,7 @@ from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
+from pluribus.metrics.costs import Costs
 from pluribus.ranges import check
 from pluribus.training import Training, train
 from pluribus.training.work import train_multiply_adds
@@ -52,6 +54,8 @@ class Job:
     """Steps of a method without a recipe, by which the cost of training is divided."""
     digest: str = ""
     """Digest of the network, by which a changed one is told from that of an earlier comparison."""
+    costs: Costs | None = None
+    """Costs of decisions. They are no part of the key, because reports compute them anew."""
 
     @property
     def key(self) -> str:
@@ -87,6 +91,7 @@ def compare(
     shifted: bool = True,
     show: bool = True,
     recipes: bool = True,
+    costs: Costs | None = None,
 ) -> list[Record]:
     """Train and measure every method with every seed. Finished runs are not repeated.
 
@@ -104,6 +109,7 @@ def compare(
         show: Show progress.
         recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
             the cost of training either way.
+        costs: What wrong answers and deferring cost, for the records' `decisions`.
 
     Returns:
         One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
@@ -114,12 +120,14 @@ def compare(
     check("seeds", seeds, int, at_least=1)
     check("workers", workers, int, at_least=1)
     check_task(task)
+    check_costs(costs, task)
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
     check("recipes", recipes, bool)
     usual = (training or Training()).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
-    usual_job = Job(build, task, Single(), 0, usual, name, Path(out), shifted, steps, _digest(build, task))
+    settings = (build, task, Single(), 0, usual, name, Path(out), shifted, steps, _digest(build, task), costs)
+    usual_job = Job(*settings)
     jobs = []
     for method in methods:
         own = usual.following(method.recipe(), len(task.train)) if recipes else usual
@@ -226,6 +234,7 @@ def _measure(job: Job, report: Report) -> Record:
         shifted=job.shifted,
         network=job.network,
         training=job.training,
+        costs=job.costs,
     )
     history = {name: [row[name] for row in rows] for name in rows[0]}
     training_cost = _training_cost(job, ensemble, single, int(rows[-1]["step"]))

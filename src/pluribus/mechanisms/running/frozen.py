@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, overload
 import torch
 from torch import Tensor, nn
 
+from pluribus.calibration_record import Calibration
 from pluribus.errors import InputError, PluribusError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.caller import CAUGHT
@@ -47,7 +48,10 @@ class Frozen(nn.Module):
         network: What computes them.
         notes: What became part of what, or why nothing did.
         likelihood: What the outputs mean.
+        calibration: Corrects predictions as those of the ensemble; None if nothing was calibrated.
     """
+
+    calibration: Calibration | None = None
 
     def __init__(
         self, network: FrozenRows | SpecialisedMembers, notes: Sequence[str], likelihood: Likelihood
@@ -119,7 +123,8 @@ class Frozen(nn.Module):
 
         def predicted(inputs: Inputs) -> Prediction:
             with blaming_inputs(inputs):
-                return self.likelihood.prediction(outputs(inputs), weights)
+                found = self.likelihood.prediction(outputs(inputs), weights)
+                return found.calibrated(self.calibration)
 
         pieces = cut(whole, chunk, most_bytes, outputs, self._counted)
         return collect(map(predicted, pieces), whole.batch, keep)
