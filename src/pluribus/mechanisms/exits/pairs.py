@@ -336,7 +336,8 @@ def _row(site: Site, points: ExitPoints, inputs: int) -> LayerRecord:
     became = list[str]()
     if not set(points.first).isdisjoint(site.names):
         became.append(f"takes {inputs} inputs")
-    if points.last in site.names:
+    last = {points.last, *(part.name for part in points.tail)}
+    if not last.isdisjoint(site.names):
         became.append(f"answers for {inputs} inputs")
     # A single input needs no wider layers.
     if inputs == 1 or not became:

@@ -17,6 +17,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, check_inputs
 from pluribus.mechanisms.exits.heads import Head, apart, keep_rows
+from pluribus.mechanisms.exits.output_tail import keep_tail, widen_tail
 from pluribus.mechanisms.exits.slots import Entry, Joined, Reached, Summed
 from pluribus.mechanisms.exits.widening import merge_first, widen_first, widen_last
 from pluribus.mechanisms.network.dry_run import accepting, dry_run, seeded
@@ -234,8 +235,12 @@ class Tapped(nn.Module):
             return
         if slots == before:
             return
-        layer = self.network.get_submodule(str(self.points.last)) if own else self.heads[depth].last
         rows = [before.index(slot) for slot in slots]
+        if own and self.points.tail:
+            for part in self.points.tail:
+                keep_tail(self.network.get_submodule(part.name), part.role, rows, len(before))
+            return
+        layer = self.network.get_submodule(str(self.points.last)) if own else self.heads[depth].last
         keep_rows(layer, rows, len(before))  # type: ignore[arg-type]
 
     def _drop_behind(self, exit: Exit) -> None:
@@ -427,6 +432,11 @@ def _widen(module: nn.Module, points: ExitPoints, inputs: int) -> list[nn.Module
     first = [module.get_submodule(name) for name in points.first]
     for layer in first:
         widen_first(layer, inputs)
+    if points.tail:
+        tail = [module.get_submodule(part.name) for part in points.tail]
+        for layer, part in zip(tail, points.tail, strict=True):
+            widen_tail(layer, part.role, inputs)
+        return [*first, *tail]
     last = _last(module, points)
     widen_last(last, inputs)
     return [*first, last]
@@ -522,8 +532,9 @@ def _prove(tapped: Tapped, network: Network) -> None:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem:
+        last = tapped.points.last or ", ".join(part.name for part in tapped.points.tail)
         raise ConversionError(
-            f"the outputs of {tapped.inputs} inputs must come side by side from {tapped.points.last}, "
+            f"the outputs of {tapped.inputs} inputs must come side by side from {last}, "
             f"got a failed run: {problem}. Use inputs=1, or let the network return what "
-            f"{tapped.points.last} computes."
+            f"{last} computes."
         )
