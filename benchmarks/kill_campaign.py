@@ -164,6 +164,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--result", type=Path)
     options = parser.parse_args()
+    # A shell that starts a job in the background lets it ignore Ctrl-C, and its commands would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     root = options.out or Path(tempfile.mkdtemp(prefix="kill-campaign-"))
     choose = random.Random(options.seed)
     random.seed(options.seed)
