@@ -20,6 +20,7 @@ ORDER = [
     {"mechanisms.widths", "mechanisms.members"},
     {"conversion_record", "prediction", "likelihood", "saving", "weights"},
     {"metrics", "calibration", "data", "backbones"},
+    {"export"},
     {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},

@@ -12,8 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.conversion_record import Conversion
+from pluribus.data.signature import Signature
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
+from pluribus.export.exporting import export_file
+from pluribus.export.source import Source
+from pluribus.export.tracing import Dynamic
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
@@ -22,6 +26,7 @@ from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.network.error_context import blaming_inputs
+from pluribus.mechanisms.network.example import make_example
 from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
@@ -30,7 +35,7 @@ from pluribus.mechanisms.running.anytime import predict_anytime
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.freeze import freeze
-from pluribus.mechanisms.running.frozen import Frozen, FrozenRows
+from pluribus.mechanisms.running.frozen import Frozen, FrozenRows, LoopedMembers
 from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
@@ -349,6 +354,63 @@ class Ensemble(nn.Module):
                 why = f"masks are multiplied, not cut out: {error}"
         members, notes = freeze(self.members, self._example)
         return Frozen(FrozenRows(members), [why] * bool(why) + notes, self.likelihood)
+
+    def export(
+        self,
+        path: str | Path,
+        format: str = "onnx",
+        *,
+        members: bool = False,
+        dynamic: Dynamic | None = None,
+        level: float = 0.9,
+        signature: Signature | None = None,
+    ) -> Path:
+        """Write the ensemble as one file that runs without this library, and return its path.
+
+        The outputs are the summaries of `predict`, by name. The file is run on fresh inputs and compared with
+        `predict` before it is put in its place, with a description of inputs and outputs beside it.
+
+        Args:
+            path: The file; the suffix of the format is added where it has none.
+            format: `onnx`, `pt2` or `openvino`.
+            members: Whether the raw outputs of all members are among the outputs.
+            dynamic: By input and axis, names of sizes that may vary, such as `{"x": {2: "height"}}`. The batch
+                always may.
+            level: Of the interval of a Gaussian, in (0, 1).
+            signature: Scaling, columns and class names of the task, for the description.
+
+        Raises:
+            ExportError: A package is missing, the members are no single graph, or the file does not compute what
+                `predict` computes.
+
+        Example:
+            >>> ensemble.export("model.onnx")  # doctest: +SKIP
+            PosixPath('model.onnx')
+        """
+        frozen = self.freeze()
+        source = Source(
+            module=LoopedMembers([self.member(row) for row in range(self.members.count)]),
+            example=self._example or make_example(self.member(0)),
+            forward=self.members.code.forward,
+            likelihood=self.likelihood,
+            weights=frozen.weights.cpu(),
+            predict=self.predict,
+            facts=self._facts(frozen, signature),
+        )
+        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+
+    def _facts(self, frozen: Frozen, signature: Signature | None) -> dict[str, Any]:
+        """Return what the description of an exported file holds beside inputs and outputs."""
+        facts = {
+            "method": self.method.to_dict(),
+            "case": self.case,
+            "network": self.network_name,
+            "notes": list(frozen.notes),
+        }
+        if signature is not None:
+            facts["classes"] = list(signature.class_names) or signature.classes
+            facts["preprocessing"] = signature.to_dict()
+        return facts
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""

@@ -163,6 +163,10 @@ class Likelihood(Settings, ABC):
         Weights, `[members]`, are at least 0 and sum to one; uniform unless given.
         """
 
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> Prediction:
+        """Return the same as `prediction`, without a look at values, which an exported graph cannot take."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Categorical(Likelihood):
@@ -187,7 +191,10 @@ class Categorical(Likelihood):
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> CategoricalPrediction:
         check_classes(outputs)
-        return CategoricalPrediction(*mixture(outputs, weights), at_least_float32(outputs).log_softmax(2))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> CategoricalPrediction:
+        return CategoricalPrediction(outputs, weights, at_least_float32(outputs).log_softmax(2))
 
 
 @dataclass(frozen=True)
@@ -213,10 +220,12 @@ class Bernoulli(Likelihood):
         return per_sample(F.binary_cross_entropy_with_logits(logits, target, reduction="none"))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> BernoulliPrediction:
-        members, weights = mixture(outputs, weights)
-        logits = at_least_float32(members)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> BernoulliPrediction:
+        logits = at_least_float32(outputs)
         logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
-        return BernoulliPrediction(members, weights, logs)
+        return BernoulliPrediction(outputs, weights, logs)
 
 
 @dataclass(frozen=True)
@@ -238,8 +247,10 @@ class Gaussian(Likelihood):
         return per_sample(gaussian_nll_per_sample(target, *gaussian_parameters(outputs, self.precision)))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
-        parameters = gaussian_parameters(outputs, self.precision)
-        return GaussianPrediction(*mixture(outputs, weights), *parameters)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> GaussianPrediction:
+        return GaussianPrediction(outputs, weights, *gaussian_parameters(outputs, self.precision))
 
 
 @dataclass(frozen=True)
@@ -258,7 +269,10 @@ class Point(Likelihood):
         return per_sample((means - align(target, means.shape[1:]).to(means.dtype)).square())
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> PointPrediction:
-        return PointPrediction(*mixture(outputs, weights), at_least_float32(outputs))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> PointPrediction:
+        return PointPrediction(outputs, weights, at_least_float32(outputs))
 
 
 def likelihood(value: str | Likelihood) -> Likelihood:

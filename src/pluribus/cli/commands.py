@@ -29,6 +29,7 @@ from pluribus.data.raw_inputs import far_outside, read_inputs
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
+from pluribus.export.exporting import description_path, find_format
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.method_text import parse_options
@@ -217,6 +218,31 @@ def predict(
         table["flag"] = list(raw.flags)
     write_table(out, table)
     console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
+
+
+def export(
+    *,
+    run: Path,
+    format: str,
+    members: bool,
+    level: float,
+    task: str | None,
+    model: str | None,
+    data_dir: Path | None,
+    out: Path | None,
+) -> None:
+    """Write a trained ensemble as one file that runs without Pluribus, and check it."""
+    # A wrong format or a missing package is found before the run is read.
+    find_format(format).load_packages()
+    ensemble, signature = load_for_prediction(run, data_dir, task, model)
+    target = out or run / "ensemble"
+    writable(target.parent)
+    path = ensemble.export(target, format, members=members, level=level, signature=signature)
+    console.print(
+        f"{path}: {path.stat().st_size:,} bytes; inputs and outputs are in {description_path(path).name}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def verify(*, run: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line: compare, report, train, evaluate, predict, methods."""
+"""The command line: compare, report, train, evaluate, predict, export, methods."""
 
 import sys
 from collections.abc import Iterator
@@ -56,6 +56,7 @@ TASK_NAMES = (
     "npz",
     "folder",
 )
+FORMAT_NAMES = ("onnx", "pt2", "openvino")
 BACKBONE_NAMES = (
     "mlp",
     "residual_mlp",
@@ -295,6 +296,24 @@ def predict(
     """Write predictions with their uncertainty as CSV, one row for each input; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given)
+
+
+@app.command()
+def export(
+    run: Run,
+    format: Annotated[str, typer.Option(help=", ".join(FORMAT_NAMES))] = "onnx",
+    members: Annotated[bool, typer.Option("--members", help="Export the outputs of all members too.")] = False,
+    level: Annotated[float, typer.Option(help="Probability of the interval of a number.")] = 0.9,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; by default RUN/ensemble with the format's suffix.")
+    ] = None,
+) -> None:
+    """Write a trained ensemble as one file that runs without Pluribus, and check it; needs no training data."""
+    given = {"task": task, "model": model, "data_dir": data_dir}
+    commands().export(run=run, format=format, members=members, level=level, out=out, **given)
 
 
 @app.command()

@@ -96,3 +96,15 @@ class Frozen(nn.Module):
             return Explanation(len(self.network.members), "they are cut out by their masks")
         members = self.network.members
         return explain(members, members.index.rows(training=False), Inputs.of(x))
+
+
+class LoopedMembers(nn.Module):
+    """Members one after the other, `[members, batch, ...]`."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the outputs of all members."""
+        return torch.stack([member(*args, **kwargs) for member in self.members])

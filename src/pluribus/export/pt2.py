@@ -1,0 +1,40 @@
+"""PyTorch 2 files (`.pt2`): read with `torch.export.load`, without this library."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from pluribus.export.file_format import FileFormat, Run
+from pluribus.mechanisms.network.inputs import Inputs
+
+
+class PT2(FileFormat):
+    """The archive of `torch.export.save`. The module is called as the network is."""
+
+    name = "pt2"
+    suffix = ".pt2"
+
+    def load_packages(self) -> None:
+        return
+
+    def write(self, program: ExportedProgram, path: Path, description: str) -> None:
+        with warnings.catch_warnings():
+            # torch warns of weights that are part of a larger tensor, which it stores rightly (2.13).
+            warnings.simplefilter("ignore")
+            torch.export.save(program, path, extra_files={"pluribus.json": description})
+
+    def open(self, path: Path) -> Run:
+        # Loading may unpickle. This is the file that was just written, and no other is ever read.
+        module: Any = torch.export.load(path).module()
+
+        def run(inputs: Inputs, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            args = [value for value in inputs.args if isinstance(value, Tensor)]
+            keywords = {name: value for name, value in inputs.keywords.items() if isinstance(value, Tensor)}
+            outputs: dict[str, Tensor] = module(*args, **keywords)
+            return outputs
+
+        return run
