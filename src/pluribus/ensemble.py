@@ -16,8 +16,8 @@ from pluribus.data.signature import Signature
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
 from pluribus.export.exporting import export_file
+from pluribus.export.file_format import Dynamic
 from pluribus.export.source import Source
-from pluribus.export.tracing import Dynamic
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
@@ -374,14 +374,14 @@ class Ensemble(nn.Module):
             path: The file; the suffix of the format is added where it has none.
             format: `onnx`, `pt2` or `openvino`.
             members: Whether the raw outputs of all members are among the outputs.
-            dynamic: By input and axis, names of sizes that may vary, such as `{"x": {2: "height"}}`. The batch
-                always may.
+            dynamic: By input and axis, names of sizes that may vary, such as `{"x": {2: "height"}}`; the
+                batch always may.
             level: Of the interval of a Gaussian, in (0, 1).
             signature: Scaling, columns and class names of the task, for the description.
 
         Raises:
-            ExportError: A package is missing, the members are no single graph, or the file does not compute what
-                `predict` computes.
+            ExportError: A package is missing, the members are no single graph, or the file does not compute
+                what `predict` computes.
 
         Example:
             >>> ensemble.export("model.onnx")  # doctest: +SKIP

@@ -1,10 +1,12 @@
 """The command line: what it prints, what it writes, what it refuses."""
 
 import csv
+import json
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -14,6 +16,7 @@ from pluribus.cli import commands, run_file
 from pluribus.cli import main as cli
 from pluribus.comparison import record
 from pluribus.data import TASKS, csv_file
+from pluribus.export.exporting import FORMATS
 from pluribus.methods import EMP
 from tests.report.records import classes, numbers
 
@@ -259,6 +262,7 @@ def test_help_names_tasks_and_networks_and_says_what_is_read_and_written():
     assert "by default that of the first records" in help_of("report", "out")
     assert "before scaling" in help_of("predict", "inputs")
     assert "CSV file" in help_of("predict", "out")
+    assert help_of("export", "format") == ", ".join(FORMATS)
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -338,3 +342,20 @@ def test_wrong_names_are_errors_before_any_training(arguments, message, tmp_path
     with pytest.raises(pl.PluribusError, match=message):
         invoke("compare", *arguments, "--out", tmp_path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_export_writes_a_file_that_is_described_by_the_run(run, tmp_path):
+    printed = invoke("export", run, "--format", "pt2", "--out", tmp_path / "pets")
+    assert "pets.pt2: " in printed
+    found = json.loads((tmp_path / "pets.pt2.json").read_text())
+    assert found["classes"] == ["cat", "dog"]
+    assert found["method"]["members"] == 2
+    assert found["preprocessing"]["feature_names"] == [*"abcd"]
+    assert found["preprocessing"]["scaling"]["mean"]
+    module = torch.export.load(tmp_path / "pets.pt2").module()
+    assert module(torch.zeros(3, 4))["probabilities"].shape == (3, 2)
+
+
+def test_export_refuses_a_format_that_there_is_not_before_it_reads_the_run(tmp_path):
+    with pytest.raises(pl.SettingError, match="format must be one of onnx, pt2, openvino, got 'onx'"):
+        invoke("export", tmp_path, "--format", "onx")

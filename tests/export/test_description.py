@@ -12,7 +12,7 @@ from tests.export.sources import linear_source
 
 def test_description_tells_inputs_outputs_and_origin():
     source = linear_source(Gaussian())
-    found = describe(source, Pooled(source, False, 0.8), PT2(), {"image": {1: "width"}})
+    found = describe(source, Pooled(source, False, 0.8), PT2(), {"image": {0: "batch", 1: "width"}})
     assert json.loads(json.dumps(found)) == found
     assert found["inputs"] == [{"name": "image", "dtype": "float32", "shape": ["batch", "width"]}]
     assert [one["name"] for one in found["outputs"]][:2] == ["mean", "variance"]
@@ -24,4 +24,4 @@ def test_description_tells_inputs_outputs_and_origin():
 
 def test_description_of_classes_has_no_level():
     source = linear_source()
-    assert describe(source, Pooled(source, False, 0.8), PT2(), {})["level"] is None
+    assert describe(source, Pooled(source, False, 0.8), PT2(), {"image": {0: "batch"}})["level"] is None

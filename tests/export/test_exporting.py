@@ -43,7 +43,7 @@ def test_wrong_arguments_are_refused_before_anything_is_traced(tmp_path):
     source = linear_source()
     with pytest.raises(pl.SettingError, match="format must be one of onnx, pt2, openvino, got 'onx'"):
         export_file(tmp_path / "model", source, format="onx")
-    with pytest.raises(pl.SettingError, match=r"path must end with \.pt2 .* got model\.onnx\. Pass format='onnx'"):
+    with pytest.raises(pl.SettingError, match=r"must end with \.pt2 .* got model\.onnx\. Pass format='onnx'"):
         export_file(tmp_path / "model.onnx", source, format="pt2")
     with pytest.raises(pl.SettingError, match="level must be above 0 and below 1"):
         export_file(tmp_path / "model", source, format="pt2", level=90)

@@ -15,7 +15,9 @@ from pluribus.mechanisms.network.inputs import Inputs
 from tests.export.sources import linear_source
 
 
-@pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli(), Gaussian(), Gaussian(precision=4.0), Point()])
+@pytest.mark.parametrize(
+    "likelihood", [Categorical(), Bernoulli(), Gaussian(), Gaussian(precision=4.0), Point()]
+)
 def test_outputs_are_those_of_predict_with_member_weights(likelihood):
     source = linear_source(likelihood)
     pooled, x = Pooled(source, True, 0.9), source.example.args[0]

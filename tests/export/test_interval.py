@@ -17,7 +17,9 @@ def test_interval_agrees_with_the_prediction(level):
     outputs = random(5, 20, 4, seed=0) * 3
     prediction = Gaussian().prediction(outputs, torch.tensor([0.1, 0.2, 0.3, 0.4, 0.0]))
     found = mixture_interval(prediction.means, prediction.variances, prediction.weights, level)
-    for end, expected, mass in zip(found, prediction.interval(level), ((1 - level) / 2, (1 + level) / 2), strict=True):
+    for end, expected, mass in zip(
+        found, prediction.interval(level), ((1 - level) / 2, (1 + level) / 2), strict=True
+    ):
         assert_close(end, expected, atol=2e-5, rtol=2e-5)
         assert_close(prediction.cdf(end), torch.full_like(end, mass), atol=1e-6, rtol=0)
 

@@ -27,7 +27,9 @@ class Factors(nn.Module):
         self.last = nn.Parameter(torch.randn(300, 4))
 
     def forward(self, image):
-        return torch.stack([image @ (self.weight * factor.unsqueeze(1)) @ self.last for factor in self.factors])
+        return torch.stack(
+            [image @ (self.weight * factor.unsqueeze(1)) @ self.last for factor in self.factors]
+        )
 
 
 def test_shared_weights_are_stored_once_and_the_file_tells_what_it_is(tmp_path):
@@ -55,7 +57,7 @@ def test_a_missing_package_is_named_with_its_install_line(tmp_path, monkeypatch)
             raise ImportError(name)
 
     monkeypatch.setattr(packages.importlib, "import_module", without_runtime)
-    with pytest.raises(pl.ExportError, match="got no onnxruntime. Install them: pip install 'pluribus"):
+    with pytest.raises(pl.ExportError, match=r"got no onnxruntime\. Install them: pip install 'pluribus"):
         Onnx().load_packages()
 
 
@@ -65,6 +67,6 @@ class Unknown(nn.Module):
 
 
 def test_an_operator_that_onnx_lacks_is_told(tmp_path):
-    with pytest.raises(pl.ExportError, match="must have a counterpart in ONNX.*format='pt2'"):
+    with pytest.raises(pl.ExportError, match=r"must have a counterpart in ONNX.*format='pt2'"):
         export_file(tmp_path / "model", linear_source(module=Unknown()))
     assert list(tmp_path.iterdir()) == []

@@ -7,12 +7,12 @@ from torch import nn
 import pluribus as pl
 from pluribus.export import tracing
 from pluribus.export.head import Pooled
-from pluribus.export.tracing import trace
+from pluribus.export.tracing import free_sizes, trace
 from tests.export.sources import Stacked, linear_source
 
 
 def traced(source, dynamic=None):
-    return trace(source, Pooled(source, False, 0.9), dynamic or {})
+    return trace(source, Pooled(source, False, 0.9), free_sizes(source, dynamic or {}))
 
 
 def test_graph_has_named_inputs_a_free_batch_and_no_source_lines():
@@ -31,6 +31,11 @@ class Branching(Stacked):
 def test_code_that_is_no_graph_is_refused_with_the_reason():
     with pytest.raises(pl.ExportError, match="must be one graph to be exported"):
         traced(linear_source(module=Branching(4)))
+
+
+def test_free_sizes_are_the_batch_and_those_that_are_given():
+    sizes = free_sizes(linear_source(), {"image": {1: "width"}})
+    assert sizes == {"image": {0: "batch", 1: "width"}}
 
 
 def test_large_graphs_are_refused_with_a_remedy(monkeypatch):

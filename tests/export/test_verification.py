@@ -24,7 +24,7 @@ class Memory(FileFormat):
     def load_packages(self):
         return
 
-    def write(self, program, path, description):
+    def write(self, program, path, sizes, description):
         return
 
     def open(self, path):
@@ -64,7 +64,7 @@ def test_wrong_outputs_are_named(name, change):
 def test_missing_outputs_and_failures_are_told():
     with pytest.raises(pl.ExportError, match="must have the outputs"):
         verified(lambda outputs: {"labels": outputs["labels"]})
-    with pytest.raises(pl.ExportError, match="must run on inputs .*KeyError"):
+    with pytest.raises(pl.ExportError, match=r"must run on inputs .*KeyError"):
         verified(lambda outputs: {"labels": outputs["nothing"]})
 
 

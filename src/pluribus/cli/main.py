@@ -302,7 +302,7 @@ def predict(
 def export(
     run: Run,
     format: Annotated[str, typer.Option(help=", ".join(FORMAT_NAMES))] = "onnx",
-    members: Annotated[bool, typer.Option("--members", help="Export the outputs of all members too.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Export all members' outputs too.")] = False,
     level: Annotated[float, typer.Option(help="Probability of the interval of a number.")] = 0.9,
     task: OwnTask = None,
     model: OwnModel = None,
@@ -311,7 +311,7 @@ def export(
         Path | None, typer.Option(help="The file to write; by default RUN/ensemble with the format's suffix.")
     ] = None,
 ) -> None:
-    """Write a trained ensemble as one file that runs without Pluribus, and check it; needs no training data."""
+    """Write a trained ensemble as one file that runs without Pluribus; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     commands().export(run=run, format=format, members=members, level=level, out=out, **given)
 

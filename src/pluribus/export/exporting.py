@@ -7,13 +7,13 @@ from typing import Any
 
 from pluribus.errors import SettingError
 from pluribus.export.description import describe
-from pluribus.export.file_format import FileFormat
+from pluribus.export.file_format import Dynamic, FileFormat
 from pluribus.export.head import Pooled
 from pluribus.export.onnx import Onnx
 from pluribus.export.openvino import OpenVino
 from pluribus.export.pt2 import PT2
 from pluribus.export.source import Source
-from pluribus.export.tracing import Dynamic, trace
+from pluribus.export.tracing import free_sizes, trace
 from pluribus.export.verification import verify
 from pluribus.ranges import check, invalid
 from pluribus.untrusted import file_hash
@@ -33,8 +33,8 @@ def export_file(
 ) -> Path:
     """Write an ensemble to one file, with a description beside it, and return the file's path.
 
-    The file is written to a hidden folder, run there on fresh inputs and compared with `predict`. Only if both
-    agree is it moved to its place.
+    The file is written to a hidden folder, run there on fresh inputs and compared with `predict`. Only if
+    both agree is it moved to its place.
 
     Args:
         path: The file. The suffix of the format is added where it has none.
@@ -46,8 +46,8 @@ def export_file(
 
     Raises:
         SettingError: An argument is unknown or out of range.
-        ExportError: A package is missing, the ensemble is no single graph of a sensible size, or the file does
-            not compute what `predict` computes.
+        ExportError: A package is missing, the ensemble is no single graph of a sensible size, or the file
+            does not compute what `predict` computes.
         WriteError: The file cannot be written.
     """
     form = find_format(format)
@@ -57,14 +57,15 @@ def export_file(
     form.load_packages()
     target, dynamic = _with_suffix(Path(path), form), dynamic or {}
     pooled = Pooled(source, members, level)
-    description = describe(source, pooled, form, dynamic)
-    program = trace(source, pooled, dynamic)
+    sizes = free_sizes(source, dynamic)
+    description = describe(source, pooled, form, sizes)
+    program = trace(source, pooled, sizes)
     remove_stale(target)
     folder = target.with_name(unfinished_name(target.name))
     try:
         with explaining(target):
             folder.mkdir(parents=True)
-            form.write(program, folder / target.name, json.dumps(description))
+            form.write(program, folder / target.name, sizes, json.dumps(description))
             found = verify(folder / target.name, form, source, list(pooled.outputs), dynamic, level)
             description["verified"] = {
                 "calls": list(found.calls),

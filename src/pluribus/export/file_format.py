@@ -1,13 +1,16 @@
 """FileFormat: the interface of a format to export to."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torch import Tensor
 from torch.export import ExportedProgram
 
 from pluribus.mechanisms.network.inputs import Inputs
+
+Dynamic = Mapping[str, Mapping[int, str]]
+"""By input and axis, the name of a free size; axes with one name have one size."""
 
 Run = Callable[[Inputs, dict[str, Tensor]], dict[str, Tensor]]
 """Runs a file on a call of the network, given whole and as its tensors by name; returns outputs by name."""
@@ -31,12 +34,13 @@ class FileFormat(ABC):
         """Import what the format needs; raise `ExportError` with the install line where it is missing."""
 
     @abstractmethod
-    def write(self, program: ExportedProgram, path: Path, description: str) -> None:
+    def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         """Write a graph to a file.
 
         Args:
             program: With named inputs and a dict of outputs.
             path: The file; a format may put others beside it.
+            sizes: The free sizes of its inputs.
             description: A JSON text to put into the file, where it has room for one.
         """
 

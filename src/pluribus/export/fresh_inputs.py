@@ -9,7 +9,7 @@ from pluribus.mechanisms.network.inputs import Inputs
 
 
 def fresh_inputs(example: Inputs, batch: int) -> Inputs:
-    """Return random inputs of the shapes, types and ranges of an example, the same ones for the same batch size.
+    """Return random inputs of the shapes, types and ranges of an example, the same ones at every call.
 
     Args:
         example: Inputs that the network takes.
@@ -50,6 +50,4 @@ def resized(example: Inputs, sizes: dict[str, dict[int, int]], names: list[str])
             value = value.index_select(axis, places)
         changed.append(value)
     positional = len(example.args)
-    return Inputs(
-        tuple(changed[:positional]), dict(zip(example.keywords, changed[positional:], strict=True))
-    )
+    return Inputs(tuple(changed[:positional]), dict(zip(example.keywords, changed[positional:], strict=True)))

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 PARTS, STEPS = 32, 5
-"""A step divides the bracket by 32; 32^-5 of the first one is below the rounding of float32. Bisection would need five
-times as many operators, and the parts of a step are computed at once."""
+"""A step divides the bracket by 32; 32^-5 of the first one is below the rounding of float32. Bisection would
+need five times as many operators, and the parts of a step are computed at once."""
 
 
 def mixture_interval(

@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from pluribus.errors import ExportError
-from pluribus.export.file_format import FileFormat, Run
+from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.packages import load_packages
 from pluribus.mechanisms.network.dry_run import silence
 from pluribus.mechanisms.network.inputs import Inputs
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 FOLDED = 64
-"""Numbers in a constant that is computed ahead. Sizes and axes have fewer. Weights have more: computed ahead, what
-members share would be stored once for each of them."""
+"""Numbers in a constant that is computed ahead. Sizes and axes have fewer. Weights have more: computed ahead,
+what members share would be stored once for each of them."""
 
 
 class Onnx(FileFormat):
@@ -29,10 +29,11 @@ class Onnx(FileFormat):
     def load_packages(self) -> None:
         load_packages(self.name, PACKAGES, "export")
 
-    def write(self, program: ExportedProgram, path: Path, description: str) -> None:
+    def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         converted = convert_to_onnx(program)
+        converted.rename_axes(_size_names(program, sizes))
         for node in converted.model.graph:
-            # Notes of the exporter for its developers: in small networks they take more room than the weights.
+            # Notes of the exporter for its developers take more room than the weights of small networks.
             node.metadata_props.clear()
         converted.model.metadata_props["pluribus"] = description
         # Files above 2 GB, the limit of the format, keep their weights in a second file beside them.
@@ -70,9 +71,7 @@ def convert_to_onnx(program: ExportedProgram) -> Any:
             converted = torch.onnx.export(
                 program, input_names=inputs, output_names=outputs, dynamo=True, verbose=False, optimize=False
             )
-            onnxscript.optimizer.optimize(
-                converted.model, input_size_limit=FOLDED, output_size_limit=FOLDED
-            )
+            onnxscript.optimizer.optimize(converted.model, input_size_limit=FOLDED, output_size_limit=FOLDED)
     # The exporter has errors of its own, which no public name covers.
     except Exception as error:
         reason = str(error.__cause__ or error).strip().splitlines()
@@ -81,3 +80,12 @@ def convert_to_onnx(program: ExportedProgram) -> Any:
             f"{reason[0] if reason else ''}. Export to format='pt2' instead."
         ) from error
     return converted
+
+
+def _size_names(program: ExportedProgram, sizes: Dynamic) -> dict[str, str]:
+    """Return by torch's symbol of a free size the name that the file gives it."""
+    names = dict[str, str]()
+    for node in program.graph.nodes:
+        for axis, size in sizes.get(node.name, {}).items():
+            names[str(node.meta["val"].shape[axis])] = size
+    return names

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from pluribus.export.file_format import FileFormat, Run
+from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.onnx import PACKAGES as ONNX_PACKAGES
 from pluribus.export.onnx import Onnx
 from pluribus.export.packages import load_packages
@@ -27,11 +27,11 @@ class OpenVino(FileFormat):
     def load_packages(self) -> None:
         load_packages(self.name, PACKAGES, "openvino")
 
-    def write(self, program: ExportedProgram, path: Path, description: str) -> None:
+    def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         openvino = load_packages(self.name, PACKAGES, "openvino")[-1]
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             between = Path(folder) / "model.onnx"
-            Onnx().write(program, between, description)
+            Onnx().write(program, between, sizes, description)
             model = openvino.convert_model(str(between))
             model.set_rt_info(description, "pluribus")
             # Half precision, the default, would change the outputs.

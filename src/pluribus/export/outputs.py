@@ -52,4 +52,10 @@ def pooled_outputs(prediction: Prediction, names: list[str], level: float) -> di
     if isinstance(prediction, GaussianPrediction):
         lower, upper = mixture_interval(prediction.means, prediction.variances, prediction.weights, level)
         ends = {"lower": lower, "upper": upper}
-    return {name: ends[name] if name in ends else getattr(prediction, name) for name in names}
+    outputs = dict[str, Tensor]()
+    for name in names:
+        value = ends[name] if name in ends else getattr(prediction, name)
+        # ONNX gives a tensor that is two outputs one name alone.
+        repeated = any(value is other for other in outputs.values())
+        outputs[name] = value.clone() if repeated else value
+    return outputs

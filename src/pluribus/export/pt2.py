@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from pluribus.export.file_format import FileFormat, Run
+from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.mechanisms.network.inputs import Inputs
 
 
@@ -21,7 +21,7 @@ class PT2(FileFormat):
     def load_packages(self) -> None:
         return
 
-    def write(self, program: ExportedProgram, path: Path, description: str) -> None:
+    def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         with warnings.catch_warnings():
             # torch warns of weights that are part of a larger tensor, which it stores rightly (2.13).
             warnings.simplefilter("ignore")

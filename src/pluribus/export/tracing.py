@@ -1,7 +1,6 @@
 """Tracing: one graph of all members and their pooled outputs, with a batch of any size."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 from pluribus.errors import ExportError, SettingError
+from pluribus.export.file_format import Dynamic
 from pluribus.export.fresh_inputs import fresh_inputs
 from pluribus.export.head import Pooled
 from pluribus.export.source import Source
@@ -23,26 +23,22 @@ BATCHES = (3, 5, 7, 11, 13, 17, 19)
 ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node")
 """What torch.export notes about the origin of an operator."""
 
-Dynamic = Mapping[str, Mapping[int, str]]
-"""By input and axis, the name of a free size; axes with one name have one size."""
 
-
-def trace(source: Source, pooled: Pooled, dynamic: Dynamic) -> ExportedProgram:
+def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:
     """Return the graph of an ensemble with its pooled outputs.
 
     Args:
         source: What is exported.
         pooled: Its module.
-        dynamic: Free sizes beside that of the batch.
+        sizes: Its free sizes, as `free_sizes` returns them.
 
     Raises:
-        SettingError: `dynamic` names an input or axis that there is not.
         ExportError: The data flow cannot be read, a size cannot be free, or the graph is too large.
     """
     example = fresh_inputs(source.example, _batch(source))
     args = tuple(value for value in example.args if isinstance(value, Tensor))
     keywords = {name: value for name, value in example.keywords.items() if isinstance(value, Tensor)}
-    shapes = _dynamic_shapes(source, example.batch, source.named_tensors(example), dynamic)
+    shapes = _dynamic_shapes(sizes)
     try:
         with PROCESS, restored(pooled, False), silence(), kept_random_state(), torch.no_grad():
             program = torch.export.export(pooled, args, keywords, dynamic_shapes=shapes, strict=False)
@@ -55,15 +51,15 @@ def trace(source: Source, pooled: Pooled, dynamic: Dynamic) -> ExportedProgram:
     count = sum(node.op == "call_function" for node in program.graph.nodes)
     if count > MOST_NODES:
         raise ExportError(
-            f"the graph must have at most {MOST_NODES} operators, got {count} for {len(source.weights)} members. "
-            "Export fewer of them: ensemble.shrink(ensemble.rank(data)[:8])."
+            f"the graph must have at most {MOST_NODES} operators, got {count} for {len(source.weights)} "
+            "members. Export fewer of them: ensemble.shrink(ensemble.rank(data)[:8])."
         )
     _forget_origin(program)
     return program
 
 
 def _forget_origin(program: ExportedProgram) -> None:
-    """Remove the source lines of operators, which name files of this machine and are larger than small networks."""
+    """Remove the source lines of operators: they name files of this machine, and take much room."""
     for module in program.graph_module.modules():
         nodes = module.graph.nodes if isinstance(module, GraphModule) else ()
         for node in nodes:
@@ -79,23 +75,39 @@ def _batch(source: Source) -> int:
     return next((batch for batch in BATCHES if batch not in sizes), BATCHES[-1])
 
 
-def _dynamic_shapes(
-    source: Source, batch: int, tensors: Mapping[str, Tensor], dynamic: Dynamic
-) -> dict[str, Any]:
-    """Return the free sizes of every input in the form of `torch.export`."""
+def free_sizes(source: Source, dynamic: Dynamic) -> dict[str, dict[int, str]]:
+    """Return by input and axis the names of all free sizes, that of the batch included.
+
+    Raises:
+        SettingError: `dynamic` names an input or axis that there is not.
+    """
+    tensors = source.named_tensors(source.example)
     unknown = sorted(set(dynamic) - set(tensors))
     if unknown:
         raise SettingError(
             f"dynamic must name inputs among {', '.join(tensors)}, got {', '.join(map(repr, unknown))}."
         )
-    named = {"batch": Dim("batch", min=1)}
-    shapes = dict[str, Any]()
+    found = dict[str, dict[int, str]]()
     for name, tensor in tensors.items():
-        free = {0: "batch"} if tensor.ndim and tensor.shape[0] == batch else {}
+        has_batch = tensor.ndim > 0 and tensor.shape[0] == source.example.batch
+        found[name] = {0: "batch"} if has_batch else {}
         for axis, size in dynamic.get(name, {}).items():
             _check_axis(name, tensor, axis, size)
-            free[axis] = size
-        shapes[name] = {axis: named.setdefault(size, Dim(size, min=1)) for axis, size in free.items()}
+            found[name][axis] = size
+    return found
+
+
+def _dynamic_shapes(sizes: Dynamic) -> dict[str, Any]:
+    """Return free sizes in the form of `torch.export`."""
+    # Axes with one name must be one dimension, so that torch knows that they are equal.
+    dimensions = dict[str, Any]()
+    shapes = dict[str, Any]()
+    for name, axes in sizes.items():
+        shapes[name] = {}
+        for axis, size in axes.items():
+            if size not in dimensions:
+                dimensions[size] = Dim(size, min=1)
+            shapes[name][axis] = dimensions[size]
     return shapes
 
 
@@ -108,7 +120,8 @@ def _check_axis(name: str, tensor: Tensor, axis: object, size: object) -> None:
         )
     if not isinstance(size, str) or not size.isidentifier() or size == "batch":
         raise SettingError(
-            f"dynamic of input {name} must name the size of axis {axis} by a word, such as 'height', got {size!r}."
+            f"dynamic of input {name} must name the size of axis {axis} by a word, such as 'height', "
+            f"got {size!r}."
         )
 
 

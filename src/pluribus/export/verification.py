@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from pluribus.errors import ExportError, PluribusError
-from pluribus.export.file_format import FileFormat, Run
+from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.fresh_inputs import fresh_inputs, resized
 from pluribus.export.source import Source
-from pluribus.export.tracing import Dynamic
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
 
@@ -59,8 +58,8 @@ def verify(
             if not error <= form.tolerance:
                 raise ExportError(
                     f"the file must compute what predict computes within {form.tolerance:g}, got {name} that "
-                    f"differs by {error:.1e} for inputs {inputs}. It was deleted. Export to another format, or "
-                    "use ensemble.freeze()."
+                    f"differs by {error:.1e} for inputs {inputs}. It was deleted. Export to another format, "
+                    "or use ensemble.freeze()."
                 )
             largest[name] = max(largest[name], error)
     return Verified(tuple(calls), largest)
@@ -108,7 +107,8 @@ def _run_twice(run: Run, source: Source, inputs: Inputs) -> dict[str, Tensor]:
             f"the file must run on inputs {inputs}, got {type(error).__name__}: {error}. It was deleted."
         ) from error
     for name, value in first.items():
-        if not torch.equal(value, second[name]):
+        # NaN differs from itself; it is found by the comparison with predict.
+        if not torch.allclose(value.double(), second[name].double(), rtol=0, atol=0, equal_nan=True):
             raise ExportError(f"the file must be deterministic, got two values of {name}. It was deleted.")
     return first
 
@@ -116,7 +116,7 @@ def _run_twice(run: Run, source: Source, inputs: Inputs) -> dict[str, Tensor]:
 def difference(name: str, came: Tensor, prediction: Prediction, level: float) -> float:
     """Return how far an output is from that of a prediction; infinite where its shape is another.
 
-    Probabilities and entropies differ by their absolute difference, numbers by their share of the largest one.
+    Of probabilities and entropies it is the absolute difference, of numbers the share of the largest one.
 
     Args:
         name: Of the output.
