@@ -15,6 +15,7 @@ import pluribus as pl
 from pluribus.mechanisms.members.axis import split_batch
 from pluribus.mechanisms.running.batched import STACKED_ROWS
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from tests import verify
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears
 
@@ -195,13 +196,13 @@ def test_predict_leaves_modes_and_statistics_and_makes_no_graph(method):
     model = batch_norm_mlp().train()
     model[1].eval()
     one = ensemble(method, model)
-    before, modes = copy.deepcopy(one.state_dict()), one._caller.modes
+    before, modes = copy.deepcopy(one.state_dict()), verify.modes(one)
     assert modes.count(False) == 1
     random = torch.get_rng_state()
     prediction = one.predict(X)
     assert not prediction.members.requires_grad
     assert one.training
-    assert one._caller.modes == modes
+    assert verify.modes(one) == modes
     assert torch.equal(torch.get_rng_state(), random)
     assert_close(one.state_dict(), before, rtol=0, atol=0)
     one.eval().predict(X)
