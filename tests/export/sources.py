@@ -27,8 +27,9 @@ def linear_source(likelihood: Likelihood | None = None, module: nn.Module | None
     module.requires_grad_(False)
     return Source(
         module=module,
+        names=("image",),
+        select=lambda inputs: inputs.args,
         example=Inputs.of(torch.randn(2, 4, generator=torch.Generator().manual_seed(1))),
-        forward=module.forward,
         likelihood=likelihood,
         weights=weights,
         predict=lambda inputs: likelihood.prediction(module(*inputs.args, **inputs.keywords), weights),

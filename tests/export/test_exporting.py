@@ -17,7 +17,7 @@ class Wrong(PT2):
 
     def open(self, path):
         run = super().open(path)
-        return lambda inputs, tensors: {**run(inputs, tensors), "labels": tensors["image"][:, 0].long() - 9}
+        return lambda tensors: {**run(tensors), "labels": tensors["image"][:, 0].long() - 9}
 
 
 def test_a_file_is_put_in_place_with_its_description(tmp_path):

@@ -31,6 +31,7 @@ def test_whole_numbers_keep_the_range_of_their_position():
 
 def test_resized_cuts_and_repeats_axes():
     example = Inputs((torch.arange(6).reshape(2, 3),), {"other": torch.zeros(2, 4)})
-    found = resized(example, {"x": {1: 5}, "other": {1: 2}}, ["x", "other"])
+    named = {"x": example.args[0], "other": example.keywords["other"]}
+    found = resized(example, named, {"x": {1: 5}, "other": {1: 2}})
     assert found.args[0].tolist() == [[0, 1, 2, 0, 1], [3, 4, 5, 3, 4]]
     assert found.keywords["other"].shape == (2, 2)

@@ -1,17 +1,15 @@
 """Pooled: the inputs of the network in, the summaries of the prediction out."""
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.export.head import Pooled
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
-from pluribus.mechanisms.network.inputs import Inputs
 from tests.export.sources import linear_source
 
 
@@ -33,20 +31,6 @@ def test_inputs_have_the_names_of_the_networks_parameters():
     assert list(inspect.signature(pooled.forward).parameters) == ["image"]
     x = torch.ones(2, 4)
     assert_close(pooled(image=x), pooled(x))
-
-
-class Scaled(nn.Module):
-    def forward(self, image, shift=None, *, scale=1.0):
-        return torch.stack([image * scale, image + shift])
-
-
-def test_plain_values_are_constants_and_keywords_stay_keywords():
-    example = Inputs((torch.ones(2, 3), 4.0), {"scale": 7.0})
-    source = replace(
-        linear_source(), module=Scaled(), forward=Scaled().forward, example=example, weights=torch.ones(2) / 2
-    )
-    members = Pooled(source, True, 0.9)(torch.ones(2, 3))["members"]
-    assert_close(members, torch.tensor([7.0, 5.0]).reshape(2, 1, 1).expand(2, 2, 3))
 
 
 @dataclass(frozen=True)

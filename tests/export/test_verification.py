@@ -28,7 +28,7 @@ class Memory(FileFormat):
         return
 
     def open(self, path):
-        return lambda inputs, tensors: self.function(**tensors)
+        return lambda tensors: self.function(**tensors)
 
 
 def verified(change, likelihood=None, dynamic=None):

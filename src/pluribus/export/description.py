@@ -43,7 +43,7 @@ def describe(source: Source, pooled: Pooled, form: FileFormat, sizes: Dynamic) -
 def _inputs(source: Source, sizes: Dynamic) -> list[dict[str, Any]]:
     """Return name, type and shape of each input; a free size is its name."""
     found = []
-    for name, tensor in source.named_tensors(source.example).items():
+    for name, tensor in source.tensors(source.example).items():
         shape: list[int | str] = list(tensor.shape)
         for axis, size in sizes[name].items():
             shape[axis] = size

@@ -7,13 +7,11 @@ from pathlib import Path
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from pluribus.mechanisms.network.inputs import Inputs
-
 Dynamic = Mapping[str, Mapping[int, str]]
 """By input and axis, the name of a free size; axes with one name have one size."""
 
-Run = Callable[[Inputs, dict[str, Tensor]], dict[str, Tensor]]
-"""Runs a file on a call of the network, given whole and as its tensors by name; returns outputs by name."""
+Run = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+"""Runs a file on inputs by name, and returns outputs by name."""
 
 
 class FileFormat(ABC):

@@ -1,6 +1,7 @@
 """Fresh inputs: random inputs of the kind that a network takes, made from an example."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Generator, Tensor
@@ -34,20 +35,20 @@ def _fresh(tensor: Tensor, batch: int, generator: Generator) -> Tensor:
     return tensor.gather(0, samples)
 
 
-def resized(example: Inputs, sizes: dict[str, dict[int, int]], names: list[str]) -> Inputs:
+def resized(example: Inputs, tensors: Mapping[str, Tensor], sizes: Mapping[str, Mapping[int, int]]) -> Inputs:
     """Return an example with other sizes of some axes: cut, or repeated from the start.
 
     Args:
         example: Inputs that the network takes.
-        sizes: By input and axis, the new size.
-        names: Of all inputs, positional ones first.
+        tensors: The tensors among them, by name.
+        sizes: By name and axis, the new size.
     """
-    values = [*example.args, *example.keywords.values()]
-    changed = []
-    for name, value in zip(names, values, strict=True):
-        for axis, size in sizes.get(name, {}).items():
-            places = torch.arange(size, device=value.device) % value.shape[axis]
-            value = value.index_select(axis, places)
-        changed.append(value)
-    positional = len(example.args)
-    return Inputs(tuple(changed[:positional]), dict(zip(example.keywords, changed[positional:], strict=True)))
+    wanted = {id(tensors[name]): axes for name, axes in sizes.items()}
+
+    def change(tensor: Tensor) -> Tensor:
+        for axis, size in wanted.get(id(tensor), {}).items():
+            places = torch.arange(size, device=tensor.device) % tensor.shape[axis]
+            tensor = tensor.index_select(axis, places)
+        return tensor
+
+    return example.each(change)

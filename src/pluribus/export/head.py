@@ -31,24 +31,14 @@ class Pooled(nn.Module):
         super().__init__()
         self.network, self.likelihood, self.level = source.module, source.likelihood, level
         self.register_buffer("weights", source.weights.detach().clone())
-        self.values = source.values(source.example)
-        self.keywords = list(source.example.keywords)
         self.outputs = meanings(_kind(source.likelihood), members)
         # torch.export names the inputs of the graph by the parameters of `forward`.
-        self.forward = _named(self._forward, source.tensor_names())  # type: ignore[method-assign]
+        self.forward = _named(self._forward, source.names)
         self.eval()
 
     def _forward(self, *tensors: Tensor) -> dict[str, Tensor]:
-        """Return the outputs by name.
-
-        Args:
-            *tensors: The inputs that are tensors, positional ones first; others are constants.
-        """
-        given = iter(tensors)
-        values = [next(given) if isinstance(value, Tensor) else value for value in self.values]
-        positional = len(values) - len(self.keywords)
-        keywords = dict(zip(self.keywords, values[positional:], strict=True))
-        outputs: Tensor = self.network(*values[:positional], **keywords)
+        """Return the outputs by name."""
+        outputs: Tensor = self.network(*tensors)
         prediction = self.likelihood.unchecked(outputs, self.weights.to(_summary_dtype(outputs)))
         return pooled_outputs(prediction, list(self.outputs), self.level)
 

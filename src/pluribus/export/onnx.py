@@ -12,7 +12,6 @@ from pluribus.errors import ExportError
 from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.packages import load_packages
 from pluribus.mechanisms.network.dry_run import silence
-from pluribus.mechanisms.network.inputs import Inputs
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 FOLDED = 64
@@ -48,7 +47,7 @@ class Onnx(FileFormat):
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
 
-        def run(inputs: Inputs, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        def run(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             outputs = session.run(names, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
             return {name: torch.as_tensor(value) for name, value in zip(names, outputs, strict=True)}
 
@@ -68,7 +67,7 @@ def convert_to_onnx(program: ExportedProgram) -> Any:
         with silence(), warnings.catch_warnings():
             # torch warns of what torch itself does (2.13), and of torchvision, which nobody needs here.
             warnings.simplefilter("ignore")
-            converted = torch.onnx.export(
+            converted: Any = torch.onnx.export(
                 program, input_names=inputs, output_names=outputs, dynamo=True, verbose=False, optimize=False
             )
             onnxscript.optimizer.optimize(converted.model, input_size_limit=FOLDED, output_size_limit=FOLDED)

@@ -11,7 +11,6 @@ from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.onnx import PACKAGES as ONNX_PACKAGES
 from pluribus.export.onnx import Onnx
 from pluribus.export.packages import load_packages
-from pluribus.mechanisms.network.inputs import Inputs
 
 PACKAGES = (*ONNX_PACKAGES, "openvino")
 
@@ -42,7 +41,7 @@ class OpenVino(FileFormat):
         settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
         model = openvino.Core().compile_model(str(path), "CPU", settings)
 
-        def run(inputs: Inputs, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        def run(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             outputs = model({name: tensor.cpu().numpy() for name, tensor in tensors.items()})
             found = dict[str, Tensor]()
             for output in model.outputs:

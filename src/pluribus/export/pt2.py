@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from pluribus.export.file_format import Dynamic, FileFormat, Run
-from pluribus.mechanisms.network.inputs import Inputs
 
 
 class PT2(FileFormat):
-    """The archive of `torch.export.save`. The module is called as the network is."""
+    """The archive of `torch.export.save`. The module takes inputs by position."""
 
     name = "pt2"
     suffix = ".pt2"
@@ -31,10 +30,8 @@ class PT2(FileFormat):
         # Loading may unpickle. This is the file that was just written, and no other is ever read.
         module: Any = torch.export.load(path).module()
 
-        def run(inputs: Inputs, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            args = [value for value in inputs.args if isinstance(value, Tensor)]
-            keywords = {name: value for name, value in inputs.keywords.items() if isinstance(value, Tensor)}
-            outputs: dict[str, Tensor] = module(*args, **keywords)
+        def run(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            outputs: dict[str, Tensor] = module(*tensors.values())
             return outputs
 
         return run

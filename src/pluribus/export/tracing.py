@@ -36,12 +36,11 @@ def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:
         ExportError: The data flow cannot be read, a size cannot be free, or the graph is too large.
     """
     example = fresh_inputs(source.example, _batch(source))
-    args = tuple(value for value in example.args if isinstance(value, Tensor))
-    keywords = {name: value for name, value in example.keywords.items() if isinstance(value, Tensor)}
+    tensors = tuple(source.select(example))
     shapes = _dynamic_shapes(sizes)
     try:
         with PROCESS, restored(pooled, False), silence(), kept_random_state(), torch.no_grad():
-            program = torch.export.export(pooled, args, keywords, dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(pooled, tensors, dynamic_shapes=shapes, strict=False)
     # torch.export has errors without a common parent.
     except Exception as error:
         raise ExportError(
@@ -81,7 +80,7 @@ def free_sizes(source: Source, dynamic: Dynamic) -> dict[str, dict[int, str]]:
     Raises:
         SettingError: `dynamic` names an input or axis that there is not.
     """
-    tensors = source.named_tensors(source.example)
+    tensors = source.tensors(source.example)
     unknown = sorted(set(dynamic) - set(tensors))
     if unknown:
         raise SettingError(

@@ -76,13 +76,13 @@ def _calls(source: Source, dynamic: Dynamic) -> Iterator[tuple[Inputs, Predictio
 
 def _other_sizes(source: Source, dynamic: Dynamic) -> tuple[Inputs, Prediction]:
     """Return inputs whose free sizes are halved, or doubled where the network cannot take that."""
-    names, tensors = source.input_names(), source.named_tensors(source.example)
-    reasons = []
-    for change in (lambda size: max(size // 2, 1), lambda size: size * 2):
+    tensors, reasons = source.tensors(source.example), list[str]()
+    for factor in (0.5, 2.0):
         sizes = {}
         for name, axes in dynamic.items():
-            sizes[name] = {axis: change(tensors[name].shape[axis]) for axis in axes}
-        inputs = fresh_inputs(resized(source.example, sizes, names), BATCHES[1])
+            shape = tensors[name].shape
+            sizes[name] = {axis: max(round(shape[axis] * factor), 1) for axis in axes}
+        inputs = fresh_inputs(resized(source.example, tensors, sizes), BATCHES[1])
         try:
             return inputs, source.predict(inputs)
         # The network's own code may raise anything for a size that it cannot take.
@@ -96,9 +96,9 @@ def _other_sizes(source: Source, dynamic: Dynamic) -> tuple[Inputs, Prediction]:
 
 def _run_twice(run: Run, source: Source, inputs: Inputs) -> dict[str, Tensor]:
     """Return the outputs of a file; raise `ExportError` where it fails or two runs differ."""
-    tensors = source.named_tensors(inputs)
+    tensors = source.tensors(inputs)
     try:
-        first, second = run(inputs, tensors), run(inputs, tensors)
+        first, second = run(tensors), run(tensors)
     except PluribusError:
         raise
     # Every runtime has errors of its own.

@@ -149,15 +149,22 @@ class Planner:
             if kind not in self._readings:
                 if len(self._readings) == KINDS:
                     return f"inputs of more than {KINDS} kinds came, and each would have to be read"
-                self._try(rows[0], inputs)
-                self._readings[kind] = self._read(rows[0], inputs)
-            reading = self._readings[kind]
+            reading = self.read(rows[0], inputs)
             if reading.program is None or reading.code is None:
                 return reading.reason
             reason = reading.program.signature.why_not(inputs)
             if reason:
                 return reason
             return _kept(self._planned, key, lambda: self._plan(reading, key, inputs))
+
+    def read(self, row: Row, inputs: Inputs) -> Reading:
+        """Return the data flow for one kind of inputs, read once; it may be a reason why there is none."""
+        kind = _kind(self.members, inputs)
+        with PROCESS, without_dispatch_modes():
+            if kind not in self._readings:
+                self._try(row, inputs)
+                self._readings[kind] = self._read(row, inputs)
+            return self._readings[kind]
 
     def _try(self, row: Row, inputs: Inputs) -> None:
         """Run one row and leave no trace of it."""
