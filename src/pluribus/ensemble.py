@@ -167,7 +167,7 @@ class Ensemble(nn.Module):
         Args:
             loader: Batches of training inputs, whose targets are left out; gone through several times.
         """
-        batches = Batches(loader, self.members.code.forward, self.device)
+        batches = Batches(loader, self.members.code.forward, self.device, self.likelihood.curvature)
         with self._training_lock, torch.no_grad():
             self.method.finish(self.members, batches)
 

@@ -38,6 +38,9 @@ class Own(Likelihood):
     def losses(self, outputs, target):
         return outputs
 
+    def curvature(self, outputs):
+        return outputs
+
     def prediction(self, outputs, weights=None):
         return Point().prediction(outputs, weights)
 

@@ -7,6 +7,7 @@ from pluribus.likelihood import Point
 from tests.export.sources import linear_source
 
 
+@pytest.mark.slow
 def test_a_file_is_two_files_and_a_description(tmp_path):
     pytest.importorskip("openvino")
     path = export_file(tmp_path / "model", linear_source(Point()), format="openvino")
