@@ -1,6 +1,5 @@
 """Every method exports to every format, and the file predicts what the ensemble predicts."""
 
-import onnx
 import pytest
 import torch
 from torch import nn

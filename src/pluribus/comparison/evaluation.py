@@ -114,14 +114,20 @@ def versions() -> dict[str, str]:
 
 
 def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
-    """Return the time of `module` on `x` over that of `single`, the median of several rounds."""
+    """Return the time of `module` on `x` over that of `single`, the median of several rounds.
+
+    On a CPU with one thread, as in the workers of `compare`, it is the time that the processor spent. It does
+    not count the time in which other processes ran.
+    """
+    alone = x.device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else time.perf_counter
 
     def seconds(run: Callable[[Tensor], object]) -> float:
-        start = time.perf_counter()
+        start = clock()
         run(x)
         if x.is_cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return clock() - start
 
     # Warm up: first calls allocate memory and choose kernels.
     seconds(module)
