@@ -278,7 +278,8 @@ def main() -> None:
     if options.page:
         write_page(record["cells"])
         return
-    record["machine"] = (
+    versions = f"torch {torch.__version__}, pluribus {pl.__version__}"
+    record["machine"] = f"{platform.machine()}, 1 thread, {versions}"
         f"{platform.machine()}, 1 thread, torch {torch.__version__}, pluribus {pl.__version__}"
     )
 
