@@ -280,8 +280,6 @@ def main() -> None:
         return
     versions = f"torch {torch.__version__}, pluribus {pl.__version__}"
     record["machine"] = f"{platform.machine()}, 1 thread, {versions}"
-        f"{platform.machine()}, 1 thread, torch {torch.__version__}, pluribus {pl.__version__}"
-    )
 
     def keep(key: str, cell: Any) -> None:
         record["cells"][key] = cell

@@ -1,5 +1,10 @@
 """Every method exports to every format, and the file predicts what the ensemble predicts."""
 
+import json
+
+import numpy
+import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -27,6 +32,11 @@ from pluribus.methods import (
 )
 from tests.cases import case_named
 from tests.perturb import perturbed
+
+
+def slow(methods):
+    return [pytest.param(method, marks=pytest.mark.slow) for method in methods]
+
 
 METHODS = [
     Single(),
@@ -106,3 +116,77 @@ def test_a_file_predicts_what_the_ensemble_predicts(method, network, form, tmp_p
         pytest.skip(f"refused by the method: {error}")
     path = ensemble.export(tmp_path / "model", form)
     assert path.is_file()
+
+
+SHARING = [
+    EMP(options=3, draws=4),
+    *slow([MCDropout(rate=0.2, draws=4), LayerEnsembles(options=2, draws=4), DeepSubEnsembles(members=3)]),
+]
+
+
+@pytest.mark.parametrize("method", SHARING, ids=str)
+def test_shared_weights_are_stored_once(method, tmp_path):
+    network = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
+    ensemble = pl.convert(network, method, example=torch.randn(2, 32)).eval()
+    tensors = onnx.load(ensemble.export(tmp_path / "model")).graph.initializer
+    stored = sum(onnx.numpy_helper.to_array(tensor).size for tensor in tensors)
+    held = sum(tensor.numel() for tensor in [*ensemble.parameters(), *ensemble.buffers()])
+    # Kept draws and the constants of the summaries are the rest.
+    assert stored <= 1.1 * held
+
+
+def test_keyword_inputs_keep_their_names_and_the_order_of_forward(tmp_path):
+    case = case_named("keywords")
+    inputs = {name: tensor.float() for name, tensor in case.inputs().items()}
+    ensemble = pl.convert(case.model().float(), DeepEnsembles(members=2), example=inputs).eval()
+    path = ensemble.freeze().export(tmp_path / "model", "pt2", members=True)
+    module = torch.export.load(path).module()
+    assert module(inputs["image"], inputs["age"])["members"].shape == (2, 10, 3)
+    found = json.loads((tmp_path / "model.pt2.json").read_text())
+    assert [one["name"] for one in found["inputs"]] == ["image", "age"]
+
+
+def test_networks_that_are_no_graph_are_refused_with_the_reason(tmp_path):
+    case = case_named("data_dependent")
+    ensemble = pl.convert(case.model(), DeepEnsembles(members=2), example=case.inputs()).eval()
+    with pytest.raises(pl.ExportError, match="must be one graph to be exported, got: members are looped"):
+        ensemble.export(tmp_path / "model", "pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_dynamic_sizes_are_taken_where_the_network_allows(tmp_path):
+    ensemble = converted("cnn", DeepEnsembles(members=2))
+    path = ensemble.export(tmp_path / "model", dynamic={"input": {2: "height", 3: "width"}})
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert found["inputs"][0]["shape"] == ["batch", 2, "height", "width"]
+    assert len(found["verified"]["calls"]) == 4
+    with pytest.raises(pl.ExportError):
+        converted("mlp", Single()).export(tmp_path / "other", dynamic={"input": {1: "width"}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "pt2", "openvino"])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian", "point"])
+def test_every_likelihood_exports(likelihood, form, tmp_path):
+    network = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
+    method = EMP(options=3, draws=20)  # rows that were drawn more often count more
+    ensemble = pl.convert(network, method, likelihood, example=torch.randn(4, 6)).eval()
+    assert ensemble.export(tmp_path / "model", form, members=True).is_file()
+
+
+@pytest.mark.slow
+def test_a_shrunk_ensemble_is_the_first_stage_of_an_anytime_prediction(tmp_path):
+    """The driver of docs/export.md: sure samples are answered by the first exits, the others by all of them."""
+    ensemble, x = converted("mlp", EarlyExit()), torch.randn(40, 6)
+    first, every = ensemble.shrink([0]).export(tmp_path / "first"), ensemble.export(tmp_path / "every")
+    stages = [
+        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]) for path in (first, every)
+    ]
+    names = ["labels", "confidence"]
+    labels, confidence = stages[0].run(names, {"input": x.numpy()})
+    unsure = confidence < numpy.median(confidence)
+    labels[unsure] = stages[1].run(names, {"input": x.numpy()[unsure]})[0]
+    expected = ensemble.predict(x).labels.numpy()
+    assert (labels[unsure] == expected[unsure]).all()
+    assert (labels[~unsure] == ensemble.shrink([0]).predict(x).labels.numpy()[~unsure]).all()
