@@ -177,7 +177,7 @@ def test_every_likelihood_exports(likelihood, form, tmp_path):
 
 @pytest.mark.slow
 def test_a_shrunk_ensemble_is_the_first_stage_of_an_anytime_prediction(tmp_path):
-    """The driver of docs/export.md: sure samples are answered by the first exits, the others by all of them."""
+    """The driver of docs/export.md: sure samples are answered by the first exits, the others by all."""
     ensemble, x = converted("mlp", EarlyExit()), torch.randn(40, 6)
     first, every = ensemble.shrink([0]).export(tmp_path / "first"), ensemble.export(tmp_path / "every")
     stages = [
