@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 
+from pluribus.calibration_record import Calibration
 from pluribus.data.signature import Signature as TaskSignature
 from pluribus.errors import ExportError, InputError
 from pluribus.export.exporting import export_file
@@ -71,7 +72,10 @@ class Frozen(nn.Module):
         likelihood: As above.
         kinds: As above.
         origin: The ensemble that it is made of, for files; None for one that was made by hand.
+        calibration: Corrects predictions as those of the ensemble; None if nothing was calibrated.
     """
+
+    calibration: Calibration | None = None
 
     def __init__(
         self,
@@ -166,7 +170,7 @@ class Frozen(nn.Module):
         if self.memory is not None:
             most = self._most_samples(inputs, self.memory)
             chunk = most if chunk is None else min(chunk, most)
-        return predict_parts([inputs], chunk, self._predict)
+        return predict_parts([inputs], chunk, self._predict).calibrated(self.calibration)
 
     def _predict(self, inputs: Inputs) -> Prediction:
         outputs = self(*inputs.args, **inputs.keywords)
