@@ -72,6 +72,7 @@ class Ensemble(nn.Module):
         ranking: The rows, best first, as `rank` found them last; None before that.
         shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
         calibration: What `calibrate` fitted; None before that, and after further training.
+        trained: Whether it saw a training batch, or loaded weights that did.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Ensemble(nn.Module):
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
         self.calibration: Calibration | None = None
+        self.trained = False
         self._example = network.given
         # Made for the conversion; the first inputs seen tell more.
         self._guess = network.guess
@@ -161,6 +163,7 @@ class Ensemble(nn.Module):
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
             self._drop_calibration_in_training()
+            self.trained |= self.training
             rows = self._rows(training=self.training)
             total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
             return total + self.method.penalty(self.members, inputs.batch, size, progress)
@@ -505,6 +508,7 @@ class Ensemble(nn.Module):
         saved = {name.removeprefix(prefix) for name in state}
         for old, new in current_names(self.state_dict(), saved).items():
             state[prefix + new] = state.pop(prefix + old)
+        self.trained = True
         self._drop_calibration("loading other weights")
         super()._load_from_state_dict(state, prefix, *others)
 
