@@ -66,7 +66,7 @@ def export_file(
         with explaining(target):
             folder.mkdir(parents=True)
             form.write(program, folder / target.name, sizes, json.dumps(description))
-            found = verify(folder / target.name, form, source, list(pooled.outputs), dynamic, level)
+            found = verify(folder / target.name, form, source, list(pooled.outputs), dynamic, pooled.level)
             description["verified"] = {
                 "calls": list(found.calls),
                 "tolerance": form.tolerance,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.errors import ExportError
-from pluribus.export.outputs import meanings, pooled_outputs
+from pluribus.export.outputs import level_of, meanings, pooled_outputs
 from pluribus.export.source import Source
 from pluribus.likelihood import Likelihood
 from pluribus.prediction import Prediction
@@ -22,16 +22,17 @@ class Pooled(nn.Module):
     Args:
         source: What is exported.
         members: Whether the outputs of all members are among the outputs.
-        level: Of the interval of a Gaussian.
+        level: Of the interval of a Gaussian; a calibration has its own.
     """
 
     weights: Tensor
 
     def __init__(self, source: Source, members: bool, level: float) -> None:
         super().__init__()
-        self.network, self.likelihood, self.level = source.module, source.likelihood, level
+        self.network, self.likelihood = source.module, source.likelihood
+        self.calibration, self.level = source.calibration, level_of(source.calibration, level)
         self.register_buffer("weights", source.weights.detach().clone())
-        self.outputs = meanings(_kind(source.likelihood), members)
+        self.outputs = meanings(_kind(source.likelihood), members, source.calibration)
         # torch.export names the inputs of the graph by the parameters of `forward`.
         self.forward = _named(self._forward, source.names)
         self.eval()
@@ -40,7 +41,7 @@ class Pooled(nn.Module):
         """Return the outputs by name."""
         outputs: Tensor = self.network(*tensors)
         prediction = self.likelihood.unchecked(outputs, self.weights.to(_summary_dtype(outputs)))
-        return pooled_outputs(prediction, list(self.outputs), self.level)
+        return pooled_outputs(prediction.calibrated(self.calibration), list(self.outputs), self.level)
 
 
 def _summary_dtype(outputs: Tensor) -> torch.dtype:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pluribus.calibration_record import Calibration
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import Prediction
@@ -36,6 +37,7 @@ class Source:
         likelihood: The meaning of the outputs.
         weights: How much each member counts, `[members]`.
         predict: Computes what the file must compute.
+        calibration: Corrects the outputs, as those of `predict`; None if nothing was calibrated.
         facts: Entries for the description of the file, such as the method; values that JSON can hold.
     """
 
@@ -46,6 +48,7 @@ class Source:
     likelihood: Likelihood
     weights: Tensor
     predict: Callable[[Inputs], Prediction]
+    calibration: Calibration | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self, inputs: Inputs) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Verification: an exported file computes what `predict` computes, on fresh inputs of several sizes."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import Tensor
 from pluribus.errors import ExportError, PluribusError
 from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.fresh_inputs import fresh_inputs, resized
+from pluribus.export.outputs import widening
 from pluribus.export.source import Source
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
@@ -125,8 +127,12 @@ def difference(name: str, came: Tensor, prediction: Prediction, level: float) ->
         level: Of the interval.
     """
     if name in ("lower", "upper"):
-        assert isinstance(prediction, GaussianPrediction)
-        return _probability_missed(came, prediction, (1 - level) / 2 if name == "lower" else (1 + level) / 2)
+        return _end_missed(name, came, prediction, level)
+    if name == "set":
+        assert isinstance(prediction, DiscretePrediction)
+        return _outcome_missed(came, prediction)
+    if name == "flagged":
+        return _threshold_missed(came, prediction)
     expected: Tensor = getattr(prediction, name)
     if came.shape != expected.shape:
         return float("inf")
@@ -147,22 +153,50 @@ def _confidence_missed(labels: Tensor, prediction: DiscretePrediction) -> float:
     return (prediction.confidence - chosen).max().item()
 
 
-def _probability_missed(ends: Tensor, prediction: GaussianPrediction, mass: float) -> float:
-    """Return the probability by which quantiles are off.
+def _end_missed(name: str, ends: Tensor, prediction: Prediction, level: float) -> float:
+    """Return how far an end of intervals is off: of a Gaussian, the probability between it and the right one.
 
-    Where the density is nearly zero, far apart values are the same quantile.
+    Where the density is nearly zero, values that are far apart are the same quantile.
     """
+    assert isinstance(prediction, ContinuousPrediction)
     if ends.shape != prediction.mean.shape:
         return float("inf")
-    return (prediction.cdf(ends) - mass).abs().max().item()
+    if not isinstance(prediction, GaussianPrediction):
+        expected = prediction.interval()[name == "upper"]
+        return (ends.to(expected) - expected).abs().max().item() / _scale("mean", prediction.mean, prediction)
+    moved = widening(prediction)
+    if isinstance(moved, float) and math.isinf(moved):
+        return 0.0 if ends.isinf().all() else float("inf")
+    central = ends + moved if name == "lower" else ends - moved
+    mass = (1 - level) / 2 if name == "lower" else (1 + level) / 2
+    return (prediction.cdf(central) - mass).abs().max().item()
+
+
+def _outcome_missed(came: Tensor, prediction: DiscretePrediction) -> float:
+    """Return how far from the edge of a set an outcome lies that is on the wrong side of it."""
+    if came.shape != prediction.sets.shape:
+        return float("inf")
+    assert prediction.calibration is not None
+    distance = (1 - prediction.log_probabilities.exp() - (prediction.calibration.quantile or 0.0)).abs()
+    return distance.masked_fill(came.bool() == prediction.sets, 0).max().item()
+
+
+def _threshold_missed(came: Tensor, prediction: Prediction) -> float:
+    """Return how far from the threshold a score lies whose sample is wrongly flagged or not."""
+    if came.shape != prediction.flagged.shape:
+        return float("inf")
+    assert prediction.calibration is not None
+    distance = (prediction.ood_score - (prediction.calibration.threshold or 0.0)).abs()
+    wrong = distance.masked_fill(came.bool() == prediction.flagged, 0).max().item()
+    return wrong / _scale("ood_score", prediction.ood_score, prediction)
 
 
 def _scale(name: str, expected: Tensor, prediction: Prediction) -> float:
     """Return the number that differences of an output are divided by."""
-    if isinstance(prediction, DiscretePrediction) and name != "members":
+    if isinstance(prediction, DiscretePrediction) and name not in ("members", "ood_score"):
         return 1.0
     scale = expected.abs().max().item()
-    if isinstance(prediction, ContinuousPrediction) and name not in ("mean", "members"):
+    if isinstance(prediction, ContinuousPrediction) and name not in ("mean", "members", "ood_score"):
         # A variance between means is a difference of squares, and rounds as these do.
         scale = max(scale, prediction.means.square().max().item())
     floor = 1.0 if isinstance(prediction, DiscretePrediction) else torch.finfo(torch.float32).tiny

@@ -274,6 +274,7 @@ class Frozen(nn.Module):
             likelihood=self.likelihood,
             weights=self.weights,
             predict=predict,
+            calibration=self.calibration,
             facts=facts,
         )
 
