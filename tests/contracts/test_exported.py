@@ -1,6 +1,7 @@
 """Every method exports to every format, and the file predicts what the ensemble predicts."""
 
 import json
+from dataclasses import replace
 
 import numpy
 import onnx
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import pluribus as pl
+from pluribus.distance import fit_distance
 from pluribus.methods import (
     ECMP,
     EMP,
@@ -190,3 +192,19 @@ def test_a_shrunk_ensemble_is_the_first_stage_of_an_anytime_prediction(tmp_path)
     expected = ensemble.predict(x).labels.numpy()
     assert (labels[unsure] == expected[unsure]).all()
     assert (labels[~unsure] == ensemble.shrink([0]).predict(x).labels.numpy()[~unsure]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
+@pytest.mark.parametrize("score", ["mahalanobis", "max_logit", "variation_ratio", "mutual_information"])
+def test_a_calibrated_ensemble_exports_sets_and_flags(score, form, tmp_path):
+    ensemble = converted("mlp", DeepEnsembles(members=2))
+    x, y = torch.randn(60, 6), torch.arange(60) % 3
+    ensemble.calibrate((x, y), shifted=None)
+    means, whitening = fit_distance(ensemble(x).double().movedim(0, 1).flatten(1).detach(), y)
+    chosen = replace(ensemble.calibration, score=score, threshold=0.5, means=means, whitening=whitening)
+    ensemble.calibration = chosen
+    path = ensemble.export(tmp_path / "model", form)
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert {"set", "ood_score", "flagged"} <= {one["name"] for one in found["outputs"]}
+    assert found["calibration"]["score"] == score

@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor, nn
 
+from pluribus.calibration_record import Calibration
 from pluribus.export.source import Source
 from pluribus.likelihood import Categorical, Likelihood
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.prediction import Prediction
 
 
 class Stacked(nn.Module):
@@ -20,11 +22,19 @@ class Stacked(nn.Module):
         return torch.einsum("bi,mio->mbo", image, self.weight)
 
 
-def linear_source(likelihood: Likelihood | None = None, module: nn.Module | None = None) -> Source:
+def linear_source(
+    likelihood: Likelihood | None = None,
+    module: nn.Module | None = None,
+    calibration: Calibration | None = None,
+) -> Source:
     """Return a source of three members with unequal weights."""
     likelihood, module = likelihood or Categorical(), module or Stacked(outputs=4)
     weights = torch.tensor([0.5, 0.3, 0.2])
     module.requires_grad_(False)
+
+    def predict(inputs: Inputs) -> Prediction:
+        return likelihood.prediction(module(*inputs.args), weights).calibrated(calibration)
+
     return Source(
         module=module,
         names=("image",),
@@ -32,6 +42,7 @@ def linear_source(likelihood: Likelihood | None = None, module: nn.Module | None
         example=Inputs.of(torch.randn(2, 4, generator=torch.Generator().manual_seed(1))),
         likelihood=likelihood,
         weights=weights,
-        predict=lambda inputs: likelihood.prediction(module(*inputs.args, **inputs.keywords), weights),
+        predict=predict,
+        calibration=calibration,
         facts={"method": {"kind": "three"}},
     )

@@ -1,11 +1,13 @@
 """Verification finds files that compute something else, and forgives rounding."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import pluribus as pl
+from pluribus.calibration_record import Calibration
 from pluribus.export.file_format import FileFormat
 from pluribus.export.head import Pooled
 from pluribus.export.verification import difference, verify
@@ -31,11 +33,14 @@ class Memory(FileFormat):
         return lambda tensors: self.function(**tensors)
 
 
-def verified(change, likelihood=None, dynamic=None):
-    source = linear_source(likelihood)
+FITTED = Calibration(2.0, 1.5, level=0.8, quantile=0.6, score="entropy", threshold=0.5)
+
+
+def verified(change, likelihood=None, dynamic=None, calibration=None):
+    source = linear_source(likelihood, calibration=calibration)
     pooled = Pooled(source, True, 0.9)
     form = Memory(lambda **tensors: change(pooled(**tensors)))
-    return verify(Path("none"), form, source, list(pooled.outputs), dynamic or {}, 0.9)
+    return verify(Path("none"), form, source, list(pooled.outputs), dynamic or {}, pooled.level)
 
 
 @pytest.mark.parametrize("likelihood", [Categorical(), Gaussian(), Point()])
@@ -43,6 +48,28 @@ def test_right_outputs_pass_at_several_batch_sizes(likelihood):
     found = verified(lambda outputs: outputs, likelihood)
     assert [call.count("[1, 4]") + call.count("[7, 4]") for call in found.calls] == [1, 0, 1]
     assert max(found.largest.values()) < 1e-6
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(), Gaussian(), Point()])
+def test_calibrated_outputs_pass(likelihood):
+    score = "entropy" if isinstance(likelihood, Categorical) else "epistemic_variance"
+    found = verified(lambda outputs: outputs, likelihood, calibration=replace(FITTED, score=score))
+    assert max(found.largest.values()) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["set", "flagged"])
+def test_wrong_sets_and_flags_are_named(name):
+    with pytest.raises(pl.ExportError, match=f"got {name} that"):
+        verified(lambda outputs: {**outputs, name: ~outputs[name]}, calibration=FITTED)
+
+
+def test_a_calibrated_interval_that_is_not_widened_is_named():
+    with pytest.raises(pl.ExportError, match="got lower that"):
+        verified(
+            lambda outputs: {**outputs, "lower": outputs["lower"] + 0.1},
+            Gaussian(),
+            calibration=replace(FITTED, score="variance"),
+        )
 
 
 @pytest.mark.parametrize(

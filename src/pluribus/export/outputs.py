@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pluribus.calibration_record import Calibration
 from pluribus.export.interval import mixture_interval
-from pluribus.prediction import DiscretePrediction, GaussianPrediction, Prediction
+from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
 
 MEANINGS = {
     "probabilities": "mean of the members' probabilities; of a yes-no question, the probability of yes",
@@ -25,9 +25,7 @@ INTERVAL = {
     "lower": "lower end of the interval with the level of the description",
     "upper": "upper end of the interval with the level of the description",
 }
-SET = {
-    "set": "for each outcome, whether it is in the set that holds the truth with the level of the description"
-}
+SET = {"set": "for each outcome, whether it is in the set; sets hold the truth with the description's level"}
 FLAGGED = {
     "ood_score": "how strange the sample is, by the score of the calibration",
     "flagged": "whether the sample is stranger than the threshold of the calibration",
@@ -102,8 +100,8 @@ def pooled_outputs(prediction: Prediction, names: list[str], level: float) -> di
 
 def _interval(prediction: Prediction, level: float) -> tuple[Tensor, Tensor]:
     if not isinstance(prediction, GaussianPrediction):
-        ends: tuple[Tensor, Tensor] = prediction.interval()  # type: ignore[attr-defined]
-        return ends
+        assert isinstance(prediction, ContinuousPrediction)
+        return prediction.interval()
     low, high = mixture_interval(prediction.means, prediction.variances, prediction.weights, level)
     moved = widening(prediction)
     return low - moved, high + moved
