@@ -4,7 +4,7 @@ Operators on constants alone run while the graph is built; only what depends on 
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,6 +42,11 @@ class GraphBuilder:
         # Tensors are known by their memory, which must not be freed and used again meanwhile.
         self._stored: dict[tuple[Any, ...], tuple[Tensor, Node]] = {}
         self._views: dict[tuple[Any, ...], Node] = {}
+        self._weights: dict[int, Tensor] = {}
+
+    def mark_weights(self, tensors: Iterable[Tensor]) -> None:
+        """Store these tensors, and what is computed from them, as parameters; all others are buffers."""
+        self._weights |= {id(tensor): tensor for tensor in tensors}
 
     def input(self, name: str) -> Node:
         """Add an input."""
@@ -66,7 +71,10 @@ class GraphBuilder:
         if any(isinstance(leaf, nn.Module) for leaf in leaves):
             raise UnreadableError(f"{target} runs a graph of its own, which cannot be unrolled.")
         if not any(isinstance(leaf, Node) for leaf in leaves):
-            found = _computed(target, args, kwargs, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
+            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            found = _computed(target, args, kwargs, tensors)
+            if any(id(tensor) in self._weights for tensor in tensors) and isinstance(found, Tensor):
+                self.mark_weights([found])
             if found is not None:
                 return found
         return self._node(target, args, kwargs)
@@ -125,7 +133,11 @@ class GraphBuilder:
         if key not in self._stored:
             name = f"tensor_{len(self._stored)}"
             # A copy: what is frozen shares no memory with the ensemble, which may be trained on.
-            self.root.register_buffer(name, tensor.detach().clone())
+            stored = tensor.detach().clone()
+            if id(tensor) in self._weights and tensor.is_floating_point():
+                self.root.register_parameter(name, nn.Parameter(stored, requires_grad=False))
+            else:
+                self.root.register_buffer(name, stored)
             self._stored[key] = (tensor, self.graph.get_attr(name))
         return self._stored[key][1]
 
@@ -160,4 +172,3 @@ def _computed(target: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors:
         return found
     given = sum(tensor.nbytes for tensor in tensors)
     return found if found.nbytes <= GROWTH * given else None
-

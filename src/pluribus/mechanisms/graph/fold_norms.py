@@ -102,7 +102,9 @@ def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix
         return Folded(program, of, keys, tuple(kept))
     parts = {_name(fold.norm, prefix) for fold in folds}
     kept = [note for note in notes if " is part of " not in note or note.split(" is part of ")[0] in parts]
-    return Folded(_rewritten(program, folds), _with_folds(of, keys, folds), _keys_of(keys, folds), tuple(kept))
+    return Folded(
+        _rewritten(program, folds), _with_folds(of, keys, folds), _keys_of(keys, folds), tuple(kept)
+    )
 
 
 def _name(node: Node, prefix: str) -> str:
@@ -112,7 +114,7 @@ def _name(node: Node, prefix: str) -> str:
 
 def _pairs(program: Program) -> Iterator[Fold]:
     """Yield the norms with stored statistics that alone read what a layer computes."""
-    steps = set(program.steps)
+    steps, results = set(program.steps), set(program.reads(program.results))
     for norm in program.steps:
         if operator_name(norm) != "batch_norm":
             continue
@@ -122,7 +124,7 @@ def _pairs(program: Program) -> Iterator[Fold]:
         if operation.argument("training") or layer not in steps or operator_name(layer) not in FOLDABLE:
             continue
         # Another reader of the values, as a residual, needs them without the norm.
-        if set(layer.users) != {norm}:
+        if layer in results or steps.intersection(layer.users) != {norm}:
             continue
         held = _held(program, layer, norm)
         if held is not None:
@@ -172,11 +174,11 @@ def _why_apart(program: Program, fold: Fold, chosen: Sequence[Mapping[str, Hasha
 
 def _only_readers(program: Program, folds: Sequence[Fold]) -> list[Fold]:
     """Return the folds of layers whose weights nothing else reads, as a tied output layer would."""
-    layers = {fold.layer for fold in folds}
+    layers, steps = {fold.layer for fold in folds}, set(program.steps)
     kept = list[Fold]()
     for fold in folds:
         weight = Operation(fold.layer, "", "", "").argument("weight")
-        if set(weight.users) <= layers:
+        if steps.intersection(weight.users) <= layers:
             kept.append(fold)
     return kept
 

@@ -8,7 +8,7 @@ why.
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -104,17 +104,32 @@ def freeze(members: AnyMembers, example: Inputs | None, memory: int | None = Non
     Raises:
         UnreadableError: The data flow cannot be read, or computes something else than the members.
     """
-    rows = members.index.rows(training=False)
     try:
         example = _example(members, example)
-        if isinstance(members, Members) and isinstance(members.code, MaskedCode):
-            made = _freeze_masked(members, example, memory)
-        elif isinstance(members, Members) and members.code.one_pass:
-            made = _freeze_exits(members, example, memory)
-        else:
-            made = _freeze_rows(members, example, memory)
+        if isinstance(members, WithPrior):
+            return _proved(_freeze_rows(members, example, memory), members, example)
+        if members.code.one_pass:
+            return _proved(_freeze_exits(members, example, memory), members, example)
+        if isinstance(members.code, MaskedCode):
+            return _freeze_cut_or_masked(members, example, memory)
+        return _proved(_freeze_rows(members, example, memory), members, example)
     except (ConversionError, InputError) as error:
         raise UnreadableError(str(error)) from error
+
+
+def _freeze_cut_or_masked(members: Members, example: Inputs, memory: int | None) -> Graphed:
+    """Return masked members, cut out if possible, else with their masks multiplied."""
+    try:
+        return _proved(_freeze_masked(members, example, memory), members, example)
+    except (ConversionError, UnreadableError) as error:
+        note = f"masks are multiplied, not cut out: {error}"
+    made = _proved(_freeze_rows(members, example, memory), members, example)
+    return replace(made, notes=(note, *made.notes))
+
+
+def _proved(made: Graphed, members: AnyMembers, example: Inputs) -> Graphed:
+    """Return a graph that computes what the members compute; raise for any other."""
+    rows = members.index.rows(training=False)
     for inputs in _proofs(example, made.kind.signature):
         why = _why_wrong(made, members, rows, inputs)
         if why:
@@ -220,9 +235,7 @@ def _check_drawn(members: Members, rows: Sequence[Any]) -> None:
         )
 
 
-def _begin(
-    flow: Flow, forward: Callable[..., Any], example: Inputs
-) -> tuple[GraphBuilder, Kind, list[Any]]:
+def _begin(flow: Flow, forward: Callable[..., Any], example: Inputs) -> tuple[GraphBuilder, Kind, list[Any]]:
     """Return an empty graph with its inputs, their kind, and all values of a call, inputs or plain."""
     builder = GraphBuilder()
     kind, leaves = _entries(builder, flow.program.signature, forward, example)

@@ -196,7 +196,10 @@ class Frozen(nn.Module):
         work, peak = self._measured(inputs)
         alone = summary.multiply_adds.alone * inputs.batch
         found = replace(
-            summary, multiply_adds=Saving(work, alone), engines=(("Graph", ""),), peak_bytes=Saving(peak, peak)
+            summary,
+            multiply_adds=Saving(work, alone),
+            engines=(("Graph", ""),),
+            peak_bytes=Saving(peak, peak),
         )
         if summary.written_bytes is None:
             return found

@@ -138,8 +138,12 @@ def lower(
     size = _block_size(plan, costs, memory)
     executor = Writing(builder, shapes, next(nominal.tensors()).device)
 
+    weights = [program.held[node] for node in program.parameters]
+
     def bind(positions: Sequence[int]) -> Iterator[Mapping[str, Tensor]]:
-        return iter(of([flow.rows[position] for position in positions]))
+        for tensors in of([flow.rows[position] for position in positions]):
+            builder.mark_weights(tensors[name] for name in weights)
+            yield tensors
 
     if _many(plan) and _rows_share_little(plan, costs):
         output = _call_rows(executor, plan, bind, leaves)
@@ -215,9 +219,7 @@ def _call_rows(
     row_graph, arguments = _row_graph(program, own)
     outputs = dict[int, Any]()
     for row, tensors in rows:
-        given = [
-            values[node] if node in values else tensors[program.held[node]] for node in arguments
-        ]
+        given = [values[node] if node in values else tensors[program.held[node]] for node in arguments]
         outputs[row] = executor.builder.module_of(row_graph, given)
     pieces = [Piece(outputs[row]) for row in plan.order]
     return plan.in_order([executor.together(pieces)], executor)
@@ -279,4 +281,3 @@ def _channels_last(of: Of, names: set[str]) -> Of:
             yield found
 
     return ordered
-
