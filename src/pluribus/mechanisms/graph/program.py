@@ -14,19 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.export import Operation
-from pluribus.mechanisms.graph.operators import COPIES, MOVES, SYM_SIZE, is_random
+from pluribus.mechanisms.graph.in_place import without_in_place, writes_into
+from pluribus.mechanisms.graph.operators import SYM_SIZE, is_random
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
 from pluribus.mechanisms.network.torch_private import (
     is_free_size,
-    operator_packet,
-    schema_of,
     tree_flatten,
     tree_leaves,
     tree_unflatten,
@@ -60,7 +59,7 @@ class Signature:
     def why_not(self, inputs: Inputs) -> str:
         """Return why these inputs are of another kind than those of the example; empty where they are not."""
         leaves, structure = tree_flatten((inputs.args, inputs.keywords))
-        if str(structure) == self.structure and all(map(_has_form, leaves, self.forms)):
+        if str(structure) == self.structure and all(map(has_form, leaves, self.forms)):
             return ""
         return f"it was read with {self.example}, got {inputs}"
 
@@ -221,7 +220,7 @@ def read_program(network: Network) -> Program:
     """
     exported = network.graph(training=False).program
     module = without_in_place(exported.graph_module)
-    if any(_writes(node) for node in module.graph.nodes):
+    if any(writes_into(node) for node in module.graph.nodes):
         exported = _without_writes(exported)
         module = exported.graph_module
     lifted = exported.graph_signature
@@ -253,70 +252,6 @@ def _without_writes(exported: ExportedProgram) -> ExportedProgram:
         # An empty table of decompositions replaces in-place operators, and no others.
         plain: ExportedProgram = exported.run_decompositions({})
     return plain
-
-
-def without_in_place(module: GraphModule) -> GraphModule:
-    """Return a graph in which operators that write into a value of their own return a new one, as `relu_`.
-
-    torch's own way of doing so replaces norms and reshapes as well, which other passes then do not know.
-    Operators that write into inputs, buffers or views stay.
-    """
-    if not any(_writes(node) for node in module.graph.nodes):
-        return module
-    graph, copies = Graph(), dict[Node, Node]()
-    result = graph.graph_copy(module.graph, copies)
-    graph.output(result)
-    # Metadata of the output is read by nobody.
-    for node in graph.nodes:
-        plain = _plain_operator(node)
-        if plain is None:
-            continue
-        value, *_ = node.args
-        assert isinstance(value, Node)
-        node.target = plain
-        later = set[Node]()
-        for user in value.users:
-            if user is not node and node < user:
-                later.add(user)
-        for user in later:
-            user.replace_input_with(value, node)
-    return GraphModule(module, graph)
-
-
-def _plain_operator(node: Node) -> Any:
-    """Return the operator that computes what an in-place one writes into a new value; None if there is none.
-
-    Args:
-        node: Any node of a graph.
-    """
-    if node.op != "call_function" or not _writes(node):
-        return None
-    packet = operator_packet(node.target)
-    name = str(packet).removeprefix("aten.").removesuffix("_")
-    plain = getattr(getattr(torch.ops.aten, name, None), str(node.target).rsplit(".", 1)[-1], None)
-    value = node.args[0] if node.args else None
-    # Only a value that a step has just made: a view would pass the change on to another value.
-    if plain is None or not isinstance(value, Node) or not _is_fresh(value):
-        return None
-    return None if any(_is_view(user) for user in value.users if user is not node) else plain
-
-
-def _is_fresh(node: Node) -> bool:
-    """Return whether a value has memory of its own: no input, no weight, no view."""
-    if node.op != "call_function":
-        return False
-    # What an in-place operator returns is what it wrote into; it was replaced before, if it could be.
-    return schema_of(node.target) is not None and not _writes(node) and not _is_view(node)
-
-
-def _is_view(node: Node) -> bool:
-    """Return whether a step may return memory of its argument."""
-    schema = schema_of(node.target)
-    if schema is None:
-        return True
-    # Reshapes return a view where they can, and their schemas do not tell.
-    name = str(node.target).removeprefix("aten.").split(".")[0]
-    return name in MOVES or name in COPIES or any(one.alias_info is not None for one in schema.returns)
 
 
 def _placeholders(
@@ -367,7 +302,7 @@ def _form(value: Any, entry: Node) -> Any:
     return value.dtype, tuple(None if is_free_size(size) else int(size) for size in sizes)
 
 
-def _has_form(value: Any, form: Any) -> bool:
+def has_form(value: Any, form: Any) -> bool:
     """Return whether an input may take the place of the one with this form.
 
     The exported graph has the example's plain values, precisions and sizes built in, free sizes excepted.
@@ -399,12 +334,6 @@ def _draws(node: Node) -> bool:
     modes = [operation.argument(name, True) for name in ("train", "training")]
     rates = [operation.argument(name, 1.0) for name in ("p", "dropout_p", "dropout")]
     return all(modes) and all(rates)
-
-
-def _writes(node: Node) -> bool:
-    """Return whether a step writes into one of its arguments."""
-    schema = schema_of(node.target)
-    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
 def _returned(exported: ExportedProgram, module: GraphModule) -> list[Any]:

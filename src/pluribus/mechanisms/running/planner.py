@@ -128,9 +128,8 @@ class Planner:
             return found
         # torch.export is not safe under threads; and a counter of operators must not count the export.
         with PROCESS, without_dispatch_modes():
-            if kind not in self._readings:
-                if len(self._readings) == KINDS:
-                    return f"inputs of more than {KINDS} kinds came, and each would have to be read"
+            if kind not in self._readings and len(self._readings) == KINDS:
+                return f"inputs of more than {KINDS} kinds came, and each would have to be read"
             reading = self.read(rows[0], inputs)
             if reading.program is None or reading.code is None:
                 return reading.reason
