@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # One torch thread per worker: the tests run in several processes.
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: setup demo wheel test test-slow test-reference check docs format benchmarks clean
+.PHONY: setup demo wheel test test-slow test-reference fuzz check docs format benchmarks clean
 
 setup: $(VENV)/.installed
 
@@ -49,6 +49,11 @@ test-reference: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[reference]'
 	$(RUN) -m pytest tests/data/test_corruptions.py tests/data/test_corruption_kinds.py
 
+# Random networks, damaged files, random command lines and odd tensors, for hours. Run again, it continues; findings
+# are in build/fuzz/summary.json. FUZZ="--minutes 600 --seed 1" runs longer, with other cases.
+fuzz: setup
+	$(RUN) -m tests.fuzz --out build/fuzz $(FUZZ)
+
 check: setup docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -74,6 +79,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/masksembles_speed.py
 	$(BIN)/python benchmarks/masksembles_fashion_mnist.py
 	$(BIN)/python benchmarks/layer_ensembles_speed.py
+	$(BIN)/python benchmarks/layer_ensembles_memory.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
 	$(BIN)/python benchmarks/patching_speed.py
 	$(BIN)/python benchmarks/patching_uci.py
@@ -84,6 +90,8 @@ benchmarks: setup
 	$(BIN)/python benchmarks/sae_anytime.py
 	$(BIN)/python benchmarks/sae_quality.py
 	$(BIN)/python benchmarks/fashion_mnist.py
+	$(BIN)/python benchmarks/moonshot.py
+	$(BIN)/python benchmarks/moonshot_table.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -137,7 +137,10 @@ class GraphBuilder:
     def finish(self, output: Any) -> GraphModule:
         """Return the module that computes a value from the inputs, in eval mode."""
         self.graph.output(self._argument(output))
-        self.graph.eliminate_dead_code()
+        # Before the module is made, so that it gets no tensor that nothing reads.
+        for node in reversed(self.graph.nodes):
+            if not node.users and node.op not in ("placeholder", "output"):
+                self.graph.erase_node(node)
         module = GraphModule(self.root, self.graph)
         # Nothing in the graph depends on the mode.
         return module.eval()

@@ -17,10 +17,17 @@ aten: Any = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One version of a value: the value itself, or its position in a stack."""
+    """One version of a value: the value itself, or its position in a stack.
+
+    Attributes:
+        whole: The value, or the stack.
+        position: In the stack; None for the value itself.
+        count: How many versions the stack has; 0 where nobody knows.
+    """
 
     whole: Any
     position: int | None = None
+    count: int = 0
 
     @property
     def value(self) -> Any:
@@ -70,6 +77,8 @@ class Executor(ABC):
         assert start is not None
         positions = [piece.position for piece in pieces]
         # Neighbours in a stack are a slice of it, which is a view too.
+        if positions == list(range(pieces[0].count)):
+            return whole
         if positions == list(range(start, start + len(positions))):
             return self.slice(whole, start, start + len(positions))
         index = self.constant(positions, whole)
@@ -160,7 +169,7 @@ def pieces_of(stack: Any, order: Sequence[int]) -> list[Piece]:
         stack: `[versions, ...]`.
         order: The number of each version on the stack.
     """
-    return [Piece(stack, place) for place in inverse(order)]
+    return [Piece(stack, place, len(order)) for place in inverse(order)]
 
 
 def inverse(order: Sequence[int]) -> list[int]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 
+from pluribus.calibration_record import Calibration
 from pluribus.errors import InputError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.cost import Meter
@@ -65,7 +66,10 @@ class Frozen(nn.Module):
         notes: As above.
         likelihood: As above.
         kinds: As above.
+        calibration: Corrects predictions as those of the ensemble; None if nothing was calibrated.
     """
+
+    calibration: Calibration | None = None
 
     def __init__(
         self,
@@ -159,7 +163,7 @@ class Frozen(nn.Module):
         if self.memory is not None:
             most = self._most_samples(inputs, self.memory)
             chunk = most if chunk is None else min(chunk, most)
-        return predict_parts([inputs], chunk, self._predict)
+        return predict_parts([inputs], chunk, self._predict).calibrated(self.calibration)
 
     def _predict(self, inputs: Inputs) -> Prediction:
         outputs = self(*inputs.args, **inputs.keywords)

@@ -238,7 +238,7 @@ def _folded(task: Task) -> list[Piece]:
     apart = list[Piece]()
     for output, group in zip(outputs, groups, strict=True):
         places = [None] if alone else range(len(group))
-        apart += [Piece(output, place) for place in places]
+        apart += [Piece(output, place, len(group)) for place in places]
     # One stack makes the next step one call; large outputs stay apart, as joining them copies.
     if task.executor.like(task.node, apart[0]).nbytes > LARGE:
         return [apart[place] for place in inverse(order)]
