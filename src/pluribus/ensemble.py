@@ -429,14 +429,13 @@ class Ensemble(nn.Module):
         given = [self._example or self._guess] if examples is None else [Inputs.of(one) for one in examples]
         frozen = self._frozen(given, memory)
         facts = {"method": self.method.to_dict(), "case": self.case, "network": self.network_name}
-        frozen.calibration = self.calibration
-        frozen.origin = Origin(given[0], facts)
+        frozen.calibration, frozen.origin = self.calibration, Origin(given[0], facts)
         return frozen
 
-    def _frozen(self, given: Sequence[Inputs | None], memory: int | None) -> Frozen:
-        """Return all members as one graph for each kind of inputs, or looped."""
+    def _frozen(self, examples: Sequence[Inputs | None], memory: int | None) -> Frozen:
+        """Return all members as graphs, or looped where their data flow cannot be read."""
         try:
-            graphs = [freeze(self.members, example, memory) for example in given]
+            graphs = [freeze(self.members, example, memory) for example in examples]
         except UnreadableError as error:
             looped = LoopedRows(resolved(self.members))
             return Frozen([looped], (), (), self.weights, [f"members are looped: {error}"], self.likelihood)

@@ -85,7 +85,6 @@ class TappedCode(Code):
             module.merge()
         return TappedCode.of(module), Stacked.of_network(Network(module), {})
 
-
     def lowered(self, tensors: Tensors, module: nn.Module, inputs: Inputs) -> LoweredCode:
         """Return the code of all pairs at once; the program has one row, `[batch, pairs, ...]`."""
         assert isinstance(module, Tapped)

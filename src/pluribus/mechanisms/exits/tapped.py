@@ -421,7 +421,6 @@ class _Outputs:
             each.append(outputs[depth][:, position])
         return torch.stack(each, dim=1)
 
-
     def joined(self, pairs: Sequence[Pair]) -> Tensor:
         """Return the outputs of all pairs as `collect` does, with as few operators as possible."""
         depths = sorted(self.values)

@@ -4,7 +4,7 @@ Operators on constants alone run while the graph is built; only what depends on 
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,13 +42,23 @@ class GraphBuilder:
         # Tensors are known by their memory, which must not be freed and used again meanwhile.
         self._stored: dict[tuple[Any, ...], tuple[Tensor, Node]] = {}
         self._views: dict[tuple[Any, ...], Node] = {}
+        self._weights: dict[int, Tensor] = {}
+
+    def mark_weights(self, tensors: Iterable[Tensor]) -> None:
+        """Store these tensors, and what is computed from them, as parameters; all others are buffers."""
+        self._weights |= {id(tensor): tensor for tensor in tensors}
 
     def input(self, name: str) -> Node:
         """Add an input."""
         return self.graph.placeholder(name)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the value of an operator.
+        """Return the value of an operator: computed at once for constants, else a node.
+
+        Args:
+            target: The operator.
+            args: Its arguments, values of this graph or lists of them.
+            kwargs: Its arguments by name.
 
         Raises:
             UnreadableError: The operator runs a graph of its own.
@@ -63,13 +73,34 @@ class GraphBuilder:
             return args[0][args[1]]
         leaves = list[Any]()
         map_aggregate((tuple(args), kwargs), leaves.append)
-        if any(isinstance(leaf, nn.Module) for leaf in leaves):
+        kinds = {type(leaf) for leaf in leaves}
+        if any(issubclass(kind, nn.Module) for kind in kinds):
             raise UnreadableError(f"{target} runs a graph of its own, which cannot be unrolled.")
-        if not any(isinstance(leaf, Node) for leaf in leaves):
-            found = _computed(target, args, kwargs, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
-            if found is not None:
-                return found
-        return self._node(target, args, kwargs)
+        if Node in kinds:
+            return self._node(target, args, kwargs)
+        return self._constant(target, args, kwargs)
+
+    def _constant(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return the value of an operator on constants; a node where it is too large to be stored.
+
+        Args:
+            target: The operator.
+            args: Its arguments, without nodes.
+            kwargs: Its arguments by name, without nodes.
+        """
+        with torch.no_grad():
+            found = target(*args, **kwargs)
+        tensors = list[Tensor]()
+        map_aggregate(
+            (tuple(args), kwargs), lambda leaf: tensors.append(leaf) if isinstance(leaf, Tensor) else None
+        )
+        if not isinstance(found, Tensor) or not tensors:
+            return found
+        if found.nbytes > GROWTH * sum(tensor.nbytes for tensor in tensors):
+            return self._node(target, args, kwargs)
+        if any(id(tensor) in self._weights for tensor in tensors):
+            self.mark_weights([found])
+        return found
 
     def run(self, module: GraphModule, inputs: Sequence[Any]) -> Any:
         """Add all steps of a graph, and return its output.
@@ -92,7 +123,12 @@ class GraphBuilder:
         raise UnreadableError("a graph must have an output, got none.")
 
     def module_of(self, module: GraphModule, inputs: Sequence[Any]) -> Node:
-        """Add the call of a graph as a whole, which is stored once however often it is called."""
+        """Add the call of a graph as a whole, which is stored once however often it is called.
+
+        Args:
+            module: The graph; there can be one.
+            inputs: One value for each of its placeholders.
+        """
         if not hasattr(self.root, "row"):
             self.root.add_module("row", module)
         given = tuple(self._argument(value) for value in inputs)
@@ -101,7 +137,10 @@ class GraphBuilder:
     def finish(self, output: Any) -> GraphModule:
         """Return the module that computes a value from the inputs, in eval mode."""
         self.graph.output(self._argument(output))
-        self.graph.eliminate_dead_code()
+        # Before the module is made, so that it gets no tensor that nothing reads.
+        for node in reversed(self.graph.nodes):
+            if not node.users and node.op not in ("placeholder", "output"):
+                self.graph.erase_node(node)
         module = GraphModule(self.root, self.graph)
         # Nothing in the graph depends on the mode.
         return module.eval()
@@ -110,22 +149,30 @@ class GraphBuilder:
         """Add a node; tensors among its arguments become tensors of the module."""
         given = map_aggregate((tuple(args), kwargs), self._argument)
         if target not in _VIEWS:
-            return self.graph.call_function(target, *given)  # type: ignore[misc]
+            return self.graph.call_function(target, *given)
         key = (target, str(given))
         if key not in self._views:
-            self._views[key] = self.graph.call_function(target, *given)  # type: ignore[misc]
+            self._views[key] = self.graph.call_function(target, *given)
         return self._views[key]
 
     def _argument(self, value: Any) -> Any:
         return self._hold(value) if isinstance(value, Tensor) else value
 
     def _hold(self, tensor: Tensor) -> Node:
-        """Return the node that reads a tensor, which is stored once."""
+        """Return the node that reads a tensor, which is stored once.
+
+        Args:
+            tensor: A constant.
+        """
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         if key not in self._stored:
             name = f"tensor_{len(self._stored)}"
             # A copy: what is frozen shares no memory with the ensemble, which may be trained on.
-            self.root.register_buffer(name, tensor.detach().clone())
+            stored = tensor.detach().clone()
+            if id(tensor) in self._weights and tensor.is_floating_point():
+                self.root.register_parameter(name, nn.Parameter(stored, requires_grad=False))
+            else:
+                self.root.register_buffer(name, stored)
             self._stored[key] = (tensor, self.graph.get_attr(name))
         return self._stored[key][1]
 
@@ -143,21 +190,16 @@ def _mapped(arguments: Any, values: dict[Node, Any]) -> Any:
 
 
 def _returns_first(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Return whether an operator returns its first argument: copies, and dropout in eval mode."""
+    """Return whether an operator returns its first argument: copies, and dropout in eval mode.
+
+    Args:
+        target: The operator.
+        args: Its arguments.
+        kwargs: Its arguments by name.
+    """
     if target in _IDENTITIES:
         return True
     # A clone that keeps the order of memory has nobody who writes into it.
     if target is aten.clone.default:
         return len(args) == 1 and not kwargs
     return target is aten.dropout.default and not (args[2] if len(args) > 2 else kwargs.get("train"))
-
-
-@torch.no_grad()
-def _computed(target: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Tensor]) -> Any:
-    """Return the value of an operator on constants; None where it is too large to be stored."""
-    found = target(*args, **kwargs)
-    if not isinstance(found, Tensor) or not tensors:
-        return found
-    given = sum(tensor.nbytes for tensor in tensors)
-    return found if found.nbytes <= GROWTH * given else None
-

@@ -6,13 +6,11 @@ why.
 """
 
 import copy
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import ConversionError, InputError, UnreadableError
@@ -28,52 +26,19 @@ from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.network.torch_private import tree_leaves
+from pluribus.mechanisms.running.cut_flow import flow_of_cut
 from pluribus.mechanisms.running.engines import run_slowly
 from pluribus.mechanisms.running.explain import Explanation, explain_one_pass, explain_steps
+from pluribus.mechanisms.running.kinds import Kind, add_inputs, takes_any_batch
 from pluribus.mechanisms.running.lowering import NOMINAL, Flow, Lowered, lower
 from pluribus.mechanisms.running.planner import planner_of
-from pluribus.mechanisms.running.specialised import cut_members, flow_of_cut
+from pluribus.mechanisms.running.specialised import cut_members
 
 PROOFS = (2, 3)
 """Sizes of batch at which a graph is compared with the members. One sample is left out: code that squeezes
 axes of size one fails there by itself."""
 DRAWN = 1 << 30
 """Bytes of weights that are drawn for rows and may be stored: beyond, rows draw them in every call."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of inputs that a graph takes.
-
-    Attributes:
-        signature: Structure, sizes and types of a call.
-        names: Of the inputs of the graph, in the order of the network's `forward`.
-        places: Of these inputs among all values of a call.
-        plain: Whether a call has nothing but these inputs, by position and in this order.
-    """
-
-    signature: Signature
-    names: tuple[str, ...]
-    places: tuple[int, ...]
-    plain: bool
-
-    def accepts(self, args: Sequence[Any]) -> bool:
-        """Return whether positional inputs are of this kind, in as little time as possible."""
-        if not self.plain or len(args) != len(self.places):
-            return False
-        for value, (dtype, sizes) in zip(args, self.signature.forms, strict=True):
-            if not isinstance(value, Tensor) or value.dtype != dtype or value.ndim != len(sizes):
-                return False
-            for size, wanted in zip(value.shape, sizes, strict=True):
-                if wanted is not None and size != wanted:
-                    return False
-        return True
-
-    def inputs(self, inputs: Inputs) -> list[Any]:
-        """Return the inputs of the graph among those of a call that is of this kind."""
-        leaves = tree_leaves((inputs.args, inputs.keywords))
-        return [leaves[place] for place in self.places]
 
 
 @dataclass(frozen=True)
@@ -104,17 +69,32 @@ def freeze(members: AnyMembers, example: Inputs | None, memory: int | None = Non
     Raises:
         UnreadableError: The data flow cannot be read, or computes something else than the members.
     """
-    rows = members.index.rows(training=False)
     try:
         example = _example(members, example)
-        if isinstance(members, Members) and isinstance(members.code, MaskedCode):
-            made = _freeze_masked(members, example, memory)
-        elif isinstance(members, Members) and members.code.one_pass:
-            made = _freeze_exits(members, example, memory)
-        else:
-            made = _freeze_rows(members, example, memory)
+        if isinstance(members, WithPrior):
+            return _proved(_freeze_rows(members, example, memory), members, example)
+        if members.code.one_pass:
+            return _proved(_freeze_exits(members, example, memory), members, example)
+        if isinstance(members.code, MaskedCode):
+            return _freeze_cut_or_masked(members, example, memory)
+        return _proved(_freeze_rows(members, example, memory), members, example)
     except (ConversionError, InputError) as error:
         raise UnreadableError(str(error)) from error
+
+
+def _freeze_cut_or_masked(members: Members, example: Inputs, memory: int | None) -> Graphed:
+    """Return masked members, cut out if possible, else with their masks multiplied."""
+    try:
+        return _proved(_freeze_masked(members, example, memory), members, example)
+    except (ConversionError, UnreadableError) as error:
+        note = f"masks are multiplied, not cut out: {error}"
+    made = _proved(_freeze_rows(members, example, memory), members, example)
+    return replace(made, notes=(note, *made.notes))
+
+
+def _proved(made: Graphed, members: AnyMembers, example: Inputs) -> Graphed:
+    """Return a graph that computes what the members compute; raise for any other."""
+    rows = members.index.rows(training=False)
     for inputs in _proofs(example, made.kind.signature):
         why = _why_wrong(made, members, rows, inputs)
         if why:
@@ -185,7 +165,7 @@ def _freeze_masked(members: Members, example: Inputs, memory: int | None) -> Gra
         return Graphed(builder.finish(lowered.output), kind, summary, tuple(notes))
     # Members of different widths have nothing to run together but their trunk.
     builder = GraphBuilder()
-    kind, leaves = _entries(builder, cut.signature, members.code.forward, example)
+    kind, leaves = add_inputs(builder, cut.signature, members.code.forward, example)
     common = builder.run(cut.trunk, leaves)
     outputs = [cut.signature.predict(builder.run(member, common)) for member in cut.members]
     return Graphed(builder.finish(builder.call(aten.stack.default, outputs)), kind, summary, tuple(notes))
@@ -220,84 +200,24 @@ def _check_drawn(members: Members, rows: Sequence[Any]) -> None:
         )
 
 
-def _begin(
-    flow: Flow, forward: Callable[..., Any], example: Inputs
-) -> tuple[GraphBuilder, Kind, list[Any]]:
+def _begin(flow: Flow, forward: Callable[..., Any], example: Inputs) -> tuple[GraphBuilder, Kind, list[Any]]:
     """Return an empty graph with its inputs, their kind, and all values of a call, inputs or plain."""
     builder = GraphBuilder()
-    kind, leaves = _entries(builder, flow.program.signature, forward, example)
+    kind, leaves = add_inputs(builder, flow.program.signature, forward, example)
     return builder, kind, leaves
-
-
-def _entries(
-    builder: GraphBuilder, signature: Signature, forward: Callable[..., Any], example: Inputs
-) -> tuple[Kind, list[Any]]:
-    """Add the inputs of a call to a graph, in the order and with the names of the network's `forward`."""
-    named = input_names(forward, example)
-    leaves: list[Any] = tree_leaves((example.args, example.keywords))
-    chosen = [place for place in _forward_order(named, forward) if isinstance(leaves[place], Tensor)]
-    for place in chosen:
-        leaves[place] = builder.input(named[place])
-    in_order = chosen == list(range(len(leaves))) and not example.keywords
-    plain = in_order and all(isinstance(one, Tensor) for one in example.args)
-    kind = Kind(signature, tuple(named[place] for place in chosen), tuple(chosen), plain)
-    return kind, leaves
-
-
-def input_names(forward: Callable[..., Any], example: Inputs) -> list[str]:
-    """Return a name for each value of a call, from the parameters of the network's `forward`."""
-    names = list[str]()
-    for parameter, value in _arguments(forward, example):
-        leaves = tree_leaves(value)
-        # A list of tensors is one argument with several values.
-        names += [parameter] if len(leaves) == 1 else [f"{parameter}_{i}" for i in range(len(leaves))]
-    return names
-
-
-def _arguments(forward: Callable[..., Any], example: Inputs) -> list[tuple[str, Any]]:
-    """Return the arguments of a call with the names of the parameters that take them."""
-    parameters = _parameters(forward)
-    found = list[tuple[str, Any]]()
-    for place, value in enumerate(example.args):
-        fits = place < len(parameters) and parameters[place].kind is not inspect.Parameter.VAR_POSITIONAL
-        found.append((parameters[place].name if fits else f"input_{place}", value))
-    found += example.keywords.items()
-    return found
-
-
-def _parameters(forward: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(forward).parameters.values())
-    # A function of C has no signature.
-    except (TypeError, ValueError):
-        return []
-
-
-def _forward_order(names: Sequence[str], forward: Callable[..., Any]) -> list[int]:
-    """Return the positions of values in the order of the parameters of `forward`."""
-    known = {parameter.name: place for place, parameter in enumerate(_parameters(forward))}
-    return sorted(range(len(names)), key=lambda place: (known.get(names[place], len(known)), place))
 
 
 def _sized(example: Inputs, batch: int, signature: Signature) -> Inputs:
     """Return a batch of that size made of the example; the example itself where its size is fixed."""
-    if not _any_batch(signature):
+    if not takes_any_batch(signature):
         return example
     copies = -(-batch // example.batch)
     return example.map(lambda tensor: torch.cat([tensor] * copies)[:batch])
 
 
-def _any_batch(signature: Signature) -> bool:
-    """Return whether the network takes batches of any size."""
-    for form in signature.forms:
-        if isinstance(form, tuple) and form[1] and form[1][0] is None:
-            return True
-    return False
-
-
 def _proofs(example: Inputs, signature: Signature) -> list[Inputs]:
     """Return batches of two sizes; the example alone where the network takes no other size."""
-    if not _any_batch(signature):
+    if not takes_any_batch(signature):
         return [example]
     return [_sized(example, batch, signature) for batch in PROOFS]
 

@@ -23,7 +23,8 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, Saving, explain
-from pluribus.mechanisms.running.freeze import Graphed, Kind
+from pluribus.mechanisms.running.freeze import Graphed
+from pluribus.mechanisms.running.kinds import Kind
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.simulate import without_values
@@ -133,15 +134,15 @@ class Frozen(nn.Module):
         with torch.no_grad():
             # The most frequent case first, because small networks run in microseconds.
             if not kwargs and self.kinds and self.kinds[0].accepts(args):
-                place, given = 0, args
+                place = 0
             else:
-                place, given, kwargs = self._choose(args, kwargs)
-            outputs: Tensor = self.networks[place](*given, **kwargs)
+                place, args, kwargs = self._choose(args, kwargs)
+            outputs: Tensor = self.networks[place](*args, **kwargs)
             return outputs
 
     def _choose(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[int, Sequence[Any], dict[str, Any]]:
+    ) -> tuple[int, tuple[Any, ...], dict[str, Any]]:
         """Return the graph that takes some inputs, and its arguments."""
         inputs = Inputs(args, kwargs)
         # Raise for inputs without a batch before the network fails on them.
@@ -150,7 +151,7 @@ class Frozen(nn.Module):
             return 0, args, kwargs
         for place, kind in enumerate(self.kinds):
             if not kind.signature.why_not(inputs):
-                return place, kind.inputs(inputs), {}
+                return place, tuple(kind.inputs(inputs)), {}
         made_for = " or ".join(kind.signature.example for kind in self.kinds)
         raise InputError(
             f"expected inputs of the kind that the ensemble was frozen for, {made_for}, got {inputs}. "
@@ -207,12 +208,7 @@ class Frozen(nn.Module):
             return summary
         work, peak = self._measured(inputs)
         alone = summary.multiply_adds.alone * inputs.batch
-        found = replace(
-            summary,
-            multiply_adds=Saving(work, alone),
-            engines=(("Graph", ""),),
-            peak_bytes=Saving(peak, peak),
-        )
+        found = replace(summary, multiply_adds=Saving(work, alone), peak_bytes=Saving(peak, peak))
         if summary.written_bytes is None:
             return found
         written = summary.written_bytes

@@ -24,7 +24,8 @@ from torch.fx.node import map_arg
 from pluribus.mechanisms.graph.operators import SYM_SIZE
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.stacking import EAGER, Executor, Piece, aten, compute
+from pluribus.mechanisms.running.executor import EAGER, Executor, Piece, aten
+from pluribus.mechanisms.running.stacking import compute
 
 Bind = Callable[[Sequence[int]], Iterator[Mapping[str, Tensor]]]
 """Callback (positions of rows) -> the complete tensors of each row, one after the other."""

@@ -1,17 +1,16 @@
 """Specialise: members of a masked network as graphs of their own."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import map_arg
+from torch.fx import GraphModule
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.graph.program import Program, Signature, read_program
+from pluribus.mechanisms.graph.program import Signature, read_program
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.masks.specialise import Specialiser
 from pluribus.mechanisms.members.index import Row
@@ -21,7 +20,6 @@ from pluribus.mechanisms.members.tree import named_tensors
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.engines import run_slowly
-from pluribus.mechanisms.running.lowering import Flow
 
 
 class SpecialisedMember(nn.Module):
@@ -72,86 +70,6 @@ def cut_members(members: Members, example: Inputs | None) -> tuple[CutMembers, l
     shared = sum(parameter.numel() for parameter in trunk.parameters())
     sizes = [sum(p.numel() for p in one.parameters()) for one in tails]
     return cut, [f"members have {min(sizes):,} to {max(sizes):,} weights of their own, {shared:,} in common"]
-
-
-def flow_of_cut(cut: CutMembers) -> Flow | None:
-    """Return the data flow of members whose graphs differ by their tensors alone; None for others."""
-    first, *others = cut.members
-    held = [_tensors(member) for member in cut.members]
-    shape = _shape(first)
-    if any(_shape(other) != shape for other in others):
-        return None
-    graph, copies = Graph(), dict[str, Node]()
-    entries = [graph.placeholder(node.name) for node in cut.trunk.graph.nodes if node.op == "placeholder"]
-    shared = _tensors(cut.trunk)
-    for prefix, tensors in (("trunk", shared), ("member", held[0])):
-        for name in tensors:
-            copies[f"{prefix}.{name}"] = graph.placeholder(f"{prefix}_{name}")
-    common = _inlined(graph, cut.trunk, entries, {name: copies[f"trunk.{name}"] for name in shared})
-    results = _inlined(graph, first, common, {name: copies[f"member.{name}"] for name in held[0]})
-    graph.output(tuple(results))
-    program = Program(
-        GraphModule(nn.Module(), graph),
-        {node: name for name, node in copies.items()},
-        {},
-        frozenset(copies.values()),
-        tuple(entries),
-        tuple(results),
-        (),
-        cut.signature,
-    )
-
-    def of(rows: Sequence[int]) -> Iterator[dict[str, Tensor]]:
-        for row in rows:
-            own = {f"member.{name}": tensor for name, tensor in held[row].items()}
-            yield own | {f"trunk.{name}": tensor for name, tensor in shared.items()}
-
-    def keys(row: int) -> dict[str, Hashable]:
-        return {f"member.{name}": row for name in held[0]}
-
-    return Flow(program, of, keys, range(len(cut.members)))
-
-
-def _tensors(module: GraphModule) -> dict[str, Tensor]:
-    """Return the tensors that a graph reads."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
-def _shape(module: GraphModule) -> list[tuple[Any, ...]]:
-    """Return the steps of a graph with positions in place of nodes, and shapes in place of tensors."""
-    places, found = dict[Node, int](), list[tuple[Any, ...]]()
-    tensors = _tensors(module)
-    for place, node in enumerate(module.graph.nodes):
-        places[node] = place
-        arguments = map_arg((node.args, node.kwargs), lambda one: f"step {places[one]}")
-        held = tensors.get(str(node.target)) if node.op == "get_attr" else None
-        kind = None if held is None else (tuple(held.shape), held.dtype)
-        # A graph of its own is compared by its name, and is the same module in all members.
-        found.append((node.op, str(node.target), str(arguments), kind))
-    return found
-
-
-def _inlined(
-    graph: Graph, module: GraphModule, inputs: Sequence[Node], tensors: Mapping[str, Node]
-) -> list[Any]:
-    """Add the steps of a module to a graph, and return its results.
-
-    Raises:
-        ConversionError: The module holds a graph of its own.
-    """
-    given, copies = iter(inputs), dict[Node, Any]()
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            copies[node] = next(given)
-        elif node.op == "get_attr":
-            if str(node.target) not in tensors:
-                raise ConversionError(f"{node.target} is a graph of its own")
-            copies[node] = tensors[str(node.target)]
-        elif node.op == "output":
-            return list(map_arg(node.args[0], copies.__getitem__))
-        else:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-    raise ConversionError("a member must have an output, got none.")
 
 
 def cut_member(members: Members, row: Row, example: Inputs | None) -> SpecialisedMember:
