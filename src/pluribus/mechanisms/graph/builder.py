@@ -135,7 +135,11 @@ class GraphBuilder:
         return self.graph.call_module("row", given)
 
     def finish(self, output: Any) -> GraphModule:
-        """Return the module that computes a value from the inputs, in eval mode."""
+        """Return the module that computes a value from the inputs, in eval mode.
+
+        Args:
+            output: A value of this graph.
+        """
         self.graph.output(self._argument(output))
         # Before the module is made, so that it gets no tensor that nothing reads.
         for node in reversed(self.graph.nodes):
