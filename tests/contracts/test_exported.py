@@ -101,7 +101,7 @@ SHARING = [
 ]
 
 
-@pytest.mark.parametrize("method", SHARING, ids=str)
+@pytest.mark.parametrize("method", SHARING, ids=lambda method: type(method).__name__)
 def test_shared_weights_are_stored_once(method, tmp_path):
     network = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
     ensemble = pl.convert(network, method, example=torch.randn(2, 32)).eval()
