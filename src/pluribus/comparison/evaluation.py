@@ -9,7 +9,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.calibration_record import Calibration
+from pluribus.comparison.calibrated import (
+    calibration_for,
+    measure_calibration,
+    measure_strangers,
+    scaled_metrics,
+)
 from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record, key_of
 from pluribus.data.task import Split, Task, check_task
@@ -18,7 +24,7 @@ from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
 from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
-from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+from pluribus.prediction import Prediction
 from pluribus.training.settings import Training
 from pluribus.version import VERSION
 
@@ -41,10 +47,11 @@ def evaluate(
     network: str | None = None,
     training: Training | None = None,
 ) -> Record:
-    """Measure a trained ensemble on the test data of a task.
+    """Measure a trained ensemble on the test data of a task, raw and calibrated.
 
     Args:
-        ensemble: The ensemble; it is put into eval mode.
+        ensemble: The ensemble; it is put into eval mode. Without a calibration one is fitted on the
+            validation data, and not kept.
         task: The data. Errors of regression are in the units of the data.
         single: The same network as an ensemble of one, for ratios of costs.
         shifted: Measure on shifted data too, which takes longest.
@@ -60,21 +67,23 @@ def evaluate(
     check_task(task)
     ensemble.eval()
     start = time.perf_counter()
-    prediction = _predict(ensemble, task, task.test.x)
+    calibration = calibration_for(ensemble, task)
+    calibrated = _predict(ensemble, task, task.test.x, calibration)
+    prediction = calibrated.raw
     target = _in_units(task, task.test.y).to(prediction.members.device)
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
     frozen = ensemble.freeze()
     outcomes = read_outcomes(prediction, target)
     ood = {}
     for name, x in task.ood.items():
-        out = _predict(ensemble, task, x)
-        ood[name] = evaluate_ood(prediction, out)
+        out = _predict(ensemble, task, x, calibration)
+        ood[name] = evaluate_ood(prediction, out.raw) | measure_strangers(calibrated, out)
         outcomes.ood[name] = stored_ood_scores(out)
     moved = {}
     if shifted:
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
-            moved[f"{kind}/{severity}"] = _scores(frozen, task, split)
+            moved[f"{kind}/{severity}"] = _scores(frozen, task, split, calibration)
     gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
@@ -85,7 +94,8 @@ def evaluate(
         metrics=evaluate_all(prediction, target),
         shifted=moved,
         ood=ood,
-        posthoc=_posthoc(ensemble, task, prediction, target),
+        posthoc=measure_calibration(calibrated, target),
+        ood_score=calibration.score if calibration else "",
         cost=_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
@@ -120,48 +130,26 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
     return statistics.median(ratios)
 
 
-def _predict(ensemble: Ensemble | Frozen, task: Task, x: Tensor) -> Prediction:
-    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK).raw)
+def _predict(
+    ensemble: Ensemble | Frozen, task: Task, x: Tensor, calibration: Calibration | None
+) -> Prediction:
+    """Return the calibrated prediction in the units of the data."""
+    prediction = ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK)
+    return task.in_units(prediction.calibrated(calibration))
 
 
 def _in_units(task: Task, y: Tensor) -> Tensor:
     return task.target_scaling.invert(y) if y.is_floating_point() else y
 
 
-def _scores(ensemble: Frozen, task: Task, split: Split) -> dict[str, float]:
-    prediction = _predict(ensemble, task, split.x)
+def _scores(ensemble: Frozen, task: Task, split: Split, calibration: Calibration | None) -> dict[str, float]:
+    """Return some metrics on shifted data, raw and, as `scaled_<name>`, calibrated."""
+    calibrated = _predict(ensemble, task, split.x, calibration)
+    prediction = calibrated.raw
     target = _in_units(task, split.y).to(prediction.members.device)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
-    return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
-
-
-def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -> dict[str, float]:
-    """Return metrics of the test data after corrections that were fitted on the validation data."""
-    if not len(task.validation):
-        return {}
-    fitted = _predict(ensemble, task, task.validation.x)
-    truth = _in_units(task, task.validation.y).to(target.device)
-    if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
-        temperature = fit_temperature(fitted, truth)
-        scaled = with_temperature(test, temperature)
-        sets = ConformalSets.fit(fitted, truth)
-        return {
-            "temperature": temperature,
-            "scaled_nll": METRICS["nll"](scaled, target),
-            "scaled_ece": METRICS["ece"](scaled, target),
-            "scaled_brier": METRICS["brier"](scaled, target),
-            "conformal_level": sets.level,
-            "conformal_coverage": sets.coverage(test, target),
-            "conformal_size": sets.size(test),
-        }
-    if isinstance(test, GaussianPrediction) and isinstance(fitted, GaussianPrediction):
-        intervals = ConformalIntervals.fit(fitted, truth)
-        return {
-            "conformal_level": intervals.level,
-            "conformal_coverage": intervals.coverage(test, target),
-            "conformal_width": intervals.width(test),
-        }
-    return {}
+    found = {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
+    return found if calibration is None else found | scaled_metrics(calibrated, target)
 
 
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from pluribus.calibration.fit import LEAST_SAMPLES
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
-from pluribus.errors import PluribusError, SettingError
+from pluribus.errors import InputError, PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
@@ -53,8 +54,9 @@ def train(
     tensorboard: bool = False,
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    calibrate: bool = True,
 ) -> list[dict[str, float]]:
-    """Train an ensemble in place, by the objective of its method.
+    """Train an ensemble in place, by the objective of its method, and calibrate it on the validation data.
 
     Args:
         ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
@@ -65,6 +67,7 @@ def train(
         tensorboard: Write TensorBoard logs into `out` too.
         show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
+        calibrate: Call `ensemble.calibrate(task)` at the end, if there is validation data.
 
     Returns:
         One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
@@ -104,7 +107,20 @@ def train(
                 _write_log(folder, now.history, tensorboard)
     _finish(ensemble, training, now, len(task.train))
     ensemble.finish(_Inputs(task, training.batch))
+    if calibrate:
+        _calibrate(ensemble, task)
     return now.history
+
+
+def _calibrate(ensemble: Ensemble, task: Task) -> None:
+    """Calibrate on the validation data, if there is enough of it; log why not."""
+    if len(task.validation) < LEAST_SAMPLES or not ensemble.method.is_ready(ensemble.members):
+        return
+    try:
+        ensemble.calibrate(task)
+    # Hours of training must not be lost because targets suit no set or interval.
+    except InputError as error:
+        LOGGER.warning("the ensemble is not calibrated: %s", error)
 
 
 class _Inputs:
