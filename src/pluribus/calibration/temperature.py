@@ -10,9 +10,9 @@ is its label with equal probability, and its prediction is the average over all 
 
     −Σ_i log p_T(y_i | x_i) − 1/n Σ_i 1/C Σ_c log p_T(c | x_i).                   (2)
 
-T < 1 makes probabilities sharper, which is right on clean data and may be wrong on shifted data. It is applied
-only if the likelihood of corrupted samples is no worse. Where it is worse, the temperature that fits these
-samples best is applied, if that is below 1: by convexity it is better on both than T = 1 (`safe_temperature`).
+T < 1 makes probabilities sharper, which is right on clean data and may be wrong on shifted data. It is
+applied only if the likelihood of corrupted samples is no worse. Where it is worse, the temperature that fits
+these samples best is applied, if that is below 1: by convexity it is better on both than T = 1.
 """
 
 import math

@@ -24,6 +24,7 @@ from pluribus.fingerprint import fingerprint
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
 from pluribus.training.averaging import averaged, set_weights, start_mean
+from pluribus.training.budget import is_scored_early
 from pluribus.training.checkpoint import Progress
 from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
@@ -251,7 +252,7 @@ def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: flo
 
 def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
     """Return the scores of the validation set: `nll`, or the RMSE under that name, and that of `keep`."""
-    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
+    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024).raw
     target = task.validation.y.to(ensemble.device)
     usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
     metrics = {name: METRICS[name] for name in _score_names(keep)} | {"nll": usual}
@@ -281,7 +282,8 @@ def _finish(ensemble: Ensemble, training: Training, now: Progress, samples: int)
     """Load the weights that are kept, and log if longer training would have given better ones."""
     set_weights(ensemble, now.mean_weights)
     ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
-    if training.budget(samples).is_late(now.best_epoch):
+    scores = [row.get("validation_nll", math.nan) for row in now.history]
+    if is_scored_early(scores) and training.budget(samples).is_late(now.best_epoch):
         LOGGER.warning(STILL_IMPROVING, ensemble.method.kind(), now.best_epoch, now.epoch)
 
 
