@@ -201,7 +201,7 @@ def from_checkpoints(
         raise CheckpointError(f"paths must be a list of at least one file, got {paths!r}.")
     network = Network(model)
     states = [_read_state(path, network) for path in files]
-    method = DeepEnsembles(members=len(files), start="copy")
+    method = DeepEnsembles(members=len(files), start="copy", shuffle_members=False)
     ensemble = convert(network.module, method, likelihood, example=example, output=output)
     return _fill_members(ensemble, states)
 
@@ -252,7 +252,7 @@ def from_models(
         raise InputError("models must be at least one module, got none.")
     for position, network in enumerate(networks[1:], 1):
         _check_alike(networks[0], network, position)
-    method = DeepEnsembles(members=len(networks), start="copy")
+    method = DeepEnsembles(members=len(networks), start="copy", shuffle_members=False)
     ensemble = convert(networks[0].module, method, likelihood, example=example, output=output)
     return _fill_members(ensemble, [_saved(network) for network in networks])
 

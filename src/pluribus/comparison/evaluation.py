@@ -10,12 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.calibration_record import Calibration
+from pluribus.comparison.at_threshold import at_threshold
 from pluribus.comparison.calibrated import (
     calibration_for,
     measure_calibration,
     measure_strangers,
     scaled_metrics,
 )
+from pluribus.comparison.decisions import check_costs, with_costs
+from pluribus.comparison.maps import make_maps
 from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record, key_of
 from pluribus.data.task import Split, Task, check_task
@@ -23,7 +26,8 @@ from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
-from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
+from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_all, evaluate_ood
+from pluribus.metrics.bootstrap import Interval
 from pluribus.prediction import Prediction
 from pluribus.training.settings import Training
 from pluribus.version import VERSION
@@ -46,6 +50,7 @@ def evaluate(
     shifted: bool = True,
     network: str | None = None,
     training: Training | None = None,
+    costs: Costs | None = None,
 ) -> Record:
     """Measure a trained ensemble on the test data of a task, raw and calibrated.
 
@@ -57,6 +62,10 @@ def evaluate(
         shifted: Measure on shifted data too, which takes longest.
         network: Name of the network in the record; by default its class.
         training: Settings of its training. They are part of the key of the record.
+        costs: What wrong answers and deferring cost, for the record's `decisions`.
+
+    Raises:
+        SettingError: the costs do not fit the task.
 
     Example:
         >>> from pluribus.data import two_moons
@@ -65,6 +74,7 @@ def evaluate(
         ['multiply_adds', 'parameters', 'peak_activation_bytes', 'weight_bytes']
     """
     check_task(task)
+    check_costs(costs, task)
     ensemble.eval()
     start = time.perf_counter()
     calibration = calibration_for(ensemble, task)
@@ -84,23 +94,28 @@ def evaluate(
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
             moved[f"{kind}/{severity}"] = _scores(frozen, task, split, calibration)
-    gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
+    pictures = task.scaling.invert(task.test.x)
+    gallery = make_gallery(prediction, target, pictures, task.class_names)
+    maps = make_maps(prediction, target, pictures)
+    rates, ends = _at_threshold(ensemble, task, prediction, target)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
-    return Record(
+    measured = Record(
         key_of(*settings, trained, shifted),
         *settings,
         trained,
         metrics=evaluate_all(prediction, target),
         shifted=moved,
         ood=ood,
-        posthoc=measure_calibration(calibrated, target),
+        posthoc=measure_calibration(calibrated, target) | rates,
         ood_score=calibration.score if calibration else "",
         cost=_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
-        outcomes=replace(outcomes, gallery=gallery),
+        intervals=bootstrap_intervals(prediction, target) | ends,
+        outcomes=replace(outcomes, gallery=gallery, maps=maps),
     )
+    return with_costs(measured, costs)
 
 
 def versions() -> dict[str, str]:
@@ -150,6 +165,17 @@ def _scores(ensemble: Frozen, task: Task, split: Split, calibration: Calibration
     metrics = (METRICS[name] for name in SHIFT_METRICS)
     found = {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
     return found if calibration is None else found | scaled_metrics(calibrated, target)
+
+
+def _at_threshold(
+    ensemble: Ensemble, task: Task, test: Prediction, target: Tensor
+) -> tuple[dict[str, float], dict[str, Interval]]:
+    """Return rates of the test data at a threshold of the validation data, and their intervals."""
+    if not len(task.validation):
+        return {}, {}
+    fitted = _predict(ensemble, task, task.validation.x, None)
+    truth = _in_units(task, task.validation.y).to(target.device)
+    return at_threshold(fitted, truth, test, target)
 
 
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:
