@@ -117,6 +117,40 @@ def test_a_trained_run_is_measured(run, tmp_path):
     assert found.cost["parameters_ratio"] == 2
 
 
+def test_a_trained_run_is_examined_and_defects_are_named(run):
+    """A run of one epoch is still improving; members that became one are found besides."""
+    assert " ".join(invoke("doctor", run).split()) == (
+        "still_improving: epoch 1 of 1 was the best on validation data. Train for more steps."
+    )
+    file = run / "ensemble" / "weights.safetensors"
+    sound, settings = file.read_bytes(), (run / "ensemble" / "ensemble.json").read_bytes()
+    try:
+        ensemble = run_file.load_run(run, None).ensemble
+        with torch.no_grad():
+            for parameter in ensemble.members.tensors.own.parameters():
+                parameter[1] = parameter[0]
+        ensemble.save(run / "ensemble")
+        printed = invoke("doctor", run)
+    finally:
+        file.write_bytes(sound)
+        (run / "ensemble" / "ensemble.json").write_bytes(settings)
+    assert printed.startswith("collapsed: 2 members differ by 0,")
+    assert "Start members apart" in printed
+    (run / "training.pt").rename(run / "elsewhere.pt")
+    try:
+        assert invoke("doctor", run).strip() == "nothing found"
+    finally:
+        (run / "elsewhere.pt").rename(run / "training.pt")
+
+
+def test_predictions_of_a_calibrated_run_have_sets_and_flags(run, tmp_path):
+    invoke("predict", run, run.parent / "table.csv", "--out", tmp_path / "1.csv")
+    rows = read(tmp_path / "1.csv")
+    assert {row["flagged"] for row in rows} <= {"True", "False"}
+    assert {row["set"] for row in rows} <= {"", "cat", "dog", "cat | dog"}
+    assert all(float(row["ood_score"]) == float(row["ood_score"]) for row in rows)
+
+
 def test_predictions_follow_the_names_of_columns_and_tell_those_of_classes(run, tmp_path):
     header, *rows = csv.reader((run.parent / "table.csv").read_text().splitlines())
     write(tmp_path / "turned.csv", [header[3::-1], *(row[3::-1] for row in rows)])

@@ -228,6 +228,11 @@ def predict(
         say(f"warning: {far}")
     prediction = ensemble.predict(signature.prepare(raw.values), chunk=512)
     table = signature.table(prediction)
+    strange = sum(table.get("flagged", ()))
+    if strange:
+        say(
+            f"warning: {counted(strange, 'row')} of {len(raw)} unlike validation data, see the column flagged"
+        )
     # Rows that are unlike the training data are predicted all the same, and marked in a column.
     flagged = sum(map(bool, raw.flags))
     if flagged:

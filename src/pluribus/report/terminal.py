@@ -8,8 +8,10 @@ from pluribus.report.columns import Cell, Column
 from pluribus.report.tables import Table
 
 IMPORTANCE = (
-    *("expected_cost", "accuracy", "dice", "rmse", "nll", "gaussian_nll", "multiply_adds", "latency"),
-    *("auroc", "threshold_sensitivity", "threshold_specificity", "ece", "coverage_gap_95", "ood_auroc"),
+    *("expected_cost", "accuracy", "dice", "rmse", "nll", "gaussian_nll", "calibrated_nll"),
+    *("calibrated_gaussian_nll", "multiply_adds", "shifted_nll", "shifted_gaussian_nll", "ood_auroc"),
+    *("latency", "auroc", "threshold_sensitivity", "threshold_specificity", "ece", "coverage_gap_95"),
+    *("ood_auroc_entropy", "calibrated_ece", "shifted_calibrated_nll"),
     *("shifted_accuracy", "parameters", "crps", "mean_corruption_error", "shifted_ece"),
 )
 """Columns that stay on a narrow terminal, first to last: quality and cost, and then the rest."""
