@@ -52,9 +52,13 @@ SECTIONS = (
     *("intervals", "decisions"),
 )
 """Sections of numbers."""
+SHORTLY = ("accuracy", "dice", "nll", "ece", "rmse", "gaussian_nll", "coverage_95")
+"""Metrics in the line that `print` shows."""
+RATIOS = {"multiply_adds_ratio": "multiply-adds", "latency_ratio": "time"}
+"""Costs in that line."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One method, trained and measured once on one task.
 
@@ -100,6 +104,18 @@ class Record:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     decisions: dict[str, float] = field(default_factory=dict)
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Return the run in a line, with the numbers that matter most."""
+        task = self.task.removeprefix("Task(").partition(":")[0]
+        title = f"{self.method.get('kind')} on {task}, {self.network}, seed {self.seed}"
+        if self.error:
+            return f"Record({title}: failed: {self.error.splitlines()[0]})"
+        numbers = [f"{name} {self.metrics[name]:.4g}" for name in SHORTLY if name in self.metrics]
+        for name, words in RATIOS.items():
+            if name in self.cost:
+                numbers.append(f"{self.cost[name]:.3g} × {words}")
+        return f"Record({title}: {', '.join(numbers) or 'nothing measured'})"
 
     def _repr_html_(self) -> str:
         """Return what was measured as a table for notebooks."""
