@@ -39,7 +39,7 @@ def price_table(prices: PriceList | None) -> str:
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Best for each budget">'
         '<table class="prices"><thead><tr><th>'
-        f"{term('budget', BUDGET_MEANING)}</th><th>take</th>{heads}<th>mult-adds</th><th>time</th>"
+        f"{term('budget', BUDGET_MEANING)}</th><th>take</th><th>mult-adds</th><th>time</th>{heads}"
         f"<th>against the single network</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
@@ -53,8 +53,8 @@ def _offer_row(offer: Offer, prices: PriceList) -> str:
     if offer.gap is not None:
         gap = f"{_signed(offer.gap.value, prices.judge.digits)}, "
     return (
-        f'<tr><th scope="row">{offer.title}</th><td class="name">{breakable(offer.entry.label)}</td>{cells}'
-        f"<td>{times(offer.multiply_adds)}</td><td>{times(offer.time)}</td>"
+        f'<tr><th scope="row">{offer.title}</th><td class="name">{breakable(offer.entry.label)}</td>'
+        f"<td>{times(offer.multiply_adds)}</td><td>{times(offer.time)}</td>{cells}"
         f'<td class="verdict-{kind}">{gap}{offer.verdict}</td></tr>'
     )
 

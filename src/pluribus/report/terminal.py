@@ -85,7 +85,7 @@ def print_prices(prices: PriceList | None) -> None:
     )
     grid.add_column("budget", justify="right", no_wrap=True)
     grid.add_column("take", overflow="fold")
-    heads = [prices.judge.title, *([prices.second.title] if prices.second else []), "mult-adds", "time"]
+    heads = ["mult-adds", "time", prices.judge.title, *([prices.second.title] if prices.second else [])]
     for head in (*heads, "against single"):
         grid.add_column(Text(head), justify="right", no_wrap=True)
     width_of_labels = max(12, int(console.width * SHARE_OF_LABELS))
@@ -104,7 +104,7 @@ def _offered(offer: Offer, prices: PriceList) -> list[str]:
         cells.append(f"{prices.second.cell(offer.entry).mean:.{prices.second.digits}f}")
     # The single network is compared with nothing.
     verdict = "–" if offer.verdict.startswith("it is") else offer.verdict
-    return [*cells, times(offer.multiply_adds), times(offer.time), verdict]
+    return [times(offer.multiply_adds), times(offer.time), *cells, verdict]
 
 
 def _grid(title: str, labels: Sequence[str], columns: Sequence[_Drawn]) -> Any:

@@ -102,6 +102,19 @@ def robust_range(values: Sequence[float]) -> tuple[float, float] | None:
     return near[0] - margin, near[-1] + margin
 
 
+def robust_span(curves: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """Return a range that holds all curves but those far beyond most of them; None where none is."""
+    known = [[value for value in curve if math.isfinite(value)] for curve in curves]
+    known = [curve for curve in known if curve]
+    lows, highs = [min(curve) for curve in known], [max(curve) for curve in known]
+    below, above = robust_range(lows), robust_range(highs)
+    if below is None and above is None:
+        return None
+    low = min(lows) if below is None else below[0]
+    high = max(highs) if above is None else above[1]
+    return low, high
+
+
 def bars(errors: Sequence[float]) -> dict[str, Any]:
     """Return standard errors as thin bars; none where they are not known."""
     known = [error if math.isfinite(error) else 0.0 for error in errors]

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from pluribus.comparison.record import Record
 from pluribus.metrics import METRICS
 from pluribus.report.columns import Cell, summarise
-from pluribus.report.figures.drawing import Panel, Selector, bars, figure, look, robust_range, rounded
+from pluribus.report.figures.drawing import Panel, Selector, bars, figure, look, robust_span, rounded
 from pluribus.report.groups import Group
 
 # The option that averages over all kinds of corruption.
@@ -56,7 +56,7 @@ def draw_declines(declines: tuple[Decline, ...], metric: str) -> go.Figure:
     ]
     arrow = "lower is better" if row.direction == "lower" else "higher is better"
     axes: dict[str, dict[str, Any]] = {"xaxis": {"dtick": 1}, "yaxis": {}}
-    span = robust_range([cell.mean for one in declines for cell in one.cells])
+    span = robust_span([[cell.mean for cell in one.cells] for one in declines])
     if span is not None:
         axes["yaxis"]["range"] = rounded(span)
     return figure(traces, "Severity", f"{row.title} ({arrow})", axes=axes)
