@@ -26,6 +26,7 @@ from pluribus.methods import (
     DropConnect,
     EarlyExit,
     LayerEnsembles,
+    LoRAEnsembles,
     Masksembles,
     MCDropout,
     PackedEnsembles,
@@ -55,6 +56,7 @@ SEEDS = [
     ECMP(options=2, draws=3, perturbation=0.5, decay=0.0),
     DropConnect(rate=0.2, draws=3),
     SWAG(members=3, snapshots=2),
+    LoRAEnsembles(members=3, own_output=False),
 ]
 """Methods whose rows are seeds, as those of dropout: tested by `make test-slow` and by their own files."""
 
@@ -337,6 +339,11 @@ def test_cost_counts_every_tensor_once(case, method):
 
 def work(ensemble: pl.Ensemble, x, alone: int) -> int:
     """Return the multiply-adds of all rows and of their priors, one after the other."""
+    if isinstance(ensemble.method, LoRAEnsembles):
+        # A live ensemble multiplies its thin matrices in every pass.
+        tensors = ensemble.members.tensors
+        down, up = named_tensors(tensors.down), named_tensors(tensors.up)
+        return alone + sum(up[name].numel() * matrix.shape[2] for name, matrix in down.items())
     return alone * (2 if isinstance(ensemble.members, WithPrior) else 1)
 
 

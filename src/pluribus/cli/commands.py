@@ -32,7 +32,7 @@ from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.mechanisms.network.dry_run import seeded
-from pluribus.method import Method
+from pluribus.method import ON_TRAINED, Method
 from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
 from pluribus.metrics.costs import parse_costs
@@ -277,6 +277,9 @@ def methods(*, name: str | None) -> None:
         summary = (method.__doc__ or "").splitlines()[0]
         console.print(f"[bold]{known}[/bold]({settings})", highlight=False)
         console.print(f"    {summary}", highlight=False, markup=False)
+        console.print(
+            f"    With its defaults {ON_TRAINED[method().on_trained]}.", highlight=False, markup=False
+        )
 
 
 def tasks(*, name: str | None) -> None:

@@ -172,6 +172,23 @@ def collapsed(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+def untrained(evidence: Evidence) -> Iterator[Finding]:
+    """Find an ensemble that predicts before it was trained, though its method does not keep a network."""
+    method = evidence.ensemble.method
+    if method.on_trained != "retrain" or evidence.ensemble.trained:
+        return
+    loss = evidence.losses.median().item()
+    message = (
+        f"{type(method).__name__} does not keep a trained network, and saw no training batch; members have a "
+        f"loss of {loss:.3g}, a constant {evidence.baseline:.3g}"
+    )
+    yield Finding(
+        code="untrained",
+        message=message,
+        remedy="Train the ensemble, or take a method that keeps the network: pluribus methods lists them.",
+    )
+
+
 def broken_member(evidence: Evidence) -> Iterator[Finding]:
     """Find members that are worse than a constant, while most are better."""
     # Exits may be weak early on; `useless_exits` weighs what they do to the whole.
@@ -197,6 +214,7 @@ def wrong_statistics(evidence: Evidence) -> Iterator[Finding]:
         return
     # Train mode writes statistics, so a copy runs.
     twin = copy.deepcopy(evidence.ensemble)
+    twin.calibration = None
     inputs, target = evidence.batches[0]
     rows = slice(0, len(target))
     evaluated = twin.likelihood.losses(evidence.outputs[:, rows], target).mean().item()
@@ -284,7 +302,9 @@ def still_improving(evidence: Evidence) -> Iterator[Finding]:
 
 def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
     """Find confidence that is far from accuracy."""
-    prediction = evidence.ensemble.likelihood.prediction(evidence.outputs, evidence.ensemble.weights)
+    ensemble = evidence.ensemble
+    prediction = ensemble.likelihood.prediction(evidence.outputs, ensemble.weights)
+    prediction = prediction.calibrated(ensemble.calibration)
     if not isinstance(prediction, DiscretePrediction) or evidence.target.is_floating_point():
         return
     counted = evidence.target >= 0
@@ -293,7 +313,7 @@ def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
     chance = 3 * math.sqrt(0.25 / len(right))
     if abs(confidence - accuracy) > GAP + chance:
         message = f"mean confidence is {confidence:.2f}, accuracy {accuracy:.2f}"
-        remedy = "Fit a temperature on validation data: calibration.fit_temperature."
+        remedy = "Calibrate it: ensemble.calibrate(validation_data)."
         yield Finding(
             code="confidence",
             message=message,
@@ -302,6 +322,7 @@ def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+    untrained,
     collapsed,
     broken_member,
     wrong_statistics,

@@ -136,7 +136,7 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
 
 
 def _predict(ensemble: Ensemble | Frozen, task: Task, x: Tensor) -> Prediction:
-    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK))
+    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK).raw)
 
 
 def _in_units(task: Task, y: Tensor) -> Tensor:
