@@ -146,7 +146,16 @@ def compare(
         for seed in range(seeds):
             common = (Path(out), shifted, steps, costs, devices.for_run(len(jobs)))
             jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
-    finished = _finished(Path(out))
+    records = _run_jobs(jobs, workers, show)
+    if show:
+        _present(Path(out), [job.key for job in jobs], budget, metric, costs)
+    return records
+
+
+def _run_jobs(jobs: Sequence[Job], workers: int, show: bool) -> list[Record]:
+    """Run the jobs that are not finished, and return the records of all."""
+    out = jobs[0].out
+    finished = _finished(out)
     waiting = [job for job in jobs if job.key not in finished]
     with (
         Display(len(jobs), len(jobs) - len(waiting), show) as display,
@@ -155,9 +164,7 @@ def compare(
     ):
         for job, done in results:
             display.finish(job.title, done.error or "done")
-    records = {one.key: one for one in record.read([Path(out)])}
-    if show:
-        _present(Path(out), [job.key for job in jobs], budget, metric, costs)
+    records = {one.key: one for one in record.read([out])}
     return [records[job.key] for job in jobs]
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pluribus.comparison.one_line import one_line
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.errors import CheckpointError
 from pluribus.notebook import html_table
@@ -52,10 +53,6 @@ SECTIONS = (
     *("intervals", "decisions"),
 )
 """Sections of numbers."""
-SHORTLY = ("accuracy", "dice", "nll", "ece", "rmse", "gaussian_nll", "coverage_95")
-"""Metrics in the line that `print` shows."""
-RATIOS = {"multiply_adds_ratio": "multiply-adds", "latency_ratio": "time"}
-"""Costs in that line."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,15 +104,13 @@ class Record:
 
     def __repr__(self) -> str:
         """Return the run in a line, with the numbers that matter most."""
+        return f"Record({one_line(self.names, self.error, self.metrics, self.cost)})"
+
+    @property
+    def names(self) -> str:
+        """Return the method, the task, the network and the seed in words."""
         task = self.task.removeprefix("Task(").partition(":")[0]
-        title = f"{self.method.get('kind')} on {task}, {self.network}, seed {self.seed}"
-        if self.error:
-            return f"Record({title}: failed: {self.error.splitlines()[0]})"
-        numbers = [f"{name} {self.metrics[name]:.4g}" for name in SHORTLY if name in self.metrics]
-        for name, words in RATIOS.items():
-            if name in self.cost:
-                numbers.append(f"{self.cost[name]:.3g} × {words}")
-        return f"Record({title}: {', '.join(numbers) or 'nothing measured'})"
+        return f"{self.method.get('kind')} on {task}, {self.network}, seed {self.seed}"
 
     def _repr_html_(self) -> str:
         """Return what was measured as a table for notebooks."""

@@ -10,6 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from pluribus.report.columns import Cell, Column, columns_of
+from pluribus.report.figures.cost_axis import Place, cost_axis, far_out
 from pluribus.report.figures.drawing import (
     NEUTRAL,
     Panel,
@@ -26,10 +27,6 @@ from pluribus.report.groups import Entry, Group
 WIDTH = 44
 # Settings of a method that say nothing to a reader.
 HIDDEN = ("kind", "version")
-# Multiples on the axis of costs.
-TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
-# Room beside the first and the last point, as a factor.
-ROOM = 1.25
 
 
 @dataclass(frozen=True)
@@ -114,51 +111,20 @@ def draw_pareto(info: Pareto) -> go.Figure:
         for point in info.points
     ]
     arrow = "lower is better" if info.quality.lower_is_better else "higher is better"
+    costs = [point.cost.mean for point in info.points]
     span = robust_range([point.quality.mean for point in info.points])
-    axes: dict[str, dict[str, Any]] = {"xaxis": _cost_axis(info), "yaxis": {}}
+    axes: dict[str, dict[str, Any]] = {
+        "xaxis": cost_axis(costs, info.cost.title),
+        "yaxis": {},
+    }
     if span is not None:
         axes["yaxis"]["range"] = rounded(span)
     title = f"{info.quality.title} ({arrow})"
-    far = _far_out(info, span)
+    places = [
+        Place(point.position, point.label, point.cost.mean, point.quality.mean) for point in info.points
+    ]
+    far = far_out(places, span, info.quality.digits)
     return figure([front, *drawn], info.cost.title, title, axes=axes, annotations=far)
-
-
-def _cost_axis(info: Pareto) -> dict[str, Any]:
-    """Return a logarithmic axis, with ticks that people use where costs are multiples."""
-    costs = [point.cost.mean for point in info.points if point.cost.mean > 0]
-    # Without a cost above 0 there is no logarithm, and one cost needs no scale.
-    if len(costs) < len(info.points) or not costs:
-        return {"rangemode": "tozero"}
-    low, high = min(costs) / ROOM, max(costs) * ROOM
-    axis: dict[str, Any] = {"type": "log", "range": rounded([math.log10(low), math.log10(high)])}
-    if info.cost.title.endswith("×"):
-        shown = [tick for tick in TICKS if low <= tick <= high]
-        axis |= {"tickvals": shown, "ticktext": [f"{tick:g}" for tick in shown]}
-    return axis
-
-
-def _far_out(info: Pareto, span: tuple[float, float] | None) -> list[dict[str, Any]]:
-    """Return a note at the edge for each configuration beyond the range of the axis."""
-    if span is None:
-        return []
-    notes = []
-    for point in info.points:
-        value, cost = point.quality.mean, point.cost.mean
-        if span[0] <= value <= span[1]:
-            continue
-        above = value > span[1]
-        notes.append(
-            {
-                # On a logarithmic axis notes are placed by the logarithm.
-                "x": math.log10(cost) if cost > 0 else cost,
-                "y": span[1] if above else span[0],
-                "text": f"{'↑' if above else '↓'} {html.escape(point.label)} {value:.{info.quality.digits}f}",
-                "showarrow": False,
-                "yanchor": "top" if above else "bottom",
-                "font": {"size": 11, "color": look(point.position)["marker"]["color"]},
-            }
-        )
-    return notes
 
 
 def pareto_panel(group: Group) -> Panel | None:
