@@ -21,6 +21,7 @@ from pluribus.report.figures.drawing import (
     robust_range,
     rounded,
 )
+from pluribus.report.figures.front import undominated
 from pluribus.report.groups import Entry, Group
 
 # Characters of a line under the pointer, that fit on a phone.
@@ -66,7 +67,7 @@ def read_pareto(group: Group, quality: Column, cost: Column) -> Pareto:
     points = []
     for position, entry in enumerate(group.entries):
         if entry.label in known:
-            on_front = _undominated(entry.label, known, quality)
+            on_front = undominated(entry.label, known, quality)
             details = describe(entry, columns)
             points.append(Point(position, entry.label, *known[entry.label], on_front, details))
     return Pareto(quality, cost, tuple(points))
@@ -147,16 +148,3 @@ def pareto_panel(group: Group) -> Panel | None:
             Selector("cost", tuple(column.title for column in costs)),
         ),
     )
-
-
-def _undominated(label: str, cells: dict[str, tuple[Cell, Cell]], quality: Column) -> bool:
-    """Return whether no other is at least as good in both and better in one."""
-    own_quality, own_cost = cells[label]
-    for name, (other_quality, other_cost) in cells.items():
-        if name == label:
-            continue
-        worse = quality.better(own_quality.mean, other_quality.mean) or own_cost.mean < other_cost.mean
-        better = quality.better(other_quality.mean, own_quality.mean) or other_cost.mean < own_cost.mean
-        if better and not worse:
-            return False
-    return True
