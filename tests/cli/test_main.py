@@ -260,7 +260,6 @@ def test_compare_ends_with_an_error_where_runs_failed(failed, tmp_path, monkeypa
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert f"error: {failed} of 2 runs failed" in result.stderr
-    assert (tmp_path / "report.html").exists() is (failed < 2)
 
 
 def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
@@ -382,6 +381,7 @@ def test_costs_are_counted_in_records_and_on_the_page(run, tmp_path):
     costs = ["--costs", "miss=10,alarm=1,defer=0.5"]
     printed = invoke("evaluate", run, *costs, "--out", tmp_path)
     assert "expected_cost" in printed
+    assert "Share of the samples of class 1 that are found." in " ".join(printed.split())
     (found,) = record.read([tmp_path])
     assert found.decisions["cost_miss"] == 10
     assert len(found.intervals["threshold_sensitivity"]) == 2
@@ -407,3 +407,31 @@ def test_export_writes_a_file_that_is_described_by_the_run(run, tmp_path):
 def test_export_refuses_a_format_that_there_is_not_before_it_reads_the_run(tmp_path):
     with pytest.raises(pl.SettingError, match="format must be one of onnx, pt2, openvino, got 'onx'"):
         invoke("export", tmp_path, "--format", "onx")
+
+
+def test_tasks_lists_every_task_and_the_options_of_one():
+    printed = invoke("tasks")
+    for name in TASKS:
+        assert f"{name}\n" in printed
+    printed = invoke("tasks", "csv")
+    assert "path (required): A file in UTF-8" in printed
+    assert "delimiter (by default ,): Character between cells." in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    with pytest.raises(pl.SettingError, match="Did you mean 'csv'"):
+        invoke("tasks", "cvs")
+
+
+@pytest.mark.parametrize("command", ["compare", "train", "evaluate", "doctor", "predict"])
+def test_commands_that_compute_choose_device_and_precision(command):
+    for name in ("accelerator", "devices", "precision"):
+        assert help_of(command, name)
+
+
+def test_trained_ensembles_predict_in_other_precisions(run, tmp_path):
+    table = run.parent / "table.csv"
+    invoke("predict", run, table, "--precision", "bf16-mixed", "--out", tmp_path / "1.csv")
+    assert len(read(tmp_path / "1.csv")) == 60
+    with pytest.raises(pl.SettingError, match="precision of predictions must be"):
+        invoke("predict", run, table, "--precision", "64-true", "--out", tmp_path / "2.csv")
+    with pytest.raises(pl.SettingError, match="predictions need 1 device"):
+        invoke("evaluate", run, "--devices", 2, "--out", tmp_path)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pluribus.comparison.one_line import one_line
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.errors import CheckpointError
 from pluribus.notebook import html_table
@@ -55,7 +56,7 @@ SECTIONS = (
 """Sections of numbers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One method, trained and measured once on one task.
 
@@ -103,6 +104,16 @@ class Record:
     decisions: dict[str, float] = field(default_factory=dict)
     ood_score: str = ""
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Return the run in a line, with the numbers that matter most."""
+        return f"Record({one_line(self.names, self.error, self.metrics, self.cost)})"
+
+    @property
+    def names(self) -> str:
+        """Return the method, the task, the network and the seed in words."""
+        task = self.task.removeprefix("Task(").partition(":")[0]
+        return f"{self.method.get('kind')} on {task}, {self.network}, seed {self.seed}"
 
     def _repr_html_(self) -> str:
         """Return what was measured as a table for notebooks."""
