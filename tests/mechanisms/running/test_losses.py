@@ -1,14 +1,18 @@
 """Losses: rows on all samples, or each on its own."""
 
+from functools import partial
+
+import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.losses import Losses
+from pluribus.mechanisms.running.losses import Losses, weighted_mean
 from pluribus.methods import DeepEnsembles
 
 X, Y = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
@@ -30,3 +34,65 @@ def test_all_samples_count_alike():
     given, modes = (ensemble.members, [0, 1], Inputs.of(X), Y), ensemble._caller.modes
     assert_close(Losses(Categorical(), None).of_batch(*given, modes), expected)
     assert_close(Losses(Categorical(), cross_entropy).of_batch(*given, modes), expected)
+
+
+def weighted(criterion=None, weights=None, parts=None, y=Y):
+    ensemble = pl.convert(nn.Linear(3, 2), DeepEnsembles(2), seed=1).eval()
+    losses, modes = Losses(Categorical(), criterion), ensemble._caller.modes
+    given = (ensemble.members, [0, 1], Inputs.of(X), y)
+    if parts is None:
+        return losses.of_batch(*given, modes, weights)
+    return losses.of_parts(*given, parts, modes, weights)
+
+
+def test_a_weight_of_two_counts_a_sample_twice_and_of_zero_never():
+    weights = torch.tensor([2.0, 1, 0, 0, 1, 0])
+    twice = torch.tensor([0, 0, 1, 4])
+    expected = weighted(parts=[twice, twice])
+    assert_close(weighted(weights=weights), expected)
+    assert_close(weighted(weights=3 * weights), expected)
+    assert_close(weighted(partial(cross_entropy, reduction="none"), weights), expected)
+    everything = [torch.arange(6), torch.arange(6)]
+    assert_close(weighted(weights=weights, parts=everything), expected)
+    assert_close(weighted(weights=torch.zeros(6)), torch.zeros(2))
+
+
+def test_class_weights_agree_with_torch():
+    by_class = torch.tensor([0.3, 1.7])
+    found = weighted(weights=by_class[Y])
+    assert_close(found, weighted(partial(cross_entropy, weight=by_class)))
+
+
+def test_weights_of_positions_sum_over_the_whole_batch():
+    logits, y = torch.randn(2, 5, 4, 7, dtype=torch.float64), torch.randint(0, 4, (5, 7))
+    by_class = torch.tensor([0.2, 1.0, 3.0, 0.0], dtype=torch.float64)
+    each = Categorical().losses(logits, y, by_class[y])
+    expected = torch.stack([cross_entropy(one, y, weight=by_class) for one in logits])
+    assert_close(weighted_mean(each, by_class[y]), expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0] * 6, "weights must be a tensor for 6 samples.* got list"),
+        (torch.ones(5), r"got \(5,\)"),
+        (torch.full((6,), -1.0), "at least 0, got -1"),
+        (torch.full((6,), torch.nan), "weights must be finite"),
+    ],
+)
+def test_wrong_weights_are_refused(weights, message):
+    ensemble = pl.convert(nn.Linear(3, 2), DeepEnsembles(2))
+    with pytest.raises(InputError, match=message):
+        ensemble.loss(X, Y, weights=weights)
+
+
+def test_an_averaging_criterion_takes_no_weights():
+    with pytest.raises(InputError, match="one value per sample.* got an average. Use reduction='none'"):
+        weighted(cross_entropy, torch.ones(6))
+
+
+def test_ensemble_loss_takes_weights_and_probabilities():
+    ensemble = pl.convert(nn.Linear(3, 2), DeepEnsembles(2))
+    soft = nn.functional.one_hot(Y, 2).float()
+    weights = torch.tensor([1.0, 0, 0, 0, 0, 0])
+    assert_close(ensemble.loss(X, soft, weights=weights), ensemble.loss(X[:1], Y[:1]))

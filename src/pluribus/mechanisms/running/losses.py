@@ -35,11 +35,17 @@ class Losses:
         self.likelihood, self.criterion = likelihood, criterion
 
     def of_batch(
-        self, members: AnyMembers, rows: Sequence[Row], inputs: Inputs, y: Tensor, modes: Modes
+        self,
+        members: AnyMembers,
+        rows: Sequence[Row],
+        inputs: Inputs,
+        y: Tensor,
+        modes: Modes,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the mean loss of each row on all samples, `[rows]`."""
+        """Return the mean loss of each row on all samples, `[rows]`; `weights` as in `check_weights`."""
         outputs = run_rows(members, rows, inputs, modes)
-        return self._each(outputs, y).reshape(len(rows), -1).mean(1)
+        return weighted_mean(self._each(outputs, y, weights), weights)
 
     def of_parts(
         self,
@@ -49,6 +55,7 @@ class Losses:
         y: Tensor,
         parts: Sequence[Tensor],
         modes: Modes,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Return the mean loss of each row on the samples that it sees, `[rows]`.
 
@@ -59,29 +66,34 @@ class Losses:
             y: Its targets.
             parts: By row, the positions of the samples that it sees.
             modes: By row, whether it runs in train mode.
+            weights: Of the samples, as in `check_weights`.
         """
         outputs = run_apart(members, rows, [inputs.take(part) for part in parts], modes)
         shapes = {output.shape[1:] for output in outputs}
         # One call for all parts is faster. A criterion may average, so it sees each part alone.
-        if self.criterion is None and len(shapes) == 1:
+        if self.criterion is None and len(shapes) == 1 and weights is None:
             found = self._each(fork(torch.cat(outputs), 1), y[torch.cat(list(parts))])[0]
             each = torch.split(found, [len(part) for part in parts])
             return torch.stack([losses.mean() for losses in each])
         means = list[Tensor]()
         for output, part in zip(outputs, parts, strict=True):
-            losses = self._each(fork(output, 1), y[part])
-            means.append(losses.mean())
+            counted = None if weights is None else weights[part]
+            losses = self._each(fork(output, 1), y[part], counted)
+            means.append(weighted_mean(losses, counted)[0])
         return torch.stack(means)
 
-    def _each(self, outputs: Tensor, y: Tensor) -> Tensor:
+    def _each(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return losses of the rows, `[rows, batch]`, or `[rows]` for a criterion that averages.
 
         Args:
             outputs: `[rows, batch, ...]`.
             y: The targets of the batch.
+            weights: Of the samples or of their positions.
         """
         if self.criterion is None:
-            return self.likelihood.losses(outputs, y)
+            if weights is None or weights.ndim == 1:
+                return self.likelihood.losses(outputs, y)
+            return self.likelihood.losses(outputs, y, weights)
         losses = [self.criterion(output, y) for output in outputs]
         for loss in losses:
             if not isinstance(loss, Tensor) or loss.shape not in ((), (len(y),)):
@@ -90,4 +102,44 @@ class Losses:
                     f"criterion must return a scalar or one value per sample, [{len(y)}], got {found}. "
                     "Average over all other axes."
                 )
+        if weights is not None and (weights.ndim > 1 or losses[0].ndim == 0):
+            raise InputError(
+                "weights need a criterion that returns one value per sample, and one weight for each, got "
+                f"{'an average' if losses[0].ndim == 0 else 'weights of positions'}. Use reduction='none'."
+            )
         return join(losses)
+
+
+def check_weights(weights: object, y: Tensor) -> None:
+    """Raise unless these are weights of samples, `[batch]`, or of the positions of a dense target.
+
+    Args:
+        weights: Finite, at least 0.
+        y: The targets, `[batch, ...]`; probabilities have an axis of classes, which weights lack.
+    """
+    shapes = [tuple(y.shape[:1]), tuple(y.shape)]
+    if y.is_floating_point() and y.ndim > 1:
+        shapes.append((len(y), *y.shape[2:]))
+    found = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+    if not isinstance(weights, Tensor) or found not in shapes:
+        raise InputError(
+            f"weights must be a tensor for {len(y)} samples, or of the shape {shapes[1]} of the targets, "
+            f"got {found}."
+        )
+    if not ((weights >= 0) & weights.isfinite()).all():
+        raise InputError(f"weights must be finite and at least 0, got {weights.min():g} as the least.")
+
+
+def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean over the samples, `[rows]`: Σ w l / Σ w; 0 where no sample has a weight.
+
+    Args:
+        losses: `[rows, batch]`, or `[rows]` where they are means already.
+        weights: `[batch]`, or `[batch, ...]` of positions, whose mean is the weight of a sample.
+    """
+    losses = losses.reshape(len(losses), -1)
+    if weights is None:
+        return losses.mean(1)
+    # With the mean of its positions as weight of a sample, the sum runs over all positions of the batch alike.
+    each = (weights.flatten(1).mean(1) if weights.ndim > 1 else weights).to(losses.dtype)
+    return (losses * each).sum(1) / each.sum().clamp(min=torch.finfo(losses.dtype).tiny)
