@@ -125,8 +125,8 @@ class Ensemble(nn.Module):
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
-            y: The targets, `[batch, ...]`; of classes their numbers, or probabilities `[batch, classes, ...]`.
-                Where a sample has several, missing ones are NaN, or -100 for classes.
+            y: The targets, `[batch, ...]`: class numbers, or probabilities `[batch, classes, ...]`; labels;
+                or numbers. Where a sample has several, missing ones are NaN, or -100 for classes.
             progress: How much of training is done, in [0, 1]; drives schedules.
             dataset_size: The size of the training set, for methods with a prior term; the batch's.
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,

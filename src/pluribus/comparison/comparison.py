@@ -53,7 +53,7 @@ class Job:
     @property
     def key(self) -> str:
         """Return the key of its record: equal settings have equal keys."""
-        return key_of(*self.settings, self.shifted)
+        return key_of(*self.settings, self.shifted, self.task.fingerprint)
 
     @property
     def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
@@ -113,7 +113,7 @@ def compare(
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
     check("recipes", recipes, bool)
-    usual = (training or Training()).resolved(len(task.train))
+    usual = (training or Training()).suited_to(task.train).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
     jobs = []
     for method in methods:
@@ -179,7 +179,7 @@ def run(job: Job, report: Report = silent) -> Record:
 
 
 def _failed(job: Job, error: str) -> Record:
-    return Record(job.key, *job.settings, error=error)
+    return Record(job.key, *job.settings, data=job.task.fingerprint, error=error)
 
 
 def _measure(job: Job, report: Report) -> Record:
@@ -188,7 +188,7 @@ def _measure(job: Job, report: Report) -> Record:
         network = job.build()
     options: dict[str, Any] = {
         "likelihood": job.task.likelihood,
-        "example": job.task.train.x[:2],
+        "example": job.task.train.example().inputs,
         "seed": job.seed,
     }
     ensemble = convert(network, job.method, **options)

@@ -5,24 +5,30 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
-from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
+from pluribus.comparison.gallery_candidates import Candidates
+from pluribus.comparison.outcomes import read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record, key_of
-from pluribus.data.task import Split, Task, check_task
+from pluribus.data.batch import Batch
+from pluribus.data.split import Split
+from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.graph.cost import Cost, cost
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
-from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
+from pluribus.metrics import METRICS, evaluate_ood
+from pluribus.metrics.tally import Tally
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
 from pluribus.training.settings import Training
+from pluribus.training.split_prediction import CHUNK, tally_split
 from pluribus.version import VERSION
 
-CHUNK = 512
 SHIFT_METRICS = ("accuracy", "nll", "ece", "brier", "rmse", "gaussian_nll")
 TIMINGS = 8
 """Rounds of measuring two networks; even, so that each of them goes first in half of the rounds."""
@@ -60,29 +66,31 @@ def evaluate(
     check_task(task)
     ensemble.eval()
     start = time.perf_counter()
-    prediction = _predict(ensemble, task, task.test.x)
-    target = _in_units(task, task.test.y).to(prediction.members.device)
+    candidates = Candidates(task.scaling)
+    test = _tally(ensemble, task, task.test, on_batch=candidates.add)
+    prediction, target = test.prediction, test.target
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
     frozen = ensemble.freeze()
     outcomes = read_outcomes(prediction, target)
     ood = {}
     for name, x in task.ood.items():
-        out = _predict(ensemble, task, x)
+        out = _tally(ensemble, task, Split.of_inputs(x)).prediction
         ood[name] = evaluate_ood(prediction, out)
         outcomes.ood[name] = stored_ood_scores(out)
     moved = {}
     if shifted:
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
-            moved[f"{kind}/{severity}"] = _scores(frozen, task, split)
-    gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
+            moved[f"{kind}/{severity}"] = _scores(ensemble, frozen, task, split)
+    gallery = candidates.gallery(task.class_names)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     return Record(
-        key_of(*settings, trained, shifted),
+        key_of(*settings, trained, shifted, task.fingerprint),
         *settings,
         trained,
-        metrics=evaluate_all(prediction, target),
+        data=task.fingerprint,
+        metrics=test.metrics(),
         shifted=moved,
         ood=ood,
         posthoc=_posthoc(ensemble, task, prediction, target),
@@ -98,13 +106,15 @@ def versions() -> dict[str, str]:
     return {"pluribus": VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
+def latency_ratio(module: nn.Module, single: nn.Module, x: Any) -> float:
     """Return the time of `module` on `x` over that of `single`, the median of several rounds."""
+    inputs = Inputs.of(x)
+    on_gpu = any(tensor.is_cuda for tensor in inputs.tensors())
 
-    def seconds(run: Callable[[Tensor], object]) -> float:
+    def seconds(run: Callable[..., object]) -> float:
         start = time.perf_counter()
-        run(x)
-        if x.is_cuda:
+        run(*inputs.args, **inputs.keywords)
+        if on_gpu:
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
@@ -120,27 +130,35 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
     return statistics.median(ratios)
 
 
-def _predict(ensemble: Ensemble | Frozen, task: Task, x: Tensor) -> Prediction:
-    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK))
+def _tally(
+    ensemble: Ensemble,
+    task: Task,
+    split: Split,
+    runner: Frozen | None = None,
+    on_batch: Callable[[Batch, Prediction, Tensor | None], None] | None = None,
+) -> Tally:
+    """Return the predictions and targets of a split in the units of the data."""
+
+    def in_units(prediction: Prediction, target: Tensor | None) -> tuple[Prediction, Tensor | None]:
+        if target is not None and target.is_floating_point():
+            target = task.target_scaling.invert(target)
+        return task.in_units(prediction), target
+
+    return tally_split(ensemble, split, CHUNK, runner, in_units, on_batch)
 
 
-def _in_units(task: Task, y: Tensor) -> Tensor:
-    return task.target_scaling.invert(y) if y.is_floating_point() else y
-
-
-def _scores(ensemble: Frozen, task: Task, split: Split) -> dict[str, float]:
-    prediction = _predict(ensemble, task, split.x)
-    target = _in_units(task, split.y).to(prediction.members.device)
+def _scores(ensemble: Ensemble, frozen: Frozen, task: Task, split: Split) -> dict[str, float]:
+    found = _tally(ensemble, task, split, frozen)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
-    return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
+    return {metric.name: found.compute(metric) for metric in metrics if metric.suits(found.prediction)}
 
 
 def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -> dict[str, float]:
     """Return metrics of the test data after corrections that were fitted on the validation data."""
     if not len(task.validation):
         return {}
-    fitted = _predict(ensemble, task, task.validation.x)
-    truth = _in_units(task, task.validation.y).to(target.device)
+    validation = _tally(ensemble, task, task.validation)
+    fitted, truth = validation.prediction, validation.target
     if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
         temperature = fit_temperature(fitted, truth)
         scaled = with_temperature(test, temperature)
@@ -166,8 +184,12 @@ def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -
 
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:
     """Return the sizes of the saved ensemble, and the work of a prediction of the frozen one."""
-    x = task.test.x.to(ensemble.device)
-    stored, run = cost(ensemble, x[:1]), cost(frozen, x[:1])
+    forward = ensemble.members.code.forward
+    one, several = (
+        accepted_by(next(task.test.read(size)).inputs, forward).to(ensemble.device)
+        for size in (1, LATENCY_BATCH)
+    )
+    stored, run = _cost(ensemble, one), _cost(frozen, one)
     found: dict[str, float] = {
         "parameters": stored.parameters,
         "multiply_adds": run.multiply_adds,
@@ -176,15 +198,21 @@ def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | No
     }
     if single is None:
         return found
-    base = cost(single.eval(), x[:1])
+    base = _cost(single.eval(), one)
     found["parameters_ratio"] = stored.parameters / base.parameters
     found["multiply_adds_ratio"] = run.multiply_adds / base.multiply_adds
     # The latency of the single network over itself is 1 by definition. Measured, it would be noise, and a
     # budget of 1 × would sometimes exclude it.
     found["latency_ratio"] = 1.0
     if not isinstance(ensemble.method, Single):
-        found["latency_ratio"] = latency_ratio(frozen, _frozen_once(single, base), x[:LATENCY_BATCH])
+        found["latency_ratio"] = latency_ratio(frozen, _frozen_once(single, base), several)
     return found
+
+
+def _cost(module: nn.Module, inputs: Inputs) -> Cost:
+    # Loaders with batches of their own give more than one sample.
+    first = inputs.take(slice(0, 1))
+    return cost(module, *first.args, **first.keywords)
 
 
 def _frozen_once(single: Ensemble, base: Cost) -> Frozen:

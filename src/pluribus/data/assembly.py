@@ -8,8 +8,9 @@ from torch import Tensor
 from pluribus.data.corruptions import LEAST_SIDE
 from pluribus.data.scaling import UNSCALED, Rescaled, Scaling
 from pluribus.data.shifted import Shifted
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, divide
-from pluribus.data.task import Split, Task, check_inputs, check_targets
+from pluribus.data.task import Task, check_inputs, check_targets
 from pluribus.likelihood import Bernoulli, Categorical, Likelihood
 
 

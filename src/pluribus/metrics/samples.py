@@ -64,7 +64,7 @@ def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
         filled, present = fill_missing(target)
         check_finite("targets", filled, MISSING)
         if present is not None:
-            prediction, target = _present(prediction, present), target[present]
+            prediction, target = present_numbers(prediction, present), target[present]
     if not target.numel():
         raise InputError(
             "metrics need at least 1 sample with a target, got none. "
@@ -92,7 +92,7 @@ def _mark_ignored(prediction: DiscretePrediction, target: Tensor) -> Tensor:
     return target if present is None else filled.masked_fill(~present, IGNORED)
 
 
-def _present(prediction: C, present: Tensor) -> C:
+def present_numbers(prediction: C, present: Tensor) -> C:
     """Return the numbers with a target, each as a sample of its own, `[members, samples]`."""
     changed = {"members": prediction.members, "means": prediction.means}
     if isinstance(prediction, GaussianPrediction):

@@ -87,7 +87,7 @@ def test_wrong_weights_are_refused(weights, message):
 
 
 def test_an_averaging_criterion_takes_no_weights():
-    with pytest.raises(InputError, match="one value per sample.* got an average. Use reduction='none'"):
+    with pytest.raises(InputError, match=r"one value per sample.* got an average. Use reduction='none'"):
         weighted(cross_entropy, torch.ones(6))
 
 

@@ -140,6 +140,6 @@ def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     losses = losses.reshape(len(losses), -1)
     if weights is None:
         return losses.mean(1)
-    # With the mean of its positions as weight of a sample, the sum runs over all positions of the batch alike.
+    # A sample weighs what its positions weigh on average, so that the sum runs over all positions alike.
     each = (weights.flatten(1).mean(1) if weights.ndim > 1 else weights).to(losses.dtype)
     return (losses * each).sum(1) / each.sum().clamp(min=torch.finfo(losses.dtype).tiny)
