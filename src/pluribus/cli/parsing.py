@@ -136,8 +136,8 @@ class Build:
             "task": task,
             "classes": task.outputs,
             "outputs": task.outputs,
-            "in_channels": shape[0],
-            "image_size": shape[-1],
+            "in_channels": shape[0] if shape else 1,
+            "image_size": shape[-1] if shape else 1,
             "inputs": math.prod(shape),
         }
         # Build once now, so that a network that cannot be built fails before any training.

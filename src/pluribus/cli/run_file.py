@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from pluribus.backbones import BACKBONES
 from pluribus.cli.parsing import Build, resolve_task
 from pluribus.data import TASKS
@@ -76,7 +74,7 @@ def write_run(
         "model": model,
         "training": training.to_dict(),
         "data": described(data),
-        "network": fingerprint(ensemble, data.train.x),
+        "network": fingerprint(ensemble, data.train.example().inputs),
     }
     with replacing(folder / FILE) as unfinished:
         unfinished.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -111,8 +109,9 @@ def load_run(folder: Path, data_dir: Path | None, task: str | None = None, model
         raise InputError(f"{folder} needs the data that it was trained on ({needed}): {error}") from error
     _check_data(folder, document.get("data"), data)
     build = Build(model_name, data)
-    ensemble = load(folder / ENSEMBLE, build(), example=data.train.x[:2])
-    _check_network(folder, document.get("network"), ensemble, data.train.x)
+    example = data.train.example().inputs
+    ensemble = load(folder / ENSEMBLE, build(), example=example)
+    _check_network(folder, document.get("network"), ensemble, example)
     training = Training.from_dict(document["training"]) if "training" in document else None
     return Run(ensemble.eval(), data, build, options, training)
 
@@ -190,7 +189,7 @@ def _check_data(folder: Path, before: dict[str, Any] | None, data: Task) -> None
             )
 
 
-def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Tensor) -> None:
+def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Any) -> None:
     if before is None:
         return
     reason = difference(before, fingerprint(ensemble, x))

@@ -43,7 +43,7 @@ class Candidates:
             index = torch.cat((numbers, index))
         order = prediction.entropy.argsort(descending=True, stable=True)
         # In the order in which they came, so that ties are decided as if all were sorted at once.
-        ends = torch.cat((order[:GALLERY], order.flip(0)[:GALLERY])).unique()
+        ends = torch.cat((order[:GALLERY], order.flip(0)[:GALLERY])).unique()  # type: ignore[no-untyped-call]
         self.kept = (prediction[ends], target[ends], x[ends], index[ends.cpu()])
 
     def gallery(self, class_names: tuple[str, ...]) -> Gallery | None:

@@ -82,7 +82,7 @@ class OwnOrder(SampleSet):
 
     def _move_to(self, epoch: int, loader: "DataLoader[Any]") -> None:
         """Bring the order to that of an epoch."""
-        parts = (loader.dataset, loader.sampler, loader.batch_sampler)
+        parts: tuple[Any, ...] = (loader.dataset, loader.sampler, loader.batch_sampler)
         steered = [part for part in parts if hasattr(part, "set_epoch")]
         for part in steered:
             part.set_epoch(epoch)

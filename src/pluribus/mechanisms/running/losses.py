@@ -90,24 +90,29 @@ class Losses:
             y: The targets of the batch.
             weights: Of the samples or of their positions.
         """
-        if self.criterion is None:
-            if weights is None or weights.ndim == 1:
-                return self.likelihood.losses(outputs, y)
-            return self.likelihood.losses(outputs, y, weights)
-        losses = [self.criterion(output, y) for output in outputs]
-        for loss in losses:
-            if not isinstance(loss, Tensor) or loss.shape not in ((), (len(y),)):
-                found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-                raise InputError(
-                    f"criterion must return a scalar or one value per sample, [{len(y)}], got {found}. "
-                    "Average over all other axes."
-                )
-        if weights is not None and (weights.ndim > 1 or losses[0].ndim == 0):
+        if self.criterion is not None:
+            return _of_criterion(self.criterion, outputs, y, weights)
+        if weights is None or weights.ndim == 1:
+            return self.likelihood.losses(outputs, y)
+        return self.likelihood.losses(outputs, y, weights)
+
+
+def _of_criterion(criterion: Criterion, outputs: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the losses that a user's criterion computes, checked."""
+    losses = [criterion(output, y) for output in outputs]
+    for loss in losses:
+        if not isinstance(loss, Tensor) or loss.shape not in ((), (len(y),)):
+            found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise InputError(
-                "weights need a criterion that returns one value per sample, and one weight for each, got "
-                f"{'an average' if losses[0].ndim == 0 else 'weights of positions'}. Use reduction='none'."
+                f"criterion must return a scalar or one value per sample, [{len(y)}], got {found}. "
+                "Average over all other axes."
             )
-        return join(losses)
+    if weights is not None and (weights.ndim > 1 or losses[0].ndim == 0):
+        raise InputError(
+            "weights need a criterion that returns one value per sample, and one weight for each, got "
+            f"{'an average' if losses[0].ndim == 0 else 'weights of positions'}. Use reduction='none'."
+        )
+    return join(losses)
 
 
 def check_weights(weights: object, y: Tensor) -> None:
