@@ -1,13 +1,10 @@
 """Splits: whatever a user has becomes one, and batches of it are the same."""
 
-import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader, IterableDataset
 
 from pluribus.data import Split
-from pluribus.data.indexed import Indexed
-from pluribus.data.own_order import OwnOrder
 from pluribus.data.split import InputBatches
 from pluribus.errors import InputError
 
@@ -59,28 +56,6 @@ def test_hugging_face_datasets_stream():
     assert torch.equal(next(Split(lazy, length=7).read(4)).x["a"], A[:4])
 
 
-def test_a_loader_without_a_sampler_of_the_user_is_shuffled_by_the_seed():
-    loader = DataLoader(PAIRS, batch_size=3, shuffle=True)
-    split = Split(loader)
-    assert isinstance(split.samples, Indexed)
-    assert split.samples.batch_size == 3
-    drawn = [torch.cat([b.x for b in split.read(3, [torch.Generator().manual_seed(1)])]) for _ in range(2)]
-    assert torch.equal(*drawn)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sampler": WeightedRandomSampler([1.0] * 7, 7)},
-        {"sampler": RandomSampler(PAIRS, replacement=True)},
-        {"batch_sampler": [[0, 1], [2, 3, 4, 5, 6]]},
-    ],
-    ids=["weighted", "replacement", "batches"],
-)
-def test_a_sampler_of_the_user_keeps_its_order(options):
-    assert isinstance(Split(DataLoader(PAIRS, **options)).samples, OwnOrder)
-
-
 def test_transform_and_collate_apply_to_tensors_too():
     split = Split(A, Y, transform=lambda sample: (sample[0] + 1, sample[1]))
     assert torch.equal(next(split.read(7)).x, A + 1)
@@ -92,24 +67,6 @@ def test_transform_and_collate_apply_to_tensors_too():
         ),
     )
     assert [tuple(batch.x.shape) for batch in padded.read(2)] == [(2, 4), (1, 3)]
-
-
-def test_weights_are_checked():
-    assert next(Split(A, Y, weights=[1, 2, 3, 4, 5, 6, 7]).read(2)).weights.tolist() == [1.0, 2.0]
-    for weights in ([-1.0] * 7, [np.nan] * 7, [[1.0] * 7]):
-        with pytest.raises(InputError, match="weights must be finite numbers of at least 0"):
-            Split(A, Y, weights=weights)
-    with pytest.raises(InputError, match=r"iterable dataset\. Put them into the samples"):
-        Split(Stream(), length=7, weights=[1.0] * 7)
-    with pytest.raises(InputError, match="loader with an order of its own"):
-        Split(DataLoader(PAIRS, batch_sampler=[[0]]), weights=[1.0] * 7)
-
-
-def test_options_beside_a_loader_are_refused():
-    with pytest.raises(InputError, match="are those of the loader"):
-        Split(DataLoader(PAIRS), workers=2)
-    with pytest.raises(InputError, match="DataLoader or list, got int alone"):
-        Split(3)
 
 
 def test_of_inputs_has_no_targets():

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from pluribus.errors import InputError
-from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
 from pluribus.metrics import METRICS, evaluate_all
-from pluribus.metrics.tally import MEANS, ROOTS, Tally, hard_targets
+from pluribus.metrics.tally import IMAGES, MEANS, ROOTS, Tally
 from tests.metrics.examples import answers, classes, numbers, points
 
 CASES = {
@@ -43,7 +42,7 @@ def test_means_stay_exact_in_bounded_memory(case):
     assert tally.is_thinned
     assert tally.numbers <= most
     found, expected = tally.metrics(), evaluate_all(prediction, target)
-    counted = [name for name in expected if name in (*MEANS, *ROOTS)]
+    counted = [name for name in expected if name in (*MEANS, *ROOTS, *IMAGES)]
     assert counted
     for name in counted:
         assert found[name] == pytest.approx(expected[name], rel=1e-5), name
@@ -75,12 +74,3 @@ def test_predictions_without_targets_have_no_metrics():
         tally.metrics()
     with pytest.raises(InputError, match="at least one sample"):
         _ = Tally().prediction
-
-
-def test_hard_targets_are_what_metrics_count():
-    soft = torch.tensor([[0.2, 0.8], [0.9, 0.1]])
-    assert hard_targets(soft, Categorical()).tolist() == [1, 0]
-    assert hard_targets(soft, Bernoulli()).tolist() == [[0, 1], [1, 0]]
-    assert hard_targets(soft, Gaussian()) is soft
-    assert hard_targets(soft, Point()) is soft
-    assert hard_targets(torch.tensor([1]), Categorical()).tolist() == [1]

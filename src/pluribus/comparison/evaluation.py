@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.comparison.at_threshold import at_threshold
+from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.gallery_candidates import Candidates
 from pluribus.comparison.outcomes import read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record, key_of
@@ -22,7 +24,8 @@ from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.mechanisms.network.inputs import Inputs, accepted_by
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
-from pluribus.metrics import METRICS, evaluate_ood
+from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_ood
+from pluribus.metrics.bootstrap import Interval
 from pluribus.metrics.tally import Tally
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
 from pluribus.training.settings import Training
@@ -46,6 +49,7 @@ def evaluate(
     shifted: bool = True,
     network: str | None = None,
     training: Training | None = None,
+    costs: Costs | None = None,
 ) -> Record:
     """Measure a trained ensemble on the test data of a task.
 
@@ -56,6 +60,10 @@ def evaluate(
         shifted: Measure on shifted data too, which takes longest.
         network: Name of the network in the record; by default its class.
         training: Settings of its training. They are part of the key of the record.
+        costs: What wrong answers and deferring cost, for the record's `decisions`.
+
+    Raises:
+        SettingError: the costs do not fit the task.
 
     Example:
         >>> from pluribus.data import two_moons
@@ -64,6 +72,7 @@ def evaluate(
         ['multiply_adds', 'parameters', 'peak_activation_bytes', 'weight_bytes']
     """
     check_task(task)
+    check_costs(costs, task)
     ensemble.eval()
     start = time.perf_counter()
     candidates = Candidates(task.scaling)
@@ -82,10 +91,10 @@ def evaluate(
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
             moved[f"{kind}/{severity}"] = _scores(ensemble, frozen, task, split)
-    gallery = candidates.gallery(task.class_names)
+    posthoc, ends = _posthoc(ensemble, task, prediction, target)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
-    return Record(
+    measured = Record(
         key_of(*settings, trained, shifted, task.fingerprint),
         *settings,
         trained,
@@ -93,12 +102,14 @@ def evaluate(
         metrics=test.metrics(),
         shifted=moved,
         ood=ood,
-        posthoc=_posthoc(ensemble, task, prediction, target),
+        posthoc=posthoc,
         cost=_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
-        outcomes=replace(outcomes, gallery=gallery),
+        intervals=bootstrap_intervals(prediction, target) | ends,
+        outcomes=replace(outcomes, gallery=candidates.gallery(task.class_names), maps=candidates.maps()),
     )
+    return with_costs(measured, costs)
 
 
 def versions() -> dict[str, str]:
@@ -142,7 +153,7 @@ def _tally(
     def in_units(prediction: Prediction, target: Tensor | None) -> tuple[Prediction, Tensor | None]:
         if target is not None and target.is_floating_point():
             target = task.target_scaling.invert(target)
-        return task.in_units(prediction), target
+        return task.in_units(prediction.raw), target
 
     return tally_split(ensemble, split, CHUNK, runner, in_units, on_batch)
 
@@ -153,12 +164,20 @@ def _scores(ensemble: Ensemble, frozen: Frozen, task: Task, split: Split) -> dic
     return {metric.name: found.compute(metric) for metric in metrics if metric.suits(found.prediction)}
 
 
-def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -> dict[str, float]:
-    """Return metrics of the test data after corrections that were fitted on the validation data."""
+def _posthoc(
+    ensemble: Ensemble, task: Task, test: Prediction, target: Tensor
+) -> tuple[dict[str, float], dict[str, Interval]]:
+    """Return metrics of the test data after corrections fitted on the validation data, and intervals."""
     if not len(task.validation):
-        return {}
+        return {}, {}
     validation = _tally(ensemble, task, task.validation)
     fitted, truth = validation.prediction, validation.target
+    rates, intervals = at_threshold(fitted, truth, test, target)
+    return _corrected(fitted, truth, test, target) | rates, intervals
+
+
+def _corrected(fitted: Prediction, truth: Tensor, test: Prediction, target: Tensor) -> dict[str, float]:
+    """Return metrics of the test data after calibration on the validation data."""
     if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
         temperature = fit_temperature(fitted, truth)
         scaled = with_temperature(test, temperature)

@@ -15,12 +15,12 @@ from torch import Tensor
 from pluribus.data.arrays import is_archive, npz_archive, read_npy
 from pluribus.data.columns import NUMBER, Column, Columns
 from pluribus.data.image_files import channels_first
+from pluribus.data.input_checks import check_inputs
 from pluribus.data.limits import MOST_BYTES, listed
 from pluribus.data.scaling import unit
 from pluribus.data.signature import Signature
 from pluribus.data.sources import UNREADABLE
 from pluribus.data.tables import check_columns, is_number, read_table
-from pluribus.data.task import check_inputs
 from pluribus.errors import InputError, PluribusError
 
 SUFFIXES = (".csv", ".parquet", ".npy", ".npz")

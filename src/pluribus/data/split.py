@@ -3,18 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
-import torch
 from torch import Generator, Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
-from torch.utils.data.sampler import BatchSampler
 
 from pluribus.data.batch import Batch, Names
+from pluribus.data.given_samples import held_samples, streamed_samples, to_tensors_in_memory, to_weights
 from pluribus.data.in_memory import InMemory, joined
 from pluribus.data.indexed import Collate, Indexed, Transform
 from pluribus.data.limits import MOST_BYTES, check_bytes
-from pluribus.data.own_order import iterable_set, loader_set
 from pluribus.data.sample_set import SampleSet
-from pluribus.data.samples import to_inputs, to_targets
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs, accepted_by
 from pluribus.ranges import check
@@ -74,7 +70,7 @@ class Split:
         check("pin_memory", pin_memory, bool)
         names = Names(target)
         counted = None if weights is None else to_weights(weights)
-        held = _held(x, y, names, counted)
+        held = held_samples(x, y, names, counted)
         changed = transform is not None or collate is not None
         options: dict[str, Any] = {"transform": transform, "collate": collate, "workers": workers}
         options["pin_memory"] = pin_memory
@@ -83,7 +79,7 @@ class Split:
         elif held is not None:
             self.samples = Indexed(held, names, weights=counted, **options)
         else:
-            self.samples = _streamed(x, names, counted, length, options)
+            self.samples = streamed_samples(x, names, counted, length, options)
         self._first: Batch | None = None
 
     @classmethod
@@ -99,7 +95,7 @@ class Split:
         if isinstance(x, Split):
             return x
         if isinstance(x, tuple | Mapping) or hasattr(x, "dtype") or hasattr(x, "columns"):
-            return cls.of(InMemory(_inputs(x), None))
+            return cls.of(InMemory(to_tensors_in_memory(x), None))
         return cls(x)
 
     def __len__(self) -> int:
@@ -225,114 +221,3 @@ class InputBatches:
     def __iter__(self) -> Iterator[Inputs]:
         for batch in self.split.read(self.size):
             yield accepted_by(batch.inputs, self.forward)
-
-
-def to_weights(weights: Any) -> Tensor:
-    """Return weights of samples, `[count]`; raise unless they are finite and at least 0."""
-    values = weights if isinstance(weights, Tensor) else torch.as_tensor(weights)
-    values = values.to(torch.get_default_dtype())
-    if values.ndim != 1 or not ((values >= 0) & values.isfinite()).all():
-        raise InputError(
-            "weights must be finite numbers of at least 0, one for each sample, "
-            f"got shape {list(values.shape)}."
-        )
-    return values
-
-
-def _inputs(x: Any) -> Any:
-    """Return inputs in memory as tensors."""
-    if isinstance(x, Mapping):
-        return {name: to_inputs(value) for name, value in x.items()}
-    return tuple(to_inputs(value) for value in x) if isinstance(x, tuple) else to_inputs(x)
-
-
-def _held(x: Any, y: Any, names: Names, weights: Tensor | None) -> InMemory | None:
-    """Return samples that are tensors or arrays; None where they are to be streamed."""
-    if y is not None:
-        return InMemory(_inputs(x), to_targets(y), weights)
-    if isinstance(x, TensorDataset) and len(x.tensors) == 2:
-        return InMemory(x.tensors[0], x.tensors[1], weights)
-    if not isinstance(x, Mapping):
-        return None
-    # Tokenizers return inputs and labels of all samples as one dict.
-    batch = names.unpack({name: to_inputs(value) for name, value in x.items()})
-    return InMemory(batch.x, batch.target, batch.weights if weights is None else weights)
-
-
-def _streamed(
-    x: Any, names: Names, weights: Tensor | None, length: int | None, options: dict[str, Any]
-) -> SampleSet:
-    """Return samples that are read when they are needed."""
-    if isinstance(x, DataLoader):
-        return _of_loader(x, names, weights, length, options)
-    if hasattr(x, "dtype") or hasattr(x, "iloc"):
-        raise InputError(
-            f"a split must be made of inputs and targets, or of a Dataset, got {type(x).__name__} alone."
-        )
-    dataset = _with_tensors(x)
-    numbered = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-    if numbered and not isinstance(dataset, IterableDataset):
-        return Indexed(dataset, names, weights=weights, **options)
-    if not hasattr(dataset, "__iter__"):
-        raise InputError(
-            "a split must be made of inputs and targets, or of a Dataset, DataLoader or list, "
-            f"got {type(x).__name__} alone."
-        )
-    if weights is not None:
-        raise InputError(
-            "weights need samples with numbers, got an iterable dataset. "
-            f"Put them into the samples: dicts with an entry {names.weights!r}."
-        )
-    return iterable_set(dataset, names, length, **options)
-
-
-def _of_loader(
-    loader: "DataLoader[Any]",
-    names: Names,
-    weights: Tensor | None,
-    length: int | None,
-    options: dict[str, Any],
-) -> SampleSet:
-    """Return the samples of a loader: in a seeded order where the user chose none, else in its own."""
-    if any(options.values()):
-        raise InputError(
-            "transform, collate, workers and pin_memory are those of the loader, got others beside it. "
-            "Set them there, or give its dataset."
-        )
-    if not _is_plain(loader):
-        if weights is not None:
-            raise InputError("weights need samples with numbers, got a loader with an order of its own.")
-        return loader_set(loader, names, length)
-    return Indexed(
-        _with_tensors(loader.dataset),
-        names,
-        collate=loader.collate_fn,
-        workers=loader.num_workers,
-        pin_memory=loader.pin_memory,
-        weights=weights,
-        batch_size=loader.batch_size,
-        drop_last=loader.drop_last,
-        worker_init=loader.worker_init_fn,
-    )
-
-
-def _is_plain(loader: "DataLoader[Any]") -> bool:
-    """Return whether a loader has the samplers that torch makes for `shuffle=True` and `shuffle=False`."""
-    if isinstance(loader.dataset, IterableDataset) or type(loader.batch_sampler) is not BatchSampler:
-        return False
-    if type(loader.sampler) is SequentialSampler:
-        return True
-    if type(loader.sampler) is not RandomSampler:
-        return False
-    whole = loader.sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
-    return whole and not loader.sampler.replacement
-
-
-def _with_tensors(dataset: Any) -> Any:
-    """Return a dataset of Hugging Face that gives tensors; others as they are."""
-    # The package is not imported: whoever has such a dataset has it.
-    foreign = type(dataset).__module__.partition(".")[0] == "datasets"
-    if not foreign or not hasattr(dataset, "with_format"):
-        return dataset
-    kind = getattr(dataset, "format", {}) or {}
-    return dataset if kind.get("type") else dataset.with_format("torch")

@@ -8,18 +8,17 @@ stay exact. Others, such as calibration errors and areas under curves, are compu
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
 from pluribus.errors import InputError
-from pluribus.likelihood import Bernoulli, Categorical, Likelihood, fill_missing
-from pluribus.metrics.metric import Metric
-from pluribus.metrics.registry import evaluate_all, metrics_for
-from pluribus.metrics.samples import flat, present_numbers, samples
-from pluribus.prediction import ContinuousPrediction, Prediction
+from pluribus.metrics.metric import Metric, is_dense
+from pluribus.metrics.positions import Part, by_position, thinned
+from pluribus.metrics.registry import METRICS, evaluate_all, metrics_for
+from pluribus.metrics.samples import samples
+from pluribus.prediction import Prediction
 
 MOST_NUMBERS = 2**27
 """Outputs of members that are kept: half a GiB in float32."""
@@ -28,23 +27,10 @@ MEANS = (
     *("mae", "gaussian_nll", "log_predictive_density", "coverage_95", "width_95", "crps"),
 )
 """Metrics that are means over samples."""
+IMAGES = ("dice", "iou")
+"""Metrics that are means over the images that have one."""
 ROOTS = ("rmse",)
 """Metrics that are roots of such means."""
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Predictions of one batch that are kept.
-
-    Args:
-        prediction: Of its samples, or of its positions.
-        target: Their targets; None for data out of distribution.
-        numbers: Numbers of its positions among all, `[positions]`; None before positions are dropped.
-    """
-
-    prediction: Prediction
-    target: Tensor | None
-    numbers: Tensor | None = None
 
 
 @final
@@ -62,7 +48,7 @@ class Tally:
         self.positions = 0
         self.stride = 1
         self.sums: dict[str, float] = {}
-        self.counted = 0
+        self.counts: dict[str, int] = {}
 
     @property
     def is_thinned(self) -> bool:
@@ -102,8 +88,7 @@ class Tally:
     def metrics(self) -> dict[str, float]:
         """Compute all metrics against the targets, by name."""
         found = evaluate_all(self.prediction, self.target)
-        exact = {name: self._mean(name) for name in self.sums}
-        return {name: exact.get(name, value) for name, value in found.items()}
+        return found | {name: self._mean(name) for name in self.sums}
 
     def compute(self, metric: Metric) -> float:
         """Compute one metric against the targets."""
@@ -112,7 +97,8 @@ class Tally:
         return metric(self.prediction, self.target)
 
     def _mean(self, name: str) -> float:
-        mean = self.sums[name] / self.counted
+        count = self.counts[name]
+        mean = self.sums[name] / count if count else math.nan
         return math.sqrt(mean) if name in ROOTS else mean
 
     def _joined(self) -> tuple[Prediction, Tensor | None]:
@@ -122,7 +108,7 @@ class Tally:
         shapes = {one.prediction.members.shape[2:] for one in parts}
         if len(shapes) > 1:
             # Texts and images of different lengths and sizes.
-            parts = [_positions(one) for one in parts]
+            parts = [by_position(one) for one in parts]
         predictions = [one.prediction for one in parts]
         targets = [one.target for one in parts if one.target is not None]
         joined = type(predictions[0]).concatenate(predictions)
@@ -131,66 +117,36 @@ class Tally:
     def _flattened(self, part: Part) -> Part:
         """Return a part by positions, with their numbers, after its samples were summed."""
         self._sum(part)
-        found = _positions(part)
+        found = by_position(part)
         count = len(found.prediction)
         numbers = torch.arange(self.positions, self.positions + count)
         self.positions += count
-        return _kept(Part(found.prediction, found.target, numbers), self.stride)
+        return thinned(Part(found.prediction, found.target, numbers), self.stride)
 
     def _sum(self, part: Part) -> None:
         """Add the means of a part to the sums, by the number of its positions."""
         if part.target is None:
             return
         prediction, target = samples(part.prediction, part.target)
-        self.counted += target.numel()
         for metric in metrics_for(prediction):
-            if metric.name not in (*MEANS, *ROOTS):
-                continue
-            value = metric(prediction, target)
-            value = value**2 if metric.name in ROOTS else value
-            self.sums[metric.name] = self.sums.get(metric.name, 0.0) + value * target.numel()
+            if metric.name in (*MEANS, *ROOTS):
+                value = metric(prediction, target)
+                self._count(metric.name, value**2 if metric.name in ROOTS else value, target.numel())
+        if is_dense(part.prediction):
+            for image in range(len(part.prediction)):
+                one, truth = part.prediction[image], part.target[image : image + 1]
+                for name in IMAGES:
+                    self._count(name, METRICS[name](one, truth), 1)
+
+    def _count(self, name: str, value: float, count: int) -> None:
+        """Add the mean of so many samples; NaN stands for none."""
+        counts = not math.isnan(value)
+        self.sums[name] = self.sums.get(name, 0.0) + (value * count if counts else 0.0)
+        self.counts[name] = self.counts.get(name, 0) + (count if counts else 0)
 
     def _thin(self) -> None:
         """Drop every second position."""
         self.stride *= 2
-        self.parts = [_kept(one, self.stride) for one in self.parts]
+        self.parts = [thinned(one, self.stride) for one in self.parts]
         self.parts = [one for one in self.parts if len(one.prediction)]
         self.numbers = sum(one.prediction.members.numel() for one in self.parts)
-
-
-def hard_targets(y: Tensor, likelihood: Likelihood) -> Tensor:
-    """Return targets that metrics can count: the likeliest class or answer in place of probabilities."""
-    if not y.is_floating_point():
-        return y
-    if isinstance(likelihood, Categorical):
-        return y.argmax(1)
-    return y.round() if isinstance(likelihood, Bernoulli) else y
-
-
-def _positions(part: Part) -> Part:
-    """Return a part with every position of its predictions as a sample."""
-    prediction, target = part.prediction, part.target
-    if part.numbers is not None:
-        return part
-    if isinstance(prediction, ContinuousPrediction):
-        present = torch.ones(prediction.means.shape[1:], dtype=torch.bool, device=prediction.means.device)
-        if target is not None:
-            target = target.reshape(present.shape)
-            known = fill_missing(target)[1]
-            present = present if known is None else known
-            target = target[present]
-        return Part(present_numbers(prediction, present), target)
-    if target is None:
-        return Part(flat(prediction), None)
-    return Part(*samples(prediction, target))
-
-
-def _kept(part: Part, stride: int) -> Part:
-    """Return the positions of a part whose numbers are multiples of the stride."""
-    assert part.numbers is not None
-    if stride == 1:
-        return part
-    mask = part.numbers % stride == 0
-    there = mask.to(part.prediction.members.device)
-    target = None if part.target is None else part.target[there]
-    return Part(part.prediction[there], target, part.numbers[mask])

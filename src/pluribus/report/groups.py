@@ -101,10 +101,7 @@ class Group:
 
 
 def group_records(records: Sequence[Record]) -> list[Group]:
-    """Group records by task and network, in the order they came.
-
-    Tasks of one description with different data are different tasks.
-    """
+    """Group records by task and network, in the order they came; other data is another task."""
     places: dict[tuple[str, str, str], list[Record]] = {}
     for one in records:
         places.setdefault((one.task, one.network, one.data), []).append(one)

@@ -22,7 +22,7 @@ from pluribus.errors import PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
 from pluribus.mechanisms.network.inputs import accepted_by
 from pluribus.metrics import METRICS
-from pluribus.metrics.tally import hard_targets
+from pluribus.metrics.positions import hard_targets
 from pluribus.training import checkpoint
 from pluribus.training.averaging import averaged, set_weights, start_mean
 from pluribus.training.checkpoint import Progress

@@ -9,7 +9,8 @@ from pluribus.data.split import Split
 from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.network.inputs import accepted_by
 from pluribus.mechanisms.running.frozen import Frozen
-from pluribus.metrics.tally import Tally, hard_targets
+from pluribus.metrics.positions import hard_targets
+from pluribus.metrics.tally import Tally
 from pluribus.prediction import Prediction
 
 CHUNK = 512

@@ -12,8 +12,9 @@ import pluribus as pl
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.losses import Losses, weighted_mean
+from pluribus.mechanisms.running.losses import Losses
 from pluribus.methods import DeepEnsembles
+from tests.verify import modes
 
 X, Y = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
 
@@ -23,26 +24,26 @@ def test_a_row_is_measured_on_the_samples_it_sees():
     parts = [torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5])]
     outputs = ensemble(X)
     expected = torch.stack([cross_entropy(outputs[row, part], Y[part]) for row, part in enumerate(parts)])
-    given, modes = (ensemble.members, [0, 1], Inputs.of(X), Y), ensemble._caller.modes
-    assert_close(Losses(Categorical(), None).of_parts(*given, parts, modes), expected)
-    assert_close(Losses(Categorical(), cross_entropy).of_parts(*given, parts, modes), expected)
+    given = (ensemble.members, [0, 1], Inputs.of(X), Y)
+    assert_close(Losses(Categorical(), None).of_parts(*given, parts, modes(ensemble)), expected)
+    assert_close(Losses(Categorical(), cross_entropy).of_parts(*given, parts, modes(ensemble)), expected)
 
 
 def test_all_samples_count_alike():
     ensemble = pl.convert(nn.Linear(3, 2), DeepEnsembles(2)).eval()
     expected = torch.stack([cross_entropy(output, Y) for output in ensemble(X)])
-    given, modes = (ensemble.members, [0, 1], Inputs.of(X), Y), ensemble._caller.modes
-    assert_close(Losses(Categorical(), None).of_batch(*given, modes), expected)
-    assert_close(Losses(Categorical(), cross_entropy).of_batch(*given, modes), expected)
+    given = (ensemble.members, [0, 1], Inputs.of(X), Y)
+    assert_close(Losses(Categorical(), None).of_batch(*given, modes(ensemble)), expected)
+    assert_close(Losses(Categorical(), cross_entropy).of_batch(*given, modes(ensemble)), expected)
 
 
 def weighted(criterion=None, weights=None, parts=None, y=Y):
     ensemble = pl.convert(nn.Linear(3, 2), DeepEnsembles(2), seed=1).eval()
-    losses, modes = Losses(Categorical(), criterion), ensemble._caller.modes
+    losses = Losses(Categorical(), criterion)
     given = (ensemble.members, [0, 1], Inputs.of(X), y)
     if parts is None:
-        return losses.of_batch(*given, modes, weights)
-    return losses.of_parts(*given, parts, modes, weights)
+        return losses.of_batch(*given, modes(ensemble), weights)
+    return losses.of_parts(*given, parts, modes(ensemble), weights)
 
 
 def test_a_weight_of_two_counts_a_sample_twice_and_of_zero_never():
@@ -61,29 +62,6 @@ def test_class_weights_agree_with_torch():
     by_class = torch.tensor([0.3, 1.7])
     found = weighted(weights=by_class[Y])
     assert_close(found, weighted(partial(cross_entropy, weight=by_class)))
-
-
-def test_weights_of_positions_sum_over_the_whole_batch():
-    logits, y = torch.randn(2, 5, 4, 7, dtype=torch.float64), torch.randint(0, 4, (5, 7))
-    by_class = torch.tensor([0.2, 1.0, 3.0, 0.0], dtype=torch.float64)
-    each = Categorical().losses(logits, y, by_class[y])
-    expected = torch.stack([cross_entropy(one, y, weight=by_class) for one in logits])
-    assert_close(weighted_mean(each, by_class[y]), expected)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([1.0] * 6, "weights must be a tensor for 6 samples.* got list"),
-        (torch.ones(5), r"got \(5,\)"),
-        (torch.full((6,), -1.0), "at least 0, got -1"),
-        (torch.full((6,), torch.nan), "weights must be finite"),
-    ],
-)
-def test_wrong_weights_are_refused(weights, message):
-    ensemble = pl.convert(nn.Linear(3, 2), DeepEnsembles(2))
-    with pytest.raises(InputError, match=message):
-        ensemble.loss(X, Y, weights=weights)
 
 
 def test_an_averaging_criterion_takes_no_weights():
