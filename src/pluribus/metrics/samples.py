@@ -1,7 +1,7 @@
 """Every position of a prediction as a sample of its own: the one place that flattens what metrics read."""
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -94,11 +94,12 @@ def _mark_ignored(prediction: DiscretePrediction, target: Tensor) -> Tensor:
 
 def present_numbers(prediction: C, present: Tensor) -> C:
     """Return the numbers with a target, each as a sample of its own, `[members, samples]`."""
-    changed = {"members": prediction.members, "means": prediction.means}
+    changed: dict[str, Any] = {"members": prediction.members, "means": prediction.means}
     if isinstance(prediction, GaussianPrediction):
         # The raw outputs hold means and variances, which no metric reads.
         changed |= {"members": prediction.means, "variances": prediction.variances}
-    return replace(prediction, **{name: values[:, present] for name, values in changed.items()})
+    kept: dict[str, Any] = {name: values[:, present] for name, values in changed.items()}
+    return replace(prediction, **kept)
 
 
 def _outcomes_last(values: Tensor) -> Tensor:
