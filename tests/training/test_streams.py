@@ -75,9 +75,10 @@ def same(one, other):
         assert_close(value, other[name], rtol=0, atol=0, msg=name)
 
 
-@pytest.mark.parametrize(
-    "method", [DeepEnsembles(members=2), MIMO(inputs=2)], ids=["one order", "two orders"]
-)
+SHUFFLED = DeepEnsembles(members=2, shuffle_members=True)
+
+
+@pytest.mark.parametrize("method", [DeepEnsembles(members=2), SHUFFLED], ids=["one order", "two orders"])
 def test_streamed_samples_train_to_the_weights_of_samples_in_memory(method):
     expected = trained(Split(X, Y), method)
     same(trained(Split(Numbered()), method), expected)
