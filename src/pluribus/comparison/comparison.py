@@ -19,6 +19,7 @@ from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
+from pluribus.comparison.run_folder import ENSEMBLE, RUNS, write_run
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
@@ -53,6 +54,8 @@ class Job:
     """Steps of a method without a recipe, by which the cost of training is divided."""
     costs: Costs | None = None
     """Costs of decisions. They are no part of the key, because reports compute them anew."""
+    source: tuple[str, Sequence[str]] | None = None
+    """Name and options of the task on the command line, for `run.json`."""
 
     @property
     def key(self) -> str:
@@ -72,7 +75,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """Return the folder of its checkpoint and its trained ensemble."""
-        return self.out / "runs" / f"{self.method.kind()}-{self.seed}-{self.key}"
+        return self.out / RUNS / f"{self.method.kind()}-{self.seed}-{self.key}"
 
 
 def compare(
@@ -89,6 +92,7 @@ def compare(
     show: bool = True,
     recipes: bool = True,
     costs: Costs | None = None,
+    source: tuple[str, Sequence[str]] | None = None,
 ) -> list[Record]:
     """Train and measure every method with every seed. Finished runs are not repeated.
 
@@ -106,6 +110,7 @@ def compare(
         recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
             the cost of training either way.
         costs: What wrong answers and deferring cost, for the records' `decisions`.
+        source: Name and options of the task on the command line, which `run.json` of each run keeps.
 
     Returns:
         One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
@@ -128,7 +133,7 @@ def compare(
         for seed in range(seeds):
             seeded_training = replace(own, seed=seed)
             settings = (build, task, method, seed, seeded_training, name, Path(out), shifted, steps, costs)
-            jobs.append(Job(*settings))
+            jobs.append(Job(*settings, source))
     finished = _finished(Path(out))
     waiting = [job for job in jobs if job.key not in finished]
     with (
@@ -207,7 +212,9 @@ def _measure(job: Job, report: Report) -> Record:
         report(trained(int(row["epoch"]), epochs, row["loss"]))
 
     rows = train(ensemble, job.task, job.training, out=job.folder, show=False, on_epoch=report_epoch)
-    ensemble.save(job.folder / "ensemble")
+    ensemble.save(job.folder / ENSEMBLE)
+    task, given = job.source or (job.task.name, ())
+    write_run(job.folder, task, given, job.network, job.training, job.task, ensemble)
     seconds = {"training": time.perf_counter() - start}
     # Costs are relative to the plain network, measured on the same device.
     single = convert(network, Single(), **options).to(ensemble.device)
