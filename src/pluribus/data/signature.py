@@ -210,8 +210,8 @@ class Signature:
         specs = [InputSpec(one["key"], tuple(one["shape"]), one["dtype"]) for one in values.get("inputs", ())]
         for one in specs:
             _check("inputs", one.dtype in TYPES, f"have types of {', '.join(TYPES)}")
-        features = shape[0] if shape else 1
-        fits = len(low) == len(high) and len(low) in (0, features)
+        ranges = shape[0] if shape else 1
+        fits = len(low) == len(high) and len(low) in (0, ranges)
         _check("low and high", fits, "have a number for each feature or channel")
         _check("columns", columns is None or list(columns.features) == features, "make the features")
         return cls(
