@@ -16,7 +16,7 @@ from pluribus.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from pluribus import backbones, calibration, comparison, data, methods, metrics, report, training
-    from pluribus.comparison import compare, doctor, evaluate
+    from pluribus.comparison import compare, doctor, evaluate, finetune
     from pluribus.conversion import convert
     from pluribus.data import Split, Task
     from pluribus.ensemble import Ensemble
@@ -56,6 +56,7 @@ __all__ = [
     "data",
     "doctor",
     "evaluate",
+    "finetune",
     "from_checkpoints",
     "from_models",
     "load",
@@ -69,7 +70,7 @@ __all__ = [
 # Importing PyTorch takes seconds. Names are imported when they are first used, so that `import pluribus`,
 # `pluribus --help` and a server that has no PyTorch do not.
 _HOMES = {
-    "comparison": ("compare", "doctor", "evaluate"),
+    "comparison": ("compare", "doctor", "evaluate", "finetune"),
     "conversion": ("convert",),
     "data": ("Split", "Task"),
     "ensemble": ("Ensemble",),

@@ -68,6 +68,7 @@ class Ensemble(nn.Module):
         ranking: The rows, best first, as `rank` found them last; None before that.
         shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
         calibration: What `calibrate` fitted; None before that, and after further training.
+        trained: Whether it saw a training batch, or loaded weights that did.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Ensemble(nn.Module):
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
         self.calibration: Calibration | None = None
+        self.trained = False
         self._example = network.given
         self._output = network.output
         self._training_lock = Lock()
@@ -161,6 +163,7 @@ class Ensemble(nn.Module):
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
             self._drop_calibration_in_training()
+            self.trained |= self.training
             rows = self._rows(training=self.training)
             total = self._objective(Losses(self.likelihood, criterion), inputs, y, weights, rows, progress)
             return total + self.method.penalty(self.members, inputs.batch, size, progress)
@@ -455,6 +458,7 @@ class Ensemble(nn.Module):
         saved = {name.removeprefix(prefix) for name in state}
         for old, new in current_names(self.state_dict(), saved).items():
             state[prefix + new] = state.pop(prefix + old)
+        self.trained = True
         self._drop_calibration("loading other weights")
         super()._load_from_state_dict(state, prefix, *others)
 

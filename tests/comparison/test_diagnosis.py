@@ -30,6 +30,11 @@ SOUND = [
     methods.MCDropout(rate=0.1, draws=4),
     methods.DropConnect(rate=0.1, draws=4),
     methods.SWAG(members=4),
+    methods.LoRAEnsembles(members=3, rank=4, freeze_shared=False),
+    methods.Laplace(draws=8),
+    methods.BayesByBackprop(draws=8),
+    methods.VNN(draws=8),
+    methods.Hypermodel(draws=8),
 ]
 # After 150 steps the last output of EarlyExit is worse than its first exit, and is found to hurt.
 STEPS = {"early_exit": 400}

@@ -192,6 +192,23 @@ def collapsed(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+def untrained(evidence: Evidence) -> Iterator[Finding]:
+    """Find an ensemble that predicts before it was trained, though its method does not keep a network."""
+    method = evidence.ensemble.method
+    if method.on_trained != "retrain" or evidence.ensemble.trained:
+        return
+    loss = evidence.losses.median().item()
+    message = (
+        f"{type(method).__name__} does not keep a trained network, and saw no training batch; members have a "
+        f"loss of {loss:.3g}, a constant {evidence.baseline:.3g}"
+    )
+    yield Finding(
+        code="untrained",
+        message=message,
+        remedy="Train the ensemble, or take a method that keeps the network: pluribus methods lists them.",
+    )
+
+
 def broken_member(evidence: Evidence) -> Iterator[Finding]:
     """Find members that are worse than a constant, while most are better."""
     # Exits may be weak early on; `useless_exits` weighs what they do to the whole.
@@ -325,6 +342,7 @@ def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+    untrained,
     collapsed,
     broken_member,
     wrong_statistics,
