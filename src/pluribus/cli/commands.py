@@ -162,7 +162,7 @@ def train(
     training = Training(epochs, batch, lr=rate, seed=seed, steps=steps)
     with seeded(seed):
         network = Build(name, data)()
-    ensemble = convert(network, chosen, data.likelihood, example=data.train.example().inputs, seed=seed)
+    ensemble = convert(network, chosen, data.likelihood, example=data.train.example_for(network), seed=seed)
     fabric = make_fabric(accelerator, devices, precision)
     folder = writable(out or Path("pluribus_runs/train"))
     hint(task, data, option)
@@ -188,7 +188,8 @@ def evaluate(
     found = load_run(run, data_dir, task, model)
     folder = writable(out or Path("pluribus_runs/evaluate"))
     ensemble, data = found.ensemble, found.task
-    single = convert(found.build(), Single(), data.likelihood, example=data.train.example().inputs)
+    network = found.build()
+    single = convert(network, Single(), data.likelihood, example=data.train.example_for(network))
     measured = run_evaluation(
         ensemble,
         data,

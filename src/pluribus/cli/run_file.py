@@ -75,8 +75,9 @@ def load_run(folder: Path, data_dir: Path | None, task: str | None = None, model
         raise InputError(f"{folder} needs the data that it was trained on ({needed}): {error}") from error
     _check_data(folder, document.get("data"), data)
     build = Build(model_name, data)
-    example = data.train.example().inputs
-    ensemble = load(folder / ENSEMBLE, build(), example=example)
+    network = build()
+    example = data.train.example_for(network)
+    ensemble = load(folder / ENSEMBLE, network, example=example)
     _check_network(folder, document.get("network"), ensemble, example)
     training = Training.from_dict(document["training"]) if "training" in document else None
     return Run(ensemble.eval(), data, build, options, training)

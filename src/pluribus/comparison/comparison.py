@@ -201,7 +201,7 @@ def _measure(job: Job, report: Report) -> Record:
         network = job.build()
     options: dict[str, Any] = {
         "likelihood": job.task.likelihood,
-        "example": job.task.train.example().inputs,
+        "example": job.task.train.example_for(network),
         "seed": job.seed,
     }
     ensemble = convert(network, job.method, **options)

@@ -31,6 +31,8 @@ SAMPLES = 256
 """Samples of a stream from which the range of inputs is read."""
 ONLY = "x"
 """Name of the only input of a network, and beginning of the names of several positional ones."""
+MOST_NUMBERS = 2**28
+"""Numbers of one input."""
 DENSE_AXES = 3
 """Axes of outputs with one row for each sample: members, samples, outputs."""
 MEANS = ("confidence", "entropy", "mutual_information", "mean", "std")
@@ -210,6 +212,8 @@ class Signature:
         specs = [InputSpec(one["key"], tuple(one["shape"]), one["dtype"]) for one in values.get("inputs", ())]
         for one in specs:
             _check("inputs", one.dtype in TYPES, f"have types of {', '.join(TYPES)}")
+            # Examples of this size are made before any input is read.
+            _check("inputs", math.prod(one.shape) <= MOST_NUMBERS, f"have at most {MOST_NUMBERS} numbers")
         ranges = shape[0] if shape else 1
         fits = len(low) == len(high) and len(low) in (0, ranges)
         _check("low and high", fits, "have a number for each feature or channel")

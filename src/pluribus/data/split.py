@@ -155,6 +155,10 @@ class Split:
             self._first = self.samples.first(CHECKED)
         return self._first.take(slice(0, count))
 
+    def example_for(self, network: Any) -> Inputs:
+        """Return the inputs of two samples, without entries that the network does not accept."""
+        return accepted_by(self.example(2).inputs, network.forward)
+
     def take(self, index: Tensor) -> "Split":
         """Return some of the samples, by their numbers, `[count]`."""
         return Split.of(self.samples.take(index))
