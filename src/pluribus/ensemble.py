@@ -25,6 +25,7 @@ from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.network.error_context import blaming_inputs
+from pluribus.mechanisms.network.example import guesses_size
 from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
@@ -47,6 +48,10 @@ from pluribus.validation_data import read_shifted, read_validation
 
 LOGGER = logging.getLogger("pluribus")
 DROPPED = "%s drops the calibration. Call ensemble.calibrate(data) again."
+NO_EXAMPLE = (
+    "masks are multiplied, not cut out: the size of inputs is not known. "
+    "Pass convert(..., example=x), or run the ensemble before it is frozen"
+)
 NOT_CALIBRATED = "predict(%s) is not calibrated: the calibration is that of all members."
 CALIBRATION_CHUNK = 512
 """Samples at a time where the user names no number: altered copies of all samples are run too."""
@@ -425,7 +430,11 @@ class Ensemble(nn.Module):
 
     def _frozen(self) -> Frozen:
         why = ""
-        if isinstance(self.members, Members) and isinstance(self.members.code, MaskedCode):
+        masked = isinstance(self.members, Members) and isinstance(self.members.code, MaskedCode)
+        if masked and self._example is None and guesses_size(self._caller.module):
+            # Members cut out by a made-up example would refuse inputs of any other size.
+            why = NO_EXAMPLE
+        elif isinstance(self.members, Members) and masked:
             try:
                 return Frozen(*cut_members(self.members, self._example), self.likelihood)
             except ConversionError as error:

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, final
@@ -117,7 +117,7 @@ class NpzFile(PredictionFile):
                     "shape": self.shapes[name],
                 }
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    npy.write_array_header_1_0(entry, head)  # type: ignore[arg-type]
+                    npy.write_array_header_1_0(entry, head)
                     shutil.copyfileobj(file, entry)
                 file.close()
             for name, words in self.texts.items():
@@ -125,7 +125,11 @@ class NpzFile(PredictionFile):
                     npy.write_array(entry, np.array(words), allow_pickle=False)
 
 
-KINDS: dict[str, type[PredictionFile]] = {".csv": CsvFile, ".parquet": ParquetFile, ".npz": NpzFile}
+KINDS: Mapping[str, Callable[[Path], PredictionFile]] = {
+    ".csv": CsvFile,
+    ".parquet": ParquetFile,
+    ".npz": NpzFile,
+}
 """Kinds of files by ending."""
 
 
