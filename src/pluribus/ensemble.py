@@ -16,7 +16,7 @@ from pluribus.calibration.fit import fit_calibration
 from pluribus.calibration_record import Calibration
 from pluribus.conversion_record import Conversion
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
-from pluribus.errors import ConversionError, InputError
+from pluribus.errors import ConversionError, InputError, UnreadableError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
@@ -24,8 +24,6 @@ from pluribus.mechanisms.members.index import Row, share_among
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
-from pluribus.mechanisms.network.error_context import blaming_inputs
-from pluribus.mechanisms.network.example import guesses_size
 from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
@@ -33,13 +31,14 @@ from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, r
 from pluribus.mechanisms.running.anytime import predict_anytime
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
-from pluribus.mechanisms.running.freeze import freeze
-from pluribus.mechanisms.running.frozen import Frozen, FrozenRows
+from pluribus.mechanisms.running.freeze import freeze, resolved
+from pluribus.mechanisms.running.frozen import Frozen, LoopedRows
 from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
+from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.sample_weights import check_weights
-from pluribus.mechanisms.running.specialised import cut_member, cut_members
+from pluribus.mechanisms.running.specialised import cut_member
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
@@ -48,10 +47,6 @@ from pluribus.validation_data import read_shifted, read_validation
 
 LOGGER = logging.getLogger("pluribus")
 DROPPED = "%s drops the calibration. Call ensemble.calibrate(data) again."
-NO_EXAMPLE = (
-    "masks are multiplied, not cut out: the size of inputs is not known. "
-    "Pass convert(..., example=x), or run the ensemble before it is frozen"
-)
 NOT_CALIBRATED = "predict(%s) is not calibrated: the calibration is that of all members."
 CALIBRATION_CHUNK = 512
 """Samples at a time where the user names no number: altered copies of all samples are run too."""
@@ -97,6 +92,8 @@ class Ensemble(nn.Module):
         self.calibration: Calibration | None = None
         self.trained = False
         self._example = network.given
+        # Made for the conversion; the first inputs seen tell more.
+        self._guess = network.guess
         self._output = network.output
         self._training_lock = Lock()
         self.training = self.members.training = self._caller.module.training
@@ -242,18 +239,14 @@ class Ensemble(nn.Module):
             raise InputError("memory= and exit_when= exclude each other, got both.")
         with torch.no_grad():
             rows, weights = self._counted_rows(best, draws)
-            predictions = []
-            batches = batches_of(x, self.members.code.forward, self.device)
-            for inputs in (part for batch in batches for part in batch.chunks(chunk)):
-                with blaming_inputs(inputs):
-                    predictions.append(
-                        self._prediction(rows, weights, inputs, memory)
-                        if exit_when is None
-                        else self._anytime(rows, weights, inputs, exit_when)
-                    )
-        if not predictions:
-            raise InputError("a loader must give at least one batch, got none.")
-        prediction = type(predictions[0]).concatenate(predictions)
+
+        def predict(inputs: Inputs) -> Prediction:
+            if exit_when is None:
+                return self._prediction(rows, weights, inputs, memory)
+            return self._anytime(rows, weights, inputs, exit_when)
+
+        batches = batches_of(x, self.members.code.forward, self.device)
+        prediction = predict_parts(batches, chunk, predict)
         others = {"best": best, "draws": draws, "exit_when": exit_when}
         return prediction.calibrated(self._calibration_unless(others))
 
@@ -417,30 +410,37 @@ class Ensemble(nn.Module):
                 return cut_member(self.members, picked, self._example)
         return self.members.as_module(picked)
 
-    def freeze(self) -> Frozen:
-        """All members for inference alone: no gradients, nothing left to compute before a run.
+    def freeze(self, examples: Sequence[Any] | None = None, memory: int | None = None) -> Frozen:
+        """Return all members for inference alone, as one plain graph of torch operators.
 
-        BatchNorm becomes part of the layer before it where the data flow, read with the example of
-        `convert`, proves that this changes nothing but rounding. Masked members are cut out: only the
-        channels are left that they need, and what precedes the first mask is computed once.
+        The graph is read with an example, and computes what the members compute at two sizes of batch, or
+        it is not used: then members run one after the other, and `notes` says why. What members share is
+        computed once, BatchNorm becomes part of the layer before it, drawn weights and masks are stored,
+        and masked members are cut out.
+
+        Args:
+            examples: One input of each kind that the frozen ensemble is to take: a tensor, a tuple or a dict.
+                Inputs of other sizes, the batch excepted, or of another precision are refused. Without
+                examples, the one of `convert` or the first inputs seen.
+            memory: The most bytes of activations that `predict` may need; it takes so many samples at a
+                time, and the order of steps is chosen for it as far as possible.
         """
-        frozen = self._frozen()
+        check("memory", memory, int, at_least=1, optional=True)
+        if examples is not None and (not isinstance(examples, list | tuple) or not examples):
+            raise InputError(f"examples must be a list of at least one input, got {examples!r}.")
+        given = [self._example or self._guess] if examples is None else [Inputs.of(one) for one in examples]
+        frozen = self._frozen(given, memory)
         frozen.calibration = self.calibration
         return frozen
 
-    def _frozen(self) -> Frozen:
-        why = ""
-        masked = isinstance(self.members, Members) and isinstance(self.members.code, MaskedCode)
-        if masked and self._example is None and guesses_size(self._caller.module):
-            # Members cut out by a made-up example would refuse inputs of any other size.
-            why = NO_EXAMPLE
-        elif isinstance(self.members, Members) and masked:
-            try:
-                return Frozen(*cut_members(self.members, self._example), self.likelihood)
-            except ConversionError as error:
-                why = f"masks are multiplied, not cut out: {error}"
-        members, notes = freeze(self.members, self._example)
-        return Frozen(FrozenRows(members), [why] * bool(why) + notes, self.likelihood)
+    def _frozen(self, examples: Sequence[Inputs | None], memory: int | None) -> Frozen:
+        """Return all members as graphs, or looped where their data flow cannot be read."""
+        try:
+            graphs = [freeze(self.members, example, memory) for example in examples]
+        except UnreadableError as error:
+            looped = LoopedRows(resolved(self.members))
+            return Frozen([looped], (), (), self.weights, [f"members are looped: {error}"], self.likelihood)
+        return Frozen.of(graphs, self.weights.clone(), self.likelihood, memory)
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
@@ -474,6 +474,7 @@ class Ensemble(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """The example goes along with the tensors, to another precision or device."""
         self._example = self._example and self._example.each(fn)
+        self._guess = self._guess and self._guess.each(fn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 

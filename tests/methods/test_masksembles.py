@@ -394,17 +394,3 @@ def test_a_member_is_small_and_goes_alone():
     assert_close(member(x), ensemble(x)[2], rtol=1e-4, atol=1e-5)
     for copied in (copy.deepcopy(member), pickle.loads(pickle.dumps(member))):
         assert_close(copied(x), member(x), rtol=0, atol=0)
-
-
-def test_frozen_without_an_example_takes_images_of_any_size():
-    network = nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1)
-    )
-    ensemble = pl.convert(network, Masksembles(members=3)).eval()
-    frozen = ensemble.freeze()
-    assert "the size of inputs is not known" in frozen.notes[0]
-    for size in (28, 11):
-        x = torch.randn(4, 1, size, size)
-        assert_close(frozen(x), ensemble(x))
-    # Once the size is known, members are cut out.
-    assert "not known" not in "".join(ensemble.freeze().notes)

@@ -159,7 +159,8 @@ def _tally(
 
 
 def _scores(ensemble: Ensemble, frozen: Frozen, task: Task, split: Split) -> dict[str, float]:
-    found = _tally(ensemble, task, split, frozen)
+    # Streamed samples may differ in size, which a frozen ensemble refuses.
+    found = _tally(ensemble, task, split, None if split.streams else frozen)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
     return {metric.name: found.compute(metric) for metric in metrics if metric.suits(found.prediction)}
 
@@ -204,10 +205,8 @@ def _corrected(fitted: Prediction, truth: Tensor, test: Prediction, target: Tens
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:
     """Return the sizes of the saved ensemble, and the work of a prediction of the frozen one."""
     forward = ensemble.members.code.forward
-    one, several = (
-        accepted_by(next(task.test.read(size)).inputs, forward).to(ensemble.device)
-        for size in (1, LATENCY_BATCH)
-    )
+    several = accepted_by(_timed_inputs(task), forward).to(ensemble.device)
+    one = several.take(slice(0, 1))
     stored, run = _cost(ensemble, one), _cost(frozen, one)
     found: dict[str, float] = {
         "parameters": stored.parameters,
@@ -228,10 +227,17 @@ def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | No
     return found
 
 
+def _timed_inputs(task: Task) -> Inputs:
+    """Return a batch of test inputs; of a stream, the first two training inputs again and again."""
+    if not task.test.streams:
+        return task.test.example(LATENCY_BATCH).inputs
+    # A frozen ensemble takes inputs of the sizes of its example; other texts would be of other lengths.
+    two = task.train.example(2).inputs
+    return Inputs.joined([two] * (LATENCY_BATCH // two.batch))
+
+
 def _cost(module: nn.Module, inputs: Inputs) -> Cost:
-    # Loaders with batches of their own give more than one sample.
-    first = inputs.take(slice(0, 1))
-    return cost(module, *first.args, **first.keywords)
+    return cost(module, *inputs.args, **inputs.keywords)
 
 
 def _frozen_once(single: Ensemble, base: Cost) -> Frozen:

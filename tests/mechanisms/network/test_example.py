@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.network.example import BATCH, guesses_size, make_example
+from pluribus.mechanisms.network.example import BATCH, make_example
 from pluribus.mechanisms.network.network import Network
 from tests import zoo
 from tests.zoo import Apply
@@ -122,9 +122,3 @@ def test_making_an_example_leaves_random_numbers_as_they_were():
     before = torch.get_rng_state()
     assert_close(make_example(model).args[0], first, rtol=0, atol=0)
     assert_close(torch.get_rng_state(), before)
-
-
-def test_guesses_size_where_layers_leave_it_open():
-    assert guesses_size(nn.Sequential(nn.Conv2d(1, 2, 3)))
-    assert guesses_size(nn.Embedding(3, 2))
-    assert not guesses_size(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.BatchNorm1d(2)))

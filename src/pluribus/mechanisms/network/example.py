@@ -39,12 +39,6 @@ def make_example(module: nn.Module) -> Inputs:
     )
 
 
-def guesses_size(module: nn.Module) -> bool:
-    """Return whether an example would have sizes that the layers do not tell: of images, texts or series."""
-    free = (Convolution, nn.RNNBase, nn.MultiheadAttention, nn.Embedding, nn.EmbeddingBag)
-    return any(isinstance(layer, free) for layer in module.modules())
-
-
 def _candidates(module: nn.Module) -> Iterator[Inputs]:
     """Yield inputs that the network may take, likeliest first."""
     weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
