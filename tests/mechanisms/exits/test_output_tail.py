@@ -7,7 +7,8 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.mechanisms.exits.data_flow import read_data_flow
-from pluribus.mechanisms.exits.output_tail import INNER, NORM, SOURCE, find_output_tail, keep_tail, widen_tail
+from pluribus.mechanisms.exits.output_tail import find_output_tail
+from pluribus.mechanisms.exits.widening import INNER, NORM, SOURCE, keep_output, widen_output
 from pluribus.mechanisms.network.network import Network
 from pluribus.methods import MIMO, SAE
 from tests.cases import case_named
@@ -66,9 +67,9 @@ def test_tail_holds_the_layers_whose_channels_reach_the_output(name):
 def test_a_source_makes_the_outputs_of_all_slots(layer, role):
     x = torch.randn(2, 4) if isinstance(layer, nn.Linear) else torch.randn(2, 4, 5, 5)
     expected = layer(x)
-    widen_tail(layer, role, 3)
+    widen_output(layer, role, 3)
     assert_close(layer(x), torch.cat([expected] * 3, 1))
-    keep_tail(layer, role, [2], 3)
+    keep_output(layer, role, [2], 3)
     assert_close(layer(x), expected)
 
 
@@ -78,9 +79,9 @@ def test_a_source_makes_the_outputs_of_all_slots(layer, role):
 def test_an_inner_layer_reads_every_slot_by_itself(layer):
     parts = [torch.randn(2, 3, 5, 5) for _ in range(3)]
     expected = [layer(part) for part in parts]
-    widen_tail(layer, INNER, 3)
+    widen_output(layer, INNER, 3)
     assert_close(layer(torch.cat(parts, 1)), torch.cat(expected, 1))
-    keep_tail(layer, INNER, [2, 0], 3)
+    keep_output(layer, INNER, [2, 0], 3)
     assert_close(layer(torch.cat([parts[2], parts[0]], 1)), torch.cat([expected[2], expected[0]], 1))
 
 

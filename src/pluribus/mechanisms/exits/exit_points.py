@@ -16,6 +16,7 @@ from pluribus.mechanisms.exits.input_layers import find_input_layers
 from pluribus.mechanisms.exits.output_layer import find_output_layer
 from pluribus.mechanisms.exits.output_tail import TailLayer, find_output_tail
 from pluribus.mechanisms.exits.suggested_exits import suggest_exits
+from pluribus.mechanisms.exits.widening import SOURCE
 from pluribus.mechanisms.network.network import Network
 
 # How many modules a message lists: enough to see how names look, and still one line.
@@ -64,6 +65,11 @@ class ExitPoints:
     aside: tuple[str, ...] = ()
     refusal: str = ""
     tail: tuple[TailLayer, ...] = ()
+
+    @property
+    def makers(self) -> tuple[TailLayer, ...]:
+        """Return the layers that make the output, a single one or several."""
+        return self.tail or (TailLayer(str(self.last), SOURCE),)
 
     @property
     def depths(self) -> int:

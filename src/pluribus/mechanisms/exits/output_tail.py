@@ -11,24 +11,21 @@ so every layer whose channels reach the sum is repeated:
 Between them, only operators that treat every channel alike may stand. Everything else is refused.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 from torch.fx import Node
 from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.mechanisms.exits.data_flow import DataFlow
+from pluribus.mechanisms.exits.widening import INNER, NORM, SOURCE
 from pluribus.mechanisms.graph.export import layer_of
 from pluribus.mechanisms.graph.operators import CONVOLUTIONS, ZERO_AT_ZERO, operator_name
 from pluribus.mechanisms.network.torch_private import Convolution
 
-SOURCE, INNER, NORM = "source", "inner", "norm"
 ALIKE = frozenset({*ZERO_AT_ZERO, "dropout", "sigmoid", "softplus", "alias", "detach"})
 """Operators that treat every channel alike."""
 INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 @dataclass(frozen=True)
@@ -47,21 +44,14 @@ class TailLayer:
 def find_output_tail(flow: DataFlow) -> tuple[TailLayer, ...]:
     """Return the layers that make the output together, in the order in which they run, or none."""
     search = _Search(flow)
-    if len(flow.results) != 1 or not search.widen(next(iter(flow.results))):
+    if not search.finds_all():
         return ()
-    # A value that is widened must not be read by anybody who expects it as it was: readers are widened too.
-    for node in flow.program.steps:
-        readers = flow.users(node) if node in search.widened else []
-        if not all(search.widen(reader) for reader in readers):
-            return ()
     layers = []
     for node in flow.program.steps:
         if node in search.layers:
             layers.append(TailLayer(layer_of(node), search.role(node)))
-    roles = [layer.role for layer in layers]
-    inner = [layer.name for layer in layers if layer.role == INNER]
-    # A linear layer has no groups.
-    if SOURCE not in roles or not all(isinstance(search.module(name), Convolution) for name in inner):
+    # Every slot needs a layer that gives it channels of its own.
+    if not any(layer.role == SOURCE for layer in layers):
         return ()
     return tuple(layers)
 
@@ -92,6 +82,20 @@ class _Search:
             return NORM
         return INNER if node.args[0] in self.widened else SOURCE
 
+    def finds_all(self) -> bool:
+        """Mark all values that reach the output, and their readers; return whether that is possible."""
+        results = list(self.flow.results)
+        if len(results) != 1 or not self.widen(results[0]):
+            return False
+        # A value that is widened must not be read by anybody who expects it as it was.
+        for node in self.flow.program.steps:
+            readers = self.flow.users(node) if node in self.widened else []
+            if not all(self.widen(reader) for reader in readers):
+                return False
+        # A linear layer has no groups, so that it cannot read several slots apart.
+        inner = [node for node in self.layers if self.role(node) == INNER]
+        return all(operator_name(node) in CONVOLUTIONS for node in inner)
+
     def widen(self, node: Node) -> bool:
         """Mark a value and all that it is made of; return whether that is possible."""
         if node in self.widened:
@@ -100,19 +104,25 @@ class _Search:
         if node not in self.flow.positions:
             return False
         self.widened.add(node)
-        name = operator_name(node)
-        operands = [one for one in node.args if isinstance(one, Node)]
-        if name == "add":
-            return len(operands) == 2 and all(self.widen(one) for one in operands)
-        if name in ALIKE or (name == "prelu" and self._has_one_slope(node)):
-            return self.widen(operands[0])
-        if name == "instance_norm" and self._is_plain_norm(node):
-            self.layers.add(node)
-            return self.widen(operands[0])
-        if name in CONVOLUTIONS or name == "linear":
+        if self._is_layer(node):
             self.layers.add(node)
             return self._can_be_repeated(node)
-        return False
+        operands = [one for one in node.args if isinstance(one, Node)]
+        if operator_name(node) == "add":
+            return len(operands) == 2 and all(self.widen(one) for one in operands)
+        if self._is_plain_norm(node):
+            self.layers.add(node)
+        elif not self._treats_channels_alike(node):
+            return False
+        return self.widen(operands[0])
+
+    def _is_layer(self, node: Node) -> bool:
+        name = operator_name(node)
+        return name in CONVOLUTIONS or name == "linear"
+
+    def _treats_channels_alike(self, node: Node) -> bool:
+        name = operator_name(node)
+        return name in ALIKE or (name == "prelu" and self._has_one_slope(node))
 
     def _has_one_slope(self, node: Node) -> bool:
         layer = self.module(layer_of(node))
@@ -144,47 +154,3 @@ class _Search:
                 return False
         # A first layer is widened for its inputs already.
         return node not in self.flow.sources
-
-
-def widen_tail(layer: nn.Module, role: str, slots: int) -> None:
-    """Repeat a layer of the tail for every slot; each slot computes what the layer did."""
-    _resize(layer, role, [0] * slots, 1)
-
-
-def keep_tail(layer: nn.Module, role: str, rows: Sequence[int], slots: int) -> None:
-    """Keep some slots of a widened layer of the tail, in this order."""
-    _resize(layer, role, rows, slots)
-
-
-def _resize(layer: nn.Module, role: str, rows: Sequence[int], slots: int) -> None:
-    """Let a layer for `slots` slots compute these of them."""
-    if role == NORM:
-        layer.num_features = layer.num_features // slots * len(rows)  # type: ignore[assignment,operator]
-        return
-    groups = getattr(layer, "groups", 1)
-    for name in ("weight", "bias"):
-        tensor = getattr(layer, name)
-        if tensor is not None:
-            kept = _picked(tensor, _output_axis(layer, name, role), rows, slots)
-            setattr(layer, name, nn.Parameter(kept, tensor.requires_grad))
-    outputs, inputs = (
-        ("out_features", "") if isinstance(layer, nn.Linear) else ("out_channels", "in_channels")
-    )
-    setattr(layer, outputs, getattr(layer, outputs) // slots * len(rows))
-    if role == INNER:
-        setattr(layer, inputs, getattr(layer, inputs) // slots * len(rows))
-        layer.groups = groups // slots * len(rows)  # type: ignore[assignment]
-
-
-def _output_axis(layer: nn.Module, name: str, role: str) -> int:
-    """Return the axis of a tensor along which slots lie."""
-    # The weight of a transposed convolution is [inputs, outputs of a group, ...].
-    transposed = isinstance(layer, TRANSPOSED) and name == "weight" and role == SOURCE
-    return 1 if transposed else 0
-
-
-@torch.no_grad()
-def _picked(tensor: torch.Tensor, axis: int, rows: Sequence[int], slots: int) -> torch.Tensor:
-    parts = torch.unflatten(tensor, axis, (slots, -1))
-    index = torch.tensor(list(rows), device=tensor.device)
-    return parts.index_select(axis, index).flatten(axis, axis + 1).clone()
