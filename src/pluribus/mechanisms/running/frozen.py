@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -18,6 +19,7 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, Saving, explain
 from pluribus.mechanisms.running.freeze import Graphed
+from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
 from pluribus.mechanisms.running.kinds import Kind
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.predicting import predict_parts
@@ -186,6 +188,28 @@ class Frozen(nn.Module):
         with without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
             torch.func.functional_call(self, fake, inputs.args, inputs.keywords)
         return meter.multiply_adds, meter.peak
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder with the tensors (safetensors) and the graphs (JSON), for `pluribus.load_frozen`.
+
+        Args:
+            path: The folder; an earlier frozen ensemble there is replaced.
+
+        Raises:
+            InputError: Members are looped, or an operator is none of torch's that files may name.
+        """
+        check_savable(list(self.networks))
+        write_frozen(
+            path,
+            list(self.networks),
+            self.kinds,
+            self.summaries,
+            self.weights,
+            self.notes,
+            self.likelihood,
+            self.memory,
+            self.calibration,
+        )
 
     def explain(self, x: Any) -> Explanation:
         """Return what the rows of `frozen(x)` share, where they differ, and what that saves."""
