@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.builder import GraphBuilder
-from pluribus.mechanisms.graph.graph_file import GRAPH, graph_from_list, graph_to_list, plain_from_data
+from pluribus.mechanisms.graph.graph_file import GRAPH, graph_from_list, graph_to_list
 from pluribus.mechanisms.graph.operators import find_operator
 from pluribus.schema import Mismatch
 
@@ -79,14 +79,6 @@ def test_names_of_inputs_are_words():
         GRAPH.check(broken(0, name="x): import os #"), "")
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"dtype": "object"}, {"device": "file:1"}, {"float": "1"}, {}, {"a": 1, "b": 2}]
-)
-def test_plain_values_are_of_known_kinds(wrong):
-    with pytest.raises(Mismatch, match="plain arguments"):
-        plain_from_data(wrong, "args")
-
-
 def test_unknown_operators_cannot_be_written():
     builder = GraphBuilder()
     module = builder.finish(builder.call(torch.sin, builder.input("x")))
@@ -99,8 +91,6 @@ def test_operators_of_the_table_are_found(name):
     assert str(find_operator(name)) == name
 
 
-@pytest.mark.parametrize(
-    "name", ["aten.linear", "aten.linear.name", "aten.linear.none", "prim.device.default"]
-)
+@pytest.mark.parametrize("name", ["aten.linear", "aten.linear.name", "aten.linear.none", "prim.device.a"])
 def test_other_names_are_none(name):
     assert find_operator(name) is None

@@ -5,18 +5,16 @@ names is imported or looked up but operators of the allow list; the names of a r
 """
 
 import keyword
-import math
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.operators import find_operator
+from pluribus.mechanisms.graph.plain_values import plain_from_data, plain_to_data
 from pluribus.mechanisms.network.torch_private import argument_names
 from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Schema, Text, shown
 
@@ -42,22 +40,6 @@ PYTHON_OPERATORS = {
     for name in ("getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow", "eq", "ge", "le")
 }
 _PYTHON_NAMES = {function: name for name, function in PYTHON_OPERATORS.items()}
-# Values of operators that JSON does not have, by the names of their types.
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-    )
-}
-MEMORY_FORMATS = {
-    "contiguous_format": torch.contiguous_format,
-    "channels_last": torch.channels_last,
-    "channels_last_3d": torch.channels_last_3d,
-    "preserve_format": torch.preserve_format,
-}
-FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 
 
 def graph_to_list(module: GraphModule) -> list[dict[str, Any]]:
@@ -106,33 +88,17 @@ def _operator_name(target: Any) -> str:
 
 
 def _to_data(value: Any, places: Mapping[Node, int]) -> Any:
-    """Return an argument as plain data; values that JSON does not have are objects with one field."""
+    """Return an argument as plain data; values that JSON does not have are objects with one field.
+
+    Args:
+        value: The argument.
+        places: Positions of all nodes.
+    """
     if isinstance(value, Node):
         return {"node": places[value]}
     if isinstance(value, list | tuple):
         return [_to_data(one, places) for one in value]
     return plain_to_data(value)
-
-
-def plain_to_data(value: Any) -> Any:
-    """Return a plain value as data for JSON.
-
-    Raises:
-        InputError: No file can hold it.
-    """
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, str):
-        return {"text": value}
-    kinds = ((torch.dtype, "dtype"), (torch.device, "device"), (torch.memory_format, "memory_format"))
-    for kind, name in kinds:
-        if isinstance(value, kind):
-            return {name: str(value).removeprefix("torch.")}
-    if value is torch.strided:
-        return {"layout": "strided"}
-    raise InputError(f"a frozen ensemble can be saved with plain arguments, got {type(value).__name__}.")
 
 
 class _Reader:
@@ -164,6 +130,13 @@ class _Reader:
         return GraphModule(self.root, self.graph).eval()
 
     def _node(self, node: Mapping[str, Any], place: int, has_row: bool) -> Node:
+        """Add one node to the graph.
+
+        Args:
+            node: As plain data.
+            place: Its position.
+            has_row: Whether there is a graph of rows to call.
+        """
         where = f"nodes[{place}]"
         does = node["does"]
         if does == "input":
@@ -171,7 +144,8 @@ class _Reader:
         if does == "read":
             return self.graph.get_attr(self._tensor(node.get("tensor"), where))
         if does == "return":
-            return self.graph.output(self._value(node.get("value"), where))
+            last: Node = self.graph.output(self._value(node.get("value"), where))
+            return last
         args = tuple(self._value(one, where) for one in node.get("args", ()))
         if does == "row" and has_row:
             return self.graph.call_module("row", args)
@@ -183,7 +157,12 @@ class _Reader:
         return self.graph.call_function(target, args, kwargs)
 
     def _tensor(self, name: Any, where: str) -> str:
-        """Return our own name of a tensor, which is stored once."""
+        """Return our own name of a tensor, which is stored once.
+
+        Args:
+            name: Its name in the file.
+            where: The place of the node in the file.
+        """
         if name not in self.tensors:
             raise Mismatch(f"field {where}.tensor must be a tensor of the file, got {shown(name)}")
         if name not in self.stored:
@@ -196,7 +175,12 @@ class _Reader:
         return self.stored[name]
 
     def _value(self, data: Any, where: str) -> Any:
-        """Return an argument of a node."""
+        """Return an argument of a node.
+
+        Args:
+            data: As plain data.
+            where: The place of the node in the file.
+        """
         if isinstance(data, list):
             return [self._value(one, where) for one in data]
         if isinstance(data, dict) and data.keys() == {"node"}:
@@ -228,7 +212,12 @@ def graph_from_list(
 
 
 def _identifier(node: Mapping[str, Any], where: str) -> str:
-    """Return the name of an input, which becomes a word of generated code."""
+    """Return the name of an input, which becomes a word of generated code.
+
+    Args:
+        node: The node.
+        where: Its place in the file.
+    """
     name = node.get("name")
     if not isinstance(name, str) or keyword.iskeyword(name) or name == "self":
         raise Mismatch(f"field {where}.name must be a name, got {shown(name)}")
@@ -237,6 +226,10 @@ def _identifier(node: Mapping[str, Any], where: str) -> str:
 
 def _allowed(name: Any, where: str) -> Any:
     """Return the operator of a name.
+
+    Args:
+        name: From a file.
+        where: The place of the node in the file.
 
     Raises:
         Mismatch: It is not in the allow list.
@@ -250,31 +243,17 @@ def _allowed(name: Any, where: str) -> Any:
 
 
 def _check_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], where: str) -> None:
-    """Raise for arguments that the operator does not have."""
+    """Raise for arguments that the operator does not have.
+
+    Args:
+        target: The operator.
+        args: Its arguments.
+        kwargs: Its arguments by name, which become words of generated code.
+        where: The place of the node in the file.
+    """
     known = argument_names(target)
     unknown = set(kwargs) - set(known)
     if unknown:
         raise Mismatch(f"field {where}.kwargs must be arguments of {target}, got {shown(sorted(unknown)[0])}")
     if known and len(args) > len(known):
         raise Mismatch(f"field {where}.args must be at most {len(known)} arguments of {target}")
-
-
-def plain_from_data(data: Any, where: str) -> Any:
-    """Return the plain value that `plain_to_data` described.
-
-    Raises:
-        Mismatch: It is none.
-    """
-    if data is None or type(data) in (bool, int, float):
-        return data
-    if isinstance(data, dict) and len(data) == 1:
-        ((kind, name),) = data.items()
-        tables = {"dtype": DTYPES, "memory_format": MEMORY_FORMATS, "float": FLOATS}
-        tables["layout"] = {"strided": torch.strided}
-        if kind == "text" and isinstance(name, str):
-            return name
-        if kind == "device" and isinstance(name, str) and DEVICE.fullmatch(name):
-            return torch.device(name)
-        if kind in tables and isinstance(name, str) and name in tables[kind]:
-            return tables[kind][name]
-    raise Mismatch(f"field {where} must hold plain arguments, got {shown(data)}")

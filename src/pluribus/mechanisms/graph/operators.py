@@ -185,7 +185,7 @@ _OTHERS = names(
     "scaled_dot_product_attention where einsum baddbmm native_layer_norm native_group_norm glu cumprod",
     "_native_batch_norm_legit_no_training topk sort argsort tril triu diagonal diag_embed masked_select",
     "scatter scatter_add index_put one_hot meshgrid linspace broadcast_to cosine_similarity",
-    "pairwise_distance layer_norm rms_norm group_norm instance_norm hardtanh tile unsafe_split count_nonzero mish",
+    "pairwise_distance rms_norm group_norm instance_norm hardtanh tile unsafe_split count_nonzero mish",
     "outer cross kron addcmul addcdiv lerp nan_to_num grid_sampler",
     "affine_grid_generator im2col col2im unfold fold std_mean var_mean aminmax logaddexp cdist heaviside",
 )

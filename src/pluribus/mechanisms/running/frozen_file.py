@@ -16,7 +16,8 @@ from torch.fx import GraphModule
 from pluribus.calibration_record import Calibration
 from pluribus.errors import InputError
 from pluribus.likelihood import Likelihood
-from pluribus.mechanisms.graph.graph_file import graph_to_list, plain_to_data
+from pluribus.mechanisms.graph.graph_file import graph_to_list
+from pluribus.mechanisms.graph.plain_values import plain_to_data
 from pluribus.mechanisms.running.explain import Explanation
 from pluribus.mechanisms.running.kinds import Kind
 from pluribus.saving import CALIBRATION, Layout, write_folder

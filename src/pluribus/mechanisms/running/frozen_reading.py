@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from pluribus.errors import CheckpointError, PluribusError
 from pluribus.likelihood import Likelihood
-from pluribus.mechanisms.graph.graph_file import DTYPES, GRAPH, IDENTIFIER, graph_from_list, plain_from_data
+from pluribus.mechanisms.graph.graph_file import GRAPH, IDENTIFIER, graph_from_list
+from pluribus.mechanisms.graph.plain_values import DTYPES, plain_from_data
 from pluribus.mechanisms.graph.program import Signature
 from pluribus.mechanisms.running.explain import Explanation, Fork, Saving
 from pluribus.mechanisms.running.frozen import Frozen
@@ -98,8 +99,10 @@ def load_frozen(path: str | Path) -> Frozen:
 
     Example:
         >>> frozen = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=4)).freeze()
-        >>> frozen.save(folder / "frozen")
-        >>> pluribus.load_frozen(folder / "frozen")(torch.zeros(7, 3)).shape
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     frozen.save(f"{folder}/frozen")
+        ...     again = pluribus.load_frozen(f"{folder}/frozen")
+        >>> again(torch.zeros(7, 3)).shape
         torch.Size([4, 7, 2])
     """
     settings, stored = read_folder(path, FROZEN)
@@ -112,9 +115,8 @@ def load_frozen(path: str | Path) -> Frozen:
         raise
     # A likelihood of the file may be unknown; a graph of it may not be one.
     except (Mismatch, PluribusError) as error:
-        raise CheckpointError(
-            f"{Path(path) / FROZEN.settings} is damaged or foreign: {error}. {REMEDY}"
-        ) from error
+        file = Path(path) / FROZEN.settings
+        raise CheckpointError(f"{file} is damaged or foreign: {error}. {REMEDY}") from error
     return frozen
 
 
@@ -159,7 +161,7 @@ def _dtype(name: str) -> torch.dtype:
 def _summary(values: Mapping[str, Any]) -> Explanation:
     """Return what rows share."""
     plain = {name: values[name] for name in ("rows", "reason", "together", "draws", "common")}
-    savings = {}
+    savings: dict[str, Any] = {}
     for name in ("layer_calls", "multiply_adds", "written_bytes"):
         savings[name] = None if values[name] is None else Saving(**values[name])
     forks = tuple(Fork(**fork) for fork in values["forks"])
