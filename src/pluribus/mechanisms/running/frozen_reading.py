@@ -98,6 +98,7 @@ def load_frozen(path: str | Path) -> Frozen:
         CheckpointError: Something is missing, damaged, or not allowed in such a file.
 
     Example:
+        >>> import tempfile
         >>> frozen = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=4)).freeze()
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     frozen.save(f"{folder}/frozen")
