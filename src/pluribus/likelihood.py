@@ -171,6 +171,10 @@ class Likelihood(Settings, ABC):
         Several targets of a sample count in full: their log-likelihoods add up.
         """
 
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> Prediction:
+        """Return the same as `prediction`, without a look at values, which an exported graph cannot take."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Categorical(Likelihood):
@@ -195,7 +199,10 @@ class Categorical(Likelihood):
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> CategoricalPrediction:
         check_classes(outputs)
-        return CategoricalPrediction(*mixture(outputs, weights), at_least_float32(outputs).log_softmax(2))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> CategoricalPrediction:
+        return CategoricalPrediction(outputs, weights, at_least_float32(outputs).log_softmax(2))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         probabilities = at_least_float32(outputs).softmax(1)
@@ -226,10 +233,12 @@ class Bernoulli(Likelihood):
         return per_sample(F.binary_cross_entropy_with_logits(logits, target, reduction="none"))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> BernoulliPrediction:
-        members, weights = mixture(outputs, weights)
-        logits = at_least_float32(members)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> BernoulliPrediction:
+        logits = at_least_float32(outputs)
         logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
-        return BernoulliPrediction(members, weights, logs)
+        return BernoulliPrediction(outputs, weights, logs)
 
     def curvature(self, outputs: Tensor) -> Tensor:
         yes = at_least_float32(outputs).sigmoid()
@@ -255,8 +264,10 @@ class Gaussian(Likelihood):
         return per_sample(gaussian_nll_per_sample(target, *gaussian_parameters(outputs, self.precision)))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
-        parameters = gaussian_parameters(outputs, self.precision)
-        return GaussianPrediction(*mixture(outputs, weights), *parameters)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> GaussianPrediction:
+        return GaussianPrediction(outputs, weights, *gaussian_parameters(outputs, self.precision))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         _, variances = gaussian_parameters(outputs[None], self.precision)
@@ -287,7 +298,10 @@ class Point(Likelihood):
         return per_sample((means - align(target, means.shape[1:]).to(means.dtype)).square())
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> PointPrediction:
-        return PointPrediction(*mixture(outputs, weights), at_least_float32(outputs))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> PointPrediction:
+        return PointPrediction(outputs, weights, at_least_float32(outputs))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         # The second derivative of a squared error: that of a Gaussian of variance 1/2.

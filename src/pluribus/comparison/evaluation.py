@@ -9,8 +9,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.calibration_record import Calibration
 from pluribus.comparison.at_threshold import at_threshold
+from pluribus.comparison.calibrated import (
+    calibration_for,
+    measure_calibration,
+    measure_strangers,
+    scaled_metrics,
+)
 from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.maps import make_maps
 from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
@@ -22,7 +28,7 @@ from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
 from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_all, evaluate_ood
 from pluribus.metrics.bootstrap import Interval
-from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+from pluribus.prediction import Prediction
 from pluribus.training.settings import Training
 from pluribus.version import VERSION
 
@@ -46,10 +52,11 @@ def evaluate(
     training: Training | None = None,
     costs: Costs | None = None,
 ) -> Record:
-    """Measure a trained ensemble on the test data of a task.
+    """Measure a trained ensemble on the test data of a task, raw and calibrated.
 
     Args:
-        ensemble: The ensemble; it is put into eval mode.
+        ensemble: The ensemble; it is put into eval mode. Without a calibration one is fitted on the
+            validation data, and not kept.
         task: The data. Errors of regression are in the units of the data.
         single: The same network as an ensemble of one, for ratios of costs.
         shifted: Measure on shifted data too, which takes longest.
@@ -70,25 +77,27 @@ def evaluate(
     check_costs(costs, task)
     ensemble.eval()
     start = time.perf_counter()
-    prediction = _predict(ensemble, task, task.test.x)
+    calibration = calibration_for(ensemble, task)
+    calibrated = _predict(ensemble, task, task.test.x, calibration)
+    prediction = calibrated.raw
     target = _in_units(task, task.test.y).to(prediction.members.device)
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
     frozen = ensemble.freeze()
     outcomes = read_outcomes(prediction, target)
     ood = {}
     for name, x in task.ood.items():
-        out = _predict(ensemble, task, x)
-        ood[name] = evaluate_ood(prediction, out)
+        out = _predict(ensemble, task, x, calibration)
+        ood[name] = evaluate_ood(prediction, out.raw) | measure_strangers(calibrated, out)
         outcomes.ood[name] = stored_ood_scores(out)
     moved = {}
     if shifted:
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
-            moved[f"{kind}/{severity}"] = _scores(frozen, task, split)
+            moved[f"{kind}/{severity}"] = _scores(frozen, task, split, calibration)
     pictures = task.scaling.invert(task.test.x)
     gallery = make_gallery(prediction, target, pictures, task.class_names)
     maps = make_maps(prediction, target, pictures)
-    posthoc, ends = _posthoc(ensemble, task, prediction, target)
+    rates, ends = _at_threshold(ensemble, task, prediction, target)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     measured = Record(
@@ -98,7 +107,8 @@ def evaluate(
         metrics=evaluate_all(prediction, target),
         shifted=moved,
         ood=ood,
-        posthoc=posthoc,
+        posthoc=measure_calibration(calibrated, target) | rates,
+        ood_score=calibration.score if calibration else "",
         cost=_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
@@ -114,14 +124,20 @@ def versions() -> dict[str, str]:
 
 
 def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
-    """Return the time of `module` on `x` over that of `single`, the median of several rounds."""
+    """Return the time of `module` on `x` over that of `single`, the median of several rounds.
+
+    On a CPU with one thread, as in the workers of `compare`, it is the time that the processor spent. It does
+    not count the time in which other processes ran.
+    """
+    alone = x.device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else time.perf_counter
 
     def seconds(run: Callable[[Tensor], object]) -> float:
-        start = time.perf_counter()
+        start = clock()
         run(x)
         if x.is_cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return clock() - start
 
     # Warm up: first calls allocate memory and choose kernels.
     seconds(module)
@@ -135,56 +151,37 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
     return statistics.median(ratios)
 
 
-def _predict(ensemble: Ensemble | Frozen, task: Task, x: Tensor) -> Prediction:
-    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK).raw)
+def _predict(
+    ensemble: Ensemble | Frozen, task: Task, x: Tensor, calibration: Calibration | None
+) -> Prediction:
+    """Return the calibrated prediction in the units of the data."""
+    prediction = ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK)
+    return task.in_units(prediction.calibrated(calibration))
 
 
 def _in_units(task: Task, y: Tensor) -> Tensor:
     return task.target_scaling.invert(y) if y.is_floating_point() else y
 
 
-def _scores(ensemble: Frozen, task: Task, split: Split) -> dict[str, float]:
-    prediction = _predict(ensemble, task, split.x)
+def _scores(ensemble: Frozen, task: Task, split: Split, calibration: Calibration | None) -> dict[str, float]:
+    """Return some metrics on shifted data, raw and, as `scaled_<name>`, calibrated."""
+    calibrated = _predict(ensemble, task, split.x, calibration)
+    prediction = calibrated.raw
     target = _in_units(task, split.y).to(prediction.members.device)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
-    return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
+    found = {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
+    return found if calibration is None else found | scaled_metrics(calibrated, target)
 
 
-def _posthoc(
+def _at_threshold(
     ensemble: Ensemble, task: Task, test: Prediction, target: Tensor
 ) -> tuple[dict[str, float], dict[str, Interval]]:
-    """Return metrics of the test data after corrections fitted on the validation data, and intervals."""
+    """Return rates of the test data at a threshold of the validation data, and their intervals."""
     if not len(task.validation):
         return {}, {}
-    fitted = _predict(ensemble, task, task.validation.x)
+    fitted = _predict(ensemble, task, task.validation.x, None)
     truth = _in_units(task, task.validation.y).to(target.device)
-    rates, intervals = at_threshold(fitted, truth, test, target)
-    return _corrected(fitted, truth, test, target) | rates, intervals
-
-
-def _corrected(fitted: Prediction, truth: Tensor, test: Prediction, target: Tensor) -> dict[str, float]:
-    """Return metrics of the test data after calibration on the validation data."""
-    if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
-        temperature = fit_temperature(fitted, truth)
-        scaled = with_temperature(test, temperature)
-        sets = ConformalSets.fit(fitted, truth)
-        return {
-            "temperature": temperature,
-            "scaled_nll": METRICS["nll"](scaled, target),
-            "scaled_ece": METRICS["ece"](scaled, target),
-            "scaled_brier": METRICS["brier"](scaled, target),
-            "conformal_level": sets.level,
-            "conformal_coverage": sets.coverage(test, target),
-            "conformal_size": sets.size(test),
-        }
-    if isinstance(test, GaussianPrediction) and isinstance(fitted, GaussianPrediction):
-        intervals = ConformalIntervals.fit(fitted, truth)
-        return {
-            "conformal_level": intervals.level,
-            "conformal_coverage": intervals.coverage(test, target),
-            "conformal_width": intervals.width(test),
-        }
-    return {}
+    return at_threshold(fitted, truth, test, target)
 
 
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from pluribus.calibration.fit import LEAST_SAMPLES
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
-from pluribus.errors import PluribusError, SettingError
+from pluribus.errors import InputError, PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
 from pluribus.training.averaging import averaged, set_weights, start_mean
+from pluribus.training.budget import is_scored_early
 from pluribus.training.checkpoint import Progress
 from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
@@ -53,8 +55,9 @@ def train(
     tensorboard: bool = False,
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    calibrate: bool = True,
 ) -> list[dict[str, float]]:
-    """Train an ensemble in place, by the objective of its method.
+    """Train an ensemble in place, by the objective of its method, and calibrate it on the validation data.
 
     Args:
         ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
@@ -65,6 +68,7 @@ def train(
         tensorboard: Write TensorBoard logs into `out` too.
         show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
+        calibrate: Call `ensemble.calibrate(task)` at the end, if there is validation data.
 
     Returns:
         One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
@@ -104,7 +108,20 @@ def train(
                 _write_log(folder, now.history, tensorboard)
     _finish(ensemble, training, now, len(task.train))
     ensemble.finish(_Inputs(task, training.batch))
+    if calibrate:
+        _calibrate(ensemble, task)
     return now.history
+
+
+def _calibrate(ensemble: Ensemble, task: Task) -> None:
+    """Calibrate on the validation data, if there is enough of it; log why not."""
+    if len(task.validation) < LEAST_SAMPLES or not ensemble.method.is_ready(ensemble.members):
+        return
+    try:
+        ensemble.calibrate(task)
+    # Hours of training must not be lost because targets suit no set or interval.
+    except InputError as error:
+        LOGGER.warning("the ensemble is not calibrated: %s", error)
 
 
 class _Inputs:
@@ -235,7 +252,7 @@ def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: flo
 
 def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
     """Return the scores of the validation set: `nll`, or the RMSE under that name, and that of `keep`."""
-    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
+    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024).raw
     target = task.validation.y.to(ensemble.device)
     usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
     metrics = {name: METRICS[name] for name in _score_names(keep)} | {"nll": usual}
@@ -265,7 +282,8 @@ def _finish(ensemble: Ensemble, training: Training, now: Progress, samples: int)
     """Load the weights that are kept, and log if longer training would have given better ones."""
     set_weights(ensemble, now.mean_weights)
     ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
-    if training.budget(samples).is_late(now.best_epoch):
+    scores = [row.get("validation_nll", math.nan) for row in now.history]
+    if is_scored_early(scores) and training.budget(samples).is_late(now.best_epoch):
         LOGGER.warning(STILL_IMPROVING, ensemble.method.kind(), now.best_epoch, now.epoch)
 
 
