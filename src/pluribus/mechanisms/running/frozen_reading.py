@@ -122,7 +122,15 @@ def load_frozen(path: str | Path) -> Frozen:
 
 
 def _frozen(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Frozen:
-    """Return the frozen ensemble of checked settings."""
+    """Return the frozen ensemble of checked settings.
+
+    Args:
+        settings: Of the file, checked against the schema.
+        tensors: By the name in the file; the number of the graph comes first.
+
+    Raises:
+        Mismatch: A graph is none, or weights do not sum to one.
+    """
     networks, kinds, summaries = [], [], []
     for place, graph in enumerate(settings["graphs"]):
         prefix = f"{place}."
@@ -172,6 +180,10 @@ def _summary(values: Mapping[str, Any]) -> Explanation:
 def _tensors(stored: Mapping[str, Tensor], forms: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the tensors of all graphs as they were before they were stored.
 
+    Args:
+        stored: As they are in the file.
+        forms: By name, what their reader must know.
+
     Raises:
         Mismatch: The file has other tensors than its settings name.
     """
@@ -189,7 +201,13 @@ def _tensors(stored: Mapping[str, Tensor], forms: Mapping[str, Any]) -> dict[str
 
 
 def _unpacked(packed: Tensor, bits: Mapping[str, Any], name: str) -> Tensor:
-    """Return a mask that was stored as bits."""
+    """Return a mask that was stored as bits.
+
+    Args:
+        packed: The bits.
+        bits: Shape, precision and values of the mask.
+        name: Of the tensor in the file.
+    """
     count, dtype = prod(bits["shape"]), _dtype(bits["dtype"])
     # Before anything is allocated: a hostile shape must not need more memory than the file has bits.
     if packed.dtype != torch.uint8 or packed.ndim != 1 or len(packed) != -(-count // 8):
