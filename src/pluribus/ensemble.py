@@ -15,8 +15,12 @@ from torch import Tensor, nn
 from pluribus.calibration.fit import fit_calibration
 from pluribus.calibration_record import Calibration
 from pluribus.conversion_record import Conversion
+from pluribus.data.signature import Signature
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError, UnreadableError
+from pluribus.export.exporting import export_file
+from pluribus.export.file_format import Dynamic
+from pluribus.export.source import Origin
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
@@ -24,6 +28,7 @@ from pluribus.mechanisms.members.index import Row, share_among
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.network.example import make_example
 from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
@@ -430,7 +435,8 @@ class Ensemble(nn.Module):
             raise InputError(f"examples must be a list of at least one input, got {examples!r}.")
         given = [self._example or self._guess] if examples is None else [Inputs.of(one) for one in examples]
         frozen = self._frozen(given, memory)
-        frozen.calibration = self.calibration
+        facts = {"method": self.method.to_dict(), "case": self.case, "network": self.network_name}
+        frozen.calibration, frozen.origin = self.calibration, Origin(given[0], facts)
         return frozen
 
     def _frozen(self, examples: Sequence[Inputs | None], memory: int | None) -> Frozen:
@@ -441,6 +447,47 @@ class Ensemble(nn.Module):
             looped = LoopedRows(resolved(self.members))
             return Frozen([looped], (), (), self.weights, [f"members are looped: {error}"], self.likelihood)
         return Frozen.of(graphs, self.weights.clone(), self.likelihood, memory)
+
+    def export(
+        self,
+        path: str | Path,
+        format: str = "onnx",
+        *,
+        members: bool = False,
+        dynamic: Dynamic | None = None,
+        level: float = 0.9,
+        signature: Signature | None = None,
+    ) -> Path:
+        """Write the ensemble as one file that runs without this library, and return its path.
+
+        The outputs are the summaries of `predict`, by name. The file is run on fresh inputs and compared with
+        `predict` before it is put in its place, with a description of inputs and outputs beside it.
+
+        Args:
+            path: The file; the suffix of the format is added where it has none.
+            format: `onnx`, `pt2` or `openvino`.
+            members: Whether the raw outputs of all members are among the outputs.
+            dynamic: By input and axis, names of sizes that may vary, such as `{"x": {2: "height"}}`; the
+                batch always may.
+            level: Of the interval of a Gaussian, in (0, 1).
+            signature: Scaling, columns and class names of the task, for the description.
+
+        Raises:
+            ExportError: A package is missing, the members are no single graph, or the file does not compute
+                what `predict` computes.
+
+        Example:
+            >>> ensemble.export("model.onnx")  # doctest: +SKIP
+            PosixPath('model.onnx')
+        """
+        if self.device.type != "cpu":
+            moved = copy.deepcopy(self).cpu()
+            return moved.export(
+                path, format, members=members, dynamic=dynamic, level=level, signature=signature
+            )
+        example = self._example or self._guess or make_example(self.member(0))
+        source = self.freeze([example]).export_source(self.predict, signature)
+        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""

@@ -207,6 +207,10 @@ class Likelihood(Settings, ABC):
         Several targets of a sample count in full: their log-likelihoods add up.
         """
 
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> Prediction:
+        """Return the same as `prediction`, without a look at values, which an exported graph cannot take."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Categorical(Likelihood):
@@ -234,7 +238,10 @@ class Categorical(Likelihood):
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> CategoricalPrediction:
         check_classes(outputs)
-        return CategoricalPrediction(*mixture(outputs, weights), at_least_float32(outputs).log_softmax(2))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> CategoricalPrediction:
+        return CategoricalPrediction(outputs, weights, at_least_float32(outputs).log_softmax(2))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         probabilities = at_least_float32(outputs).softmax(1)
@@ -266,10 +273,12 @@ class Bernoulli(Likelihood):
         return per_sample(losses, joint_weights(present, weights))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> BernoulliPrediction:
-        members, weights = mixture(outputs, weights)
-        logits = at_least_float32(members)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> BernoulliPrediction:
+        logits = at_least_float32(outputs)
         logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
-        return BernoulliPrediction(members, weights, logs)
+        return BernoulliPrediction(outputs, weights, logs)
 
     def curvature(self, outputs: Tensor) -> Tensor:
         yes = at_least_float32(outputs).sigmoid()
@@ -297,8 +306,10 @@ class Gaussian(Likelihood):
         return per_sample(losses, joint_weights(present, weights))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
-        parameters = gaussian_parameters(outputs, self.precision)
-        return GaussianPrediction(*mixture(outputs, weights), *parameters)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> GaussianPrediction:
+        return GaussianPrediction(outputs, weights, *gaussian_parameters(outputs, self.precision))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         _, variances = gaussian_parameters(outputs[None], self.precision)
@@ -331,7 +342,10 @@ class Point(Likelihood):
         return per_sample(errors.square(), joint_weights(present, weights))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> PointPrediction:
-        return PointPrediction(*mixture(outputs, weights), at_least_float32(outputs))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> PointPrediction:
+        return PointPrediction(outputs, weights, at_least_float32(outputs))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         # The second derivative of a squared error: that of a Gaussian of variance 1/2.

@@ -184,6 +184,15 @@ def test_training_that_is_still_improving_is_found(deep, task):
     assert codes(deep, task, history=early) == []
 
 
+@pytest.mark.parametrize("check_every", [1, 1000])
+def test_scores_of_the_end_of_training_alone_are_no_improvement(check_every, task):
+    """SWAG has members in the last quarter of training only, and they improve with every snapshot."""
+    found = ensemble(methods.SWAG(members=4))
+    settings = Training(steps=150, batch=64, lr=1e-2, keep="last", check_every=check_every)
+    history = train(found, task, settings, show=False)
+    assert codes(found, task, history=history) == []
+
+
 def test_doctor_changes_nothing(deep, task):
     before = {name: value.clone() for name, value in deep.state_dict().items()}
     deep.train()

@@ -37,7 +37,7 @@ def test_a_trained_network_becomes_a_calibrated_ensemble(trained, task, tmp_path
     assert found.ensemble.calibration is not None
     assert found.after.metrics["nll"] <= found.before.metrics["nll"] + 0.01
     titles = [name for name, *_ in found.table()]
-    assert {"accuracy", "NLL", "ECE", "parameters", "multiply-adds"} <= set(titles)
+    assert {"accuracy", "NLL", "NLL calibrated", "ECE", "parameters", "multiply-adds"} <= set(titles)
     assert str(found).splitlines()[1].split() == ["before", "after"]
     assert "<table" in found._repr_html_()
     again = pl.load(tmp_path / "ensemble", copy.deepcopy(trained))

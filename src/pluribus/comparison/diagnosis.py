@@ -22,7 +22,7 @@ from pluribus.mechanisms.exits.pairs import Pairs
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import DiscretePrediction
-from pluribus.training.budget import LATE
+from pluribus.training.budget import LATE, is_scored_early
 
 COLLAPSED = 1e-3
 """Least spread of members over that of samples. Members that start one percent apart are ten times that."""
@@ -310,6 +310,8 @@ def inert_prior(evidence: Evidence) -> Iterator[Finding]:
 def still_improving(evidence: Evidence) -> Iterator[Finding]:
     """Find a best epoch in the last twentieth of training."""
     scores = [row.get("validation_nll", math.nan) for row in evidence.history]
+    if not is_scored_early(scores):
+        return
     known = [(score, epoch) for epoch, score in enumerate(scores, 1) if not math.isnan(score)]
     if known and min(known)[1] > LATE * len(scores):
         message = f"epoch {min(known)[1]} of {len(scores)} was the best on validation data"

@@ -10,8 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.calibration_record import Calibration
 from pluribus.comparison.at_threshold import at_threshold
+from pluribus.comparison.calibrated import (
+    calibration_for,
+    measure_calibration,
+    measure_strangers,
+    scaled_metrics,
+)
 from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.gallery_candidates import Candidates
 from pluribus.comparison.outcomes import read_outcomes, stored_ood_scores
@@ -27,7 +33,7 @@ from pluribus.methods.single import Single
 from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_ood
 from pluribus.metrics.bootstrap import Interval
 from pluribus.metrics.tally import Tally
-from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+from pluribus.prediction import Prediction
 from pluribus.training.settings import Training
 from pluribus.training.split_prediction import CHUNK, tally_split
 from pluribus.version import VERSION
@@ -51,10 +57,11 @@ def evaluate(
     training: Training | None = None,
     costs: Costs | None = None,
 ) -> Record:
-    """Measure a trained ensemble on the test data of a task.
+    """Measure a trained ensemble on the test data of a task, raw and calibrated.
 
     Args:
-        ensemble: The ensemble; it is put into eval mode.
+        ensemble: The ensemble; it is put into eval mode. Without a calibration one is fitted on the
+            validation data, and not kept.
         task: The data. Errors of regression are in the units of the data.
         single: The same network as an ensemble of one, for ratios of costs.
         shifted: Measure on shifted data too, which takes longest.
@@ -75,23 +82,25 @@ def evaluate(
     check_costs(costs, task)
     ensemble.eval()
     start = time.perf_counter()
+    calibration = _in_units(calibration_for(ensemble, task), task)
     candidates = Candidates(task.scaling)
     test = _tally(ensemble, task, task.test, on_batch=candidates.add)
     prediction, target = test.prediction, test.target
+    calibrated = prediction.calibrated(calibration)
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
     frozen = ensemble.freeze()
     outcomes = read_outcomes(prediction, target)
     ood = {}
     for name, x in task.ood.items():
         out = _tally(ensemble, task, Split.of_inputs(x)).prediction
-        ood[name] = evaluate_ood(prediction, out)
+        ood[name] = evaluate_ood(prediction, out) | measure_strangers(calibrated, out.calibrated(calibration))
         outcomes.ood[name] = stored_ood_scores(out)
     moved = {}
     if shifted:
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
-            moved[f"{kind}/{severity}"] = _scores(ensemble, frozen, task, split)
-    posthoc, ends = _posthoc(ensemble, task, prediction, target)
+            moved[f"{kind}/{severity}"] = _scores(ensemble, frozen, task, split, calibration)
+    rates, ends = _at_threshold(ensemble, task, prediction, target)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     measured = Record(
@@ -102,7 +111,8 @@ def evaluate(
         metrics=test.metrics(),
         shifted=moved,
         ood=ood,
-        posthoc=posthoc,
+        posthoc=measure_calibration(calibrated, target) | rates,
+        ood_score=calibration.score if calibration else "",
         cost=_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
@@ -118,16 +128,22 @@ def versions() -> dict[str, str]:
 
 
 def latency_ratio(module: nn.Module, single: nn.Module, x: Any) -> float:
-    """Return the time of `module` on `x` over that of `single`, the median of several rounds."""
+    """Return the time of `module` on `x` over that of `single`, the median of several rounds.
+
+    On a CPU with one thread, as in the workers of `compare`, it is the time that the processor spent. It does
+    not count the time in which other processes ran.
+    """
     inputs = Inputs.of(x)
     on_gpu = any(tensor.is_cuda for tensor in inputs.tensors())
+    alone = not on_gpu and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else time.perf_counter
 
     def seconds(run: Callable[..., object]) -> float:
-        start = time.perf_counter()
+        start = clock()
         run(*inputs.args, **inputs.keywords)
         if on_gpu:
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return clock() - start
 
     # Warm up: first calls allocate memory and choose kernels.
     seconds(module)
@@ -141,6 +157,11 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Any) -> float:
     return statistics.median(ratios)
 
 
+def _in_units(calibration: Calibration | None, task: Task) -> Calibration | None:
+    """Return a calibration, fitted in the units of the network, for predictions in those of the data."""
+    return None if calibration is None else replace(calibration, unit=task.target_scaling.std)
+
+
 def _tally(
     ensemble: Ensemble,
     task: Task,
@@ -148,7 +169,7 @@ def _tally(
     runner: Frozen | None = None,
     on_batch: Callable[[Batch, Prediction, Tensor | None], None] | None = None,
 ) -> Tally:
-    """Return the predictions and targets of a split in the units of the data."""
+    """Return the raw predictions and targets of a split in the units of the data."""
 
     def in_units(prediction: Prediction, target: Tensor | None) -> tuple[Prediction, Tensor | None]:
         if target is not None and target.is_floating_point():
@@ -158,48 +179,27 @@ def _tally(
     return tally_split(ensemble, split, CHUNK, runner, in_units, on_batch)
 
 
-def _scores(ensemble: Ensemble, frozen: Frozen, task: Task, split: Split) -> dict[str, float]:
+def _scores(
+    ensemble: Ensemble, frozen: Frozen, task: Task, split: Split, calibration: Calibration | None
+) -> dict[str, float]:
+    """Return some metrics on shifted data, raw and, as `scaled_<name>`, calibrated."""
     # Streamed samples may differ in size, which a frozen ensemble refuses.
-    found = _tally(ensemble, task, split, None if split.streams else frozen)
+    tally = _tally(ensemble, task, split, None if split.streams else frozen)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
-    return {metric.name: found.compute(metric) for metric in metrics if metric.suits(found.prediction)}
+    found = {metric.name: tally.compute(metric) for metric in metrics if metric.suits(tally.prediction)}
+    if calibration is None:
+        return found
+    return found | scaled_metrics(tally.prediction.calibrated(calibration), tally.target)
 
 
-def _posthoc(
+def _at_threshold(
     ensemble: Ensemble, task: Task, test: Prediction, target: Tensor
 ) -> tuple[dict[str, float], dict[str, Interval]]:
-    """Return metrics of the test data after corrections fitted on the validation data, and intervals."""
+    """Return rates of the test data at a threshold of the validation data, and their intervals."""
     if not len(task.validation):
         return {}, {}
     validation = _tally(ensemble, task, task.validation)
-    fitted, truth = validation.prediction, validation.target
-    rates, intervals = at_threshold(fitted, truth, test, target)
-    return _corrected(fitted, truth, test, target) | rates, intervals
-
-
-def _corrected(fitted: Prediction, truth: Tensor, test: Prediction, target: Tensor) -> dict[str, float]:
-    """Return metrics of the test data after calibration on the validation data."""
-    if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
-        temperature = fit_temperature(fitted, truth)
-        scaled = with_temperature(test, temperature)
-        sets = ConformalSets.fit(fitted, truth)
-        return {
-            "temperature": temperature,
-            "scaled_nll": METRICS["nll"](scaled, target),
-            "scaled_ece": METRICS["ece"](scaled, target),
-            "scaled_brier": METRICS["brier"](scaled, target),
-            "conformal_level": sets.level,
-            "conformal_coverage": sets.coverage(test, target),
-            "conformal_size": sets.size(test),
-        }
-    if isinstance(test, GaussianPrediction) and isinstance(fitted, GaussianPrediction):
-        intervals = ConformalIntervals.fit(fitted, truth)
-        return {
-            "conformal_level": intervals.level,
-            "conformal_coverage": intervals.coverage(test, target),
-            "conformal_width": intervals.width(test),
-        }
-    return {}
+    return at_threshold(validation.prediction, validation.target, test, target)
 
 
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:

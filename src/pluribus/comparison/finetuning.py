@@ -2,7 +2,7 @@
 
 1. Members start as the network: methods that can start from copies do.
 2. The ensemble trains with a low learning rate; shared weights may be frozen.
-3. It is calibrated on validation data.
+3. `train` calibrates it on validation data.
 4. Network and ensemble are measured on the same test data.
 """
 
@@ -36,7 +36,10 @@ ROWS = {
     "rmse": "RMSE",
     "nll": "NLL",
     "gaussian_nll": "NLL",
+    "scaled_nll": "NLL calibrated",
+    "scaled_gaussian_nll": "NLL calibrated",
     "ece": "ECE",
+    "scaled_ece": "ECE calibrated",
     "parameters": "parameters",
     "multiply_adds": "multiply-adds",
 }
@@ -62,16 +65,15 @@ class Finetuned:
     def table(self) -> list[tuple[str, float, float]]:
         """Return name, value before and value after of each number that both records have."""
         found = []
-        before, after = self.before.metrics | self.before.cost, self.after.metrics | self.after.cost
+        before, after = (run.metrics | run.posthoc | run.cost for run in (self.before, self.after))
         for name, title in ROWS.items():
             if name in before and name in after:
                 found.append((title, before[name], after[name]))
         for kind, scores in self.after.ood.items():
-            best = max(scores, key=lambda one: scores[one] if one.startswith("auroc") else 0.0)
+            # Each by the score that was chosen on validation data: the best on test data would be luck.
             alone = self.before.ood.get(kind, {})
-            if best.startswith("auroc") and alone:
-                single = max(value for one, value in alone.items() if one.startswith("auroc"))
-                found.append((f"AUROC on {kind}", single, scores[best]))
+            if "auroc_chosen" in scores and "auroc_chosen" in alone:
+                found.append((f"AUROC on {kind}", alone["auroc_chosen"], scores["auroc_chosen"]))
         return found
 
     def __str__(self) -> str:
@@ -129,8 +131,6 @@ def finetune(
 
     ensemble = convert(model, method, seed=seed, **options)
     history = train(ensemble, task, training or usual_training(method), out=out, show=show)
-    if len(task.validation):
-        ensemble.calibrate(task)
     if out is not None:
         ensemble.save(Path(out) / "ensemble")
     after = evaluate(ensemble, task, single=alone.to(ensemble.device), training=training)

@@ -114,9 +114,10 @@ def to_words(name: str, given: Words) -> list[str] | None:
     words = given.split(",") if isinstance(given, str) else given
     found = []
     for word in words:
-        if not isinstance(word, str):
+        # Columns may have numbers for names, which the command line reads as such.
+        if type(word) not in (str, int):
             raise SettingError(f"{name} must be words, got {given!r}.")
-        found.append(word.strip())
+        found.append(str(word).strip())
     return found
 
 

@@ -85,7 +85,12 @@ def read_text(path: Path) -> tuple[Array, Array, list[tuple[Array, Array]]]:
 
 
 def diabetes(likelihood: str | Likelihood = "gaussian", **sizes: Unpack[Sizes]) -> Task:
-    """Progress of diabetes in 442 patients from 10 features, as it comes with scikit-learn."""
+    """Progress of diabetes in 442 patients from 10 features, as it comes with scikit-learn.
+
+    Args:
+        likelihood: Of the standardised target.
+        **sizes: How much of each part to keep.
+    """
     datasets = optional("sklearn.datasets", "scikit-learn")
     x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
     return assemble("diabetes", (table(x, y), None, None), sizes, likelihood=named_likelihood(likelihood))

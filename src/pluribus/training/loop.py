@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pluribus.calibration.fit import LEAST_SAMPLES
 from pluribus.data.split import InputBatches
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
-from pluribus.errors import PluribusError, SettingError
+from pluribus.errors import InputError, PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
 from pluribus.mechanisms.network.inputs import accepted_by
 from pluribus.metrics import METRICS
 from pluribus.metrics.positions import hard_targets
 from pluribus.training import checkpoint
 from pluribus.training.averaging import averaged, set_weights, start_mean
+from pluribus.training.budget import is_scored_early
 from pluribus.training.checkpoint import Progress
 from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
@@ -56,8 +58,9 @@ def train(
     tensorboard: bool = False,
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    calibrate: bool = True,
 ) -> list[dict[str, float]]:
-    """Train an ensemble in place, by the objective of its method.
+    """Train an ensemble in place, by the objective of its method, and calibrate it on the validation data.
 
     Args:
         ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
@@ -68,6 +71,7 @@ def train(
         tensorboard: Write TensorBoard logs into `out` too.
         show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
+        calibrate: Call `ensemble.calibrate(task)` at the end, if there is validation data.
 
     Returns:
         One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
@@ -108,7 +112,20 @@ def train(
                 _write_log(folder, now.history, tensorboard)
     _finish(ensemble, training, now, len(task.train))
     ensemble.finish(InputBatches(task.train, training.batch, ensemble.members.code.forward))
+    if calibrate:
+        _calibrate(ensemble, task)
     return now.history
+
+
+def _calibrate(ensemble: Ensemble, task: Task) -> None:
+    """Calibrate on the validation data, if there is enough of it; log why not."""
+    if len(task.validation) < LEAST_SAMPLES or not ensemble.method.is_ready(ensemble.members):
+        return
+    try:
+        ensemble.calibrate(task)
+    # Hours of training must not be lost because targets suit no set or interval.
+    except InputError as error:
+        LOGGER.warning("the ensemble is not calibrated: %s", error)
 
 
 def check_order(ensemble: Ensemble, task: Task) -> None:
@@ -269,7 +286,8 @@ def _finish(ensemble: Ensemble, training: Training, now: Progress, samples: int)
     """Load the weights that are kept, and log if longer training would have given better ones."""
     set_weights(ensemble, now.mean_weights)
     ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
-    if training.budget(samples).is_late(now.best_epoch):
+    scores = [row.get("validation_nll", math.nan) for row in now.history]
+    if is_scored_early(scores) and training.budget(samples).is_late(now.best_epoch):
         LOGGER.warning(STILL_IMPROVING, ensemble.method.kind(), now.best_epoch, now.epoch)
 
 

@@ -1,7 +1,9 @@
 """Frozen: all members of an ensemble for inference alone."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -10,7 +12,11 @@ from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 
 from pluribus.calibration_record import Calibration
-from pluribus.errors import InputError
+from pluribus.data.signature import Signature as TaskSignature
+from pluribus.errors import ExportError, InputError
+from pluribus.export.exporting import export_file
+from pluribus.export.file_format import Dynamic
+from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.cost import Meter
 from pluribus.mechanisms.members.prior import AnyMembers
@@ -66,6 +72,7 @@ class Frozen(nn.Module):
         notes: As above.
         likelihood: As above.
         kinds: As above.
+        origin: The ensemble that it is made of, for files; None for one that was made by hand.
         calibration: Corrects predictions as those of the ensemble; None if nothing was calibrated.
     """
 
@@ -87,6 +94,7 @@ class Frozen(nn.Module):
         self.notes, self.likelihood, self.memory = tuple(notes), likelihood, memory
         # No buffer: a cast to half precision must not round it.
         self.weights = weights
+        self.origin: Origin | None = None
         self.train(False)
 
     @classmethod
@@ -206,6 +214,65 @@ class Frozen(nn.Module):
         written = summary.written_bytes
         scaled = Saving(written.planned * inputs.batch, written.alone * inputs.batch)
         return replace(found, written_bytes=scaled)
+
+    def export(
+        self,
+        path: str | Path,
+        format: str = "onnx",
+        *,
+        members: bool = False,
+        dynamic: Dynamic | None = None,
+        level: float = 0.9,
+        signature: TaskSignature | None = None,
+    ) -> Path:
+        """Write all members as one file that runs without this library; the same as `Ensemble.export`."""
+        if self.weights.device.type != "cpu":
+            moved = copy.deepcopy(self).cpu()
+            return moved.export(
+                path, format, members=members, dynamic=dynamic, level=level, signature=signature
+            )
+        source = self.export_source(self.predict, signature)
+        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+
+    def export_source(
+        self, predict: Callable[[Inputs], Prediction], signature: TaskSignature | None
+    ) -> Source:
+        """Return what an export needs.
+
+        Args:
+            predict: Computes what the file must compute.
+            signature: Of the task; None if it is not known.
+
+        Raises:
+            ExportError: Members are looped, or there is no example.
+        """
+        if not self.kinds:
+            raise ExportError(
+                f"the ensemble must be one graph to be exported, got: {'; '.join(self.notes)}. "
+                "Use the frozen ensemble in PyTorch, or change the line that torch.export cannot read."
+            )
+        if self.origin is None or self.origin.example is None:
+            raise ExportError("an example of the inputs is needed, got none. Use freeze(examples=[x]).")
+        facts = {**self.origin.facts, "notes": list(self.notes)}
+        if signature is not None:
+            facts["classes"] = list(signature.class_names) or signature.classes
+            facts["preprocessing"] = signature.to_dict()
+        held = _first_float(self.module)
+        example = self.origin.example
+        if held is not None:
+            # The example follows the graph to another precision.
+            example = example.each(lambda tensor: tensor.to(held) if tensor.is_floating_point() else tensor)
+        return Source(
+            module=self.module,
+            names=self.input_names,
+            select=self.kinds[0].inputs,
+            example=example,
+            likelihood=self.likelihood,
+            weights=self.weights,
+            predict=predict,
+            calibration=self.calibration,
+            facts=facts,
+        )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Take inputs of the precision, and compute on the device, that it is moved to."""
