@@ -226,8 +226,9 @@ def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_pa
     write(tmp_path / "x.csv", [[1, 2, 3, 4], [5, 6, 7, 8]])
     with pytest.raises(pl.InputError, match="must name the 4 features a, b, c, d, got numbers"):
         invoke("predict", run, tmp_path / "x.csv")
+    (tmp_path / "folder.csv").mkdir()
     with pytest.raises(pl.SettingError, match=r"--out must be a file that can be written, got .* Is a dir"):
-        invoke("predict", run, run.parent / "table.csv", "--out", tmp_path)
+        invoke("predict", run, run.parent / "table.csv", "--out", tmp_path / "folder.csv")
 
 
 def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
