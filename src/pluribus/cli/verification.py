@@ -79,9 +79,7 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield _checked(folder / record.FILE, _check_records)
     for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
         yield _checked(path, Outcomes.load)
-    for form in FORMATS.values():
-        for path in sorted(folder.glob(f"*{form.suffix}.json")):
-            yield _checked(path, check_description)
+    yield from _exported_findings(folder)
     for child in (folder / run_file.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
         # Links are not followed: they could lead round in a circle.
         if child.is_dir() and not child.is_symlink():
@@ -91,6 +89,12 @@ def _findings(folder: Path) -> Iterator[Finding]:
 def _ensemble_findings(folder: Path) -> Iterator[Finding]:
     yield _checked(folder / SETTINGS, _check_settings)
     yield _checked(folder / WEIGHTS, _check_weights)
+
+
+def _exported_findings(folder: Path) -> Iterator[Finding]:
+    for form in FORMATS.values():
+        for path in sorted(folder.glob(f"*{form.suffix}.json")):
+            yield _checked(path, check_description)
 
 
 def _checked(path: Path, check: Callable[[Path], object]) -> Finding:
