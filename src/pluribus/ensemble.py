@@ -42,6 +42,7 @@ from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.predicting import predict_parts
+from pluribus.mechanisms.running.sample_weights import check_weights
 from pluribus.mechanisms.running.specialised import cut_member
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
@@ -141,16 +142,20 @@ class Ensemble(nn.Module):
         progress: float = 0.0,
         dataset_size: int | None = None,
         criterion: Criterion | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """The method's training objective on one batch, a scalar: most often the mean of the members' losses.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
-            y: The targets, `[batch, ...]`.
+            y: The targets, `[batch, ...]`: class numbers, or probabilities `[batch, classes, ...]`; labels;
+                or numbers. Where a sample has several, missing ones are NaN, or -100 for classes.
             progress: How much of training is done, in [0, 1]; drives schedules.
             dataset_size: The size of the training set, for methods with a prior term; the batch's.
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,
                 a scalar or one value per sample.
+            weights: How much each sample counts, `[batch]`, or each position of a dense target, at least 0;
+                losses are divided by their sum.
         """
         check("progress", progress, float, at_least=0, at_most=1)
         check("dataset_size", dataset_size, int, at_least=1, optional=True)
@@ -159,13 +164,15 @@ class Ensemble(nn.Module):
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
+        if weights is not None:
+            check_weights(weights, y)
         size = inputs.batch if dataset_size is None else dataset_size
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
             self._drop_calibration_in_training()
             self.trained |= self.training
             rows = self._rows(training=self.training)
-            total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
+            total = self._objective(Losses(self.likelihood, criterion), inputs, y, weights, rows, progress)
             return total + self.method.penalty(self.members, inputs.batch, size, progress)
 
     def after_step(self, progress: float) -> None:
@@ -580,19 +587,25 @@ class Ensemble(nn.Module):
         return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
 
     def _objective(
-        self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
+        self,
+        losses: Losses,
+        inputs: Inputs,
+        y: Tensor,
+        weights: Tensor | None,
+        rows: Sequence[Any],
+        progress: float,
     ) -> Tensor:
         """Compute the method's objective from the rows' losses, each on the samples that the row sees."""
         parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
         if parts is None:
-            means = losses.of_batch(self.members, rows, inputs, y, self._caller.modes)
+            means = losses.of_batch(self.members, rows, inputs, y, self._caller.modes, weights)
             # Rows of training are drawn for it and count alike.
             shares = torch.full_like(means, 1 / len(rows)) if self.training else self.weights.to(means)
         else:
             parts = [part.to(y.device) for part in parts]
             rows = [row for row, part in zip(rows, parts, strict=True) if len(part)]
             parts = [part for part in parts if len(part)]
-            means = losses.of_parts(self.members, rows, inputs, y, parts, self._caller.modes)
+            means = losses.of_parts(self.members, rows, inputs, y, parts, self._caller.modes, weights)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
         return self.method.combine(means, shares, self.members, progress)
