@@ -401,6 +401,7 @@ def test_export_writes_a_file_that_is_described_by_the_run(run, tmp_path):
     assert found["method"]["members"] == 2
     assert found["preprocessing"]["feature_names"] == [*"abcd"]
     assert found["preprocessing"]["scaling"]["mean"]
+    assert "ok" in invoke("verify", tmp_path)
     module = torch.export.load(tmp_path / "pets.pt2").module()
     assert module(torch.zeros(3, 4))["probabilities"].shape == (3, 2)
 
