@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from pluribus.conversion import convert
     from pluribus.data import Split, Task
     from pluribus.ensemble import Ensemble
-    from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError, SettingError
+    from pluribus.errors import (
+        CheckpointError,
+        ConversionError,
+        ExportError,
+        InputError,
+        PluribusError,
+        SettingError,
+    )
     from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
     from pluribus.loading import from_checkpoints, from_models, load
     from pluribus.mechanisms.graph.cost import Cost, cost
@@ -35,6 +42,7 @@ __all__ = [
     "ConversionError",
     "Cost",
     "Ensemble",
+    "ExportError",
     "Gaussian",
     "InputError",
     "Likelihood",
@@ -74,7 +82,10 @@ _HOMES = {
     "conversion": ("convert",),
     "data": ("Split", "Task"),
     "ensemble": ("Ensemble",),
-    "errors": ("CheckpointError", "ConversionError", "InputError", "PluribusError", "SettingError"),
+    "errors": (
+        *("CheckpointError", "ConversionError", "ExportError"),
+        *("InputError", "PluribusError", "SettingError"),
+    ),
     "likelihood": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Point"),
     "loading": ("from_checkpoints", "from_models", "load"),
     "mechanisms.graph.cost": ("Cost", "cost"),

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from pluribus.calibration.fit import Validation
-from pluribus.data.task import Split, Task
+from pluribus.data.split import Split
+from pluribus.data.task import Task
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.ranking.rank import with_targets
@@ -29,7 +30,9 @@ def read_validation(data: Any, forward: Callable[..., Any], device: torch.device
             )
         scaling, data = data.scaling, data.validation
     if isinstance(data, Split):
-        data = (data.x, data.y)
+        # All of it is altered and run several times: what does not fit into memory is refused by name.
+        held = data.in_memory()
+        data = (held.x, held.y)
     inputs, targets = [], []
     for batch, target in with_targets(data, forward):
         inputs.append(batch.to(device))

@@ -1,6 +1,7 @@
 """evaluate: complete records in the units of the data, whatever the likelihood."""
 
 import itertools
+import time
 
 import pytest
 import torch
@@ -93,7 +94,24 @@ def clock(monkeypatch):
     """The time, in seconds, in a list that a run may add to."""
     now = [0.0]
     monkeypatch.setattr(evaluation.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(evaluation.time, "thread_time", lambda: now[0])
     return now
+
+
+def test_one_thread_counts_the_time_of_the_processor_alone(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(evaluation.torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(evaluation.time, "thread_time", lambda: now[0])
+
+    def takes(seconds):
+        def run(x):
+            now[0] += seconds
+            # Meanwhile other processes ran.
+            time.sleep(1e-3)
+
+        return run
+
+    assert latency_ratio(takes(4.0), takes(1.0), torch.zeros(1)) == 4
 
 
 def test_the_ratio_of_times_is_the_median_of_ratios_measured_in_turn(clock):

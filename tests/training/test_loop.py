@@ -11,8 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.data import two_moons
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task, two_moons
 from pluribus.methods import EMP, SAE, BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
 from pluribus.training import Training, loop, train
 

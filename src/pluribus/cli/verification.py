@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pluribus.cli import run_file
-from pluribus.comparison import record
+from pluribus.comparison import record, run_folder
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.data import signature
 from pluribus.data.signature import Signature
@@ -57,15 +57,15 @@ def verify(folder: Path) -> list[Finding]:
     found = list(_findings(folder))
     if not found:
         raise CheckpointError(
-            f"{folder} must be a folder that Pluribus wrote, got none of {run_file.FILE}, {SETTINGS}, "
+            f"{folder} must be a folder that Pluribus wrote, got none of {run_folder.FILE}, {SETTINGS}, "
             f"{checkpoint.FILE} and {record.FILE}. Give the folder of a run, a comparison or an ensemble."
         )
     return found
 
 
 def _findings(folder: Path) -> Iterator[Finding]:
-    if (folder / run_file.FILE).exists():
-        yield _checked(folder / run_file.FILE, lambda path: run_file.read_run(path.parent))
+    if (folder / run_folder.FILE).exists():
+        yield _checked(folder / run_folder.FILE, lambda path: run_file.read_run(path.parent))
     if (folder / signature.FILE).exists():
         yield _checked(folder / signature.FILE, lambda path: Signature.load(path.parent))
     if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
@@ -76,7 +76,7 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield _checked(folder / record.FILE, _check_records)
     for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
         yield _checked(path, Outcomes.load)
-    for child in (folder / run_file.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
+    for child in (folder / run_folder.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
         # Links are not followed: they could lead round in a circle.
         if child.is_dir() and not child.is_symlink():
             yield from _findings(child)
