@@ -130,7 +130,7 @@ def test_a_trained_run_is_examined_and_defects_are_named(run):
             for parameter in ensemble.members.tensors.own.parameters():
                 parameter[1] = parameter[0]
         ensemble.save(run / "ensemble")
-        printed = invoke("doctor", run)
+        printed = " ".join(invoke("doctor", run).split())
     finally:
         file.write_bytes(sound)
         (run / "ensemble" / "ensemble.json").write_bytes(settings)
