@@ -90,6 +90,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/sae_anytime.py
 	$(BIN)/python benchmarks/sae_quality.py
 	$(BIN)/python benchmarks/fashion_mnist.py
+	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/moonshot.py
 	$(BIN)/python benchmarks/moonshot_table.py
 

@@ -11,8 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.data import two_moons
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task, two_moons
 from pluribus.methods import EMP, SAE, BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
 from pluribus.training import Training, loop, train
 
@@ -308,3 +307,21 @@ def test_tensorboard_that_is_not_installed_is_told_before_training(task, tmp_pat
     with pytest.raises(pl.SettingError, match="needs the package tensorboard, but it is not installed"):
         train(ensemble(), task, QUICK, out=tmp_path, tensorboard=True, show=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_training_ends_calibrated_unless_that_is_not_wanted(task):
+    one = ensemble()
+    train(one, task, QUICK, show=False)
+    assert one.calibration.samples == len(task.validation)
+    train(one, task, QUICK, show=False, calibrate=False)
+    assert one.calibration is None
+
+
+def test_targets_that_suit_no_set_do_not_end_training(task, caplog):
+    parts = [Split(part.x, part.y.float() / 3) for part in (task.train, task.validation, task.test)]
+    shares = Task("shares", *parts, pl.Bernoulli())
+    network = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+    one = pl.convert(network, DeepEnsembles(members=2), "bernoulli")
+    train(one, shares, QUICK, show=False)
+    assert one.calibration is None
+    assert "the ensemble is not calibrated: metrics compare with no and yes" in caplog.text

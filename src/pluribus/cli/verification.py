@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pluribus.cli import run_file
-from pluribus.comparison import record
+from pluribus.comparison import record, run_folder
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.data import signature
 from pluribus.data.signature import Signature
@@ -30,8 +30,10 @@ from pluribus.saving import (
     WEIGHTS,
     check_settings_hash,
     check_weights_hash,
+    read_calibration,
     read_settings,
     read_tensors,
+    split_calibration,
 )
 from pluribus.training import checkpoint
 from pluribus.untrusted import read_header
@@ -55,15 +57,15 @@ def verify(folder: Path) -> list[Finding]:
     found = list(_findings(folder))
     if not found:
         raise CheckpointError(
-            f"{folder} must be a folder that Pluribus wrote, got none of {run_file.FILE}, {SETTINGS}, "
+            f"{folder} must be a folder that Pluribus wrote, got none of {run_folder.FILE}, {SETTINGS}, "
             f"{checkpoint.FILE} and {record.FILE}. Give the folder of a run, a comparison or an ensemble."
         )
     return found
 
 
 def _findings(folder: Path) -> Iterator[Finding]:
-    if (folder / run_file.FILE).exists():
-        yield _checked(folder / run_file.FILE, lambda path: run_file.read_run(path.parent))
+    if (folder / run_folder.FILE).exists():
+        yield _checked(folder / run_folder.FILE, lambda path: run_file.read_run(path.parent))
     if (folder / signature.FILE).exists():
         yield _checked(folder / signature.FILE, lambda path: Signature.load(path.parent))
     if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
@@ -74,7 +76,7 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield _checked(folder / record.FILE, _check_records)
     for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
         yield _checked(path, Outcomes.load)
-    for child in (folder / run_file.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
+    for child in (folder / run_folder.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
         # Links are not followed: they could lead round in a circle.
         if child.is_dir() and not child.is_symlink():
             yield from _findings(child)
@@ -108,8 +110,11 @@ def _check_settings(path: Path) -> None:
 
 def _check_weights(path: Path) -> None:
     read_header(path, REMEDY)
-    check_weights_hash(path.parent, read_settings(path.parent))
-    check_values(read_tensors(path), (), path)
+    settings = read_settings(path.parent)
+    check_weights_hash(path.parent, settings)
+    tensors = read_tensors(path)
+    check_values(tensors, (), path)
+    read_calibration(settings, split_calibration(tensors)[1])
 
 
 def _check_training(path: Path) -> None:

@@ -15,10 +15,11 @@ from pluribus.data.pictures import image_folder
 from pluribus.data.scaling import Scaling
 from pluribus.data.shifted import SEVERITIES, Shifted
 from pluribus.data.signature import Signature
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes
 from pluribus.data.table_task import frame_task
 from pluribus.data.tabular import UCI, diabetes, uci
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.data.tiny_imagenet import tiny_imagenet
 from pluribus.data.toy import sign_network, two_moons, two_sinusoids
 from pluribus.errors import SettingError

@@ -16,8 +16,9 @@ from pluribus.data.grey_levels import BYTES, check_levels, choose_levels, kind_o
 from pluribus.data.image_files import Array, channels_first
 from pluribus.data.limits import MOST_BYTES, MOST_PIXELS, check_bytes, check_file
 from pluribus.data.sources import optional, reading
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.ranges import check, nearest

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
+from pluribus.data.batch import Batch
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError
 from pluribus.mechanisms.network.dry_run import derived_seed
+from pluribus.mechanisms.network.inputs import accepted_by
 from pluribus.training.averaging import update_mean
 from pluribus.training.checkpoint import Progress
 from pluribus.training.clipping import clip_gradients
@@ -22,8 +24,6 @@ from pluribus.training.smoothing import smooth_labels
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-Batch = tuple[Tensor, Tensor]
 
 
 @final
@@ -72,12 +72,11 @@ class Stepper:
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.rate(progress)
         self.optimizer.zero_grad()
-        samples, total = sum(len(y) for _, y in parts), torch.zeros((), device=self.fabric.device)
-        for x, y in parts:
-            target = smooth_labels(y, self.task.classes, self.training.label_smoothing)
-            loss = self.model.loss(x, target, progress=progress, dataset_size=len(self.task.train))
+        samples, total = sum(map(len, parts)), torch.zeros((), device=self.fabric.device)
+        for batch in parts:
+            loss = self._loss(batch, progress)
             # By its share of the samples: the last batch of an epoch may be smaller than the others.
-            loss = loss if len(parts) == 1 else loss * (len(y) / samples)
+            loss = loss if len(parts) == 1 else loss * (len(batch) / samples)
             self.fabric.backward(loss)
             total = total + loss.detach()
         if self.training.clip is not None:
@@ -86,24 +85,35 @@ class Stepper:
         self.ensemble.after_step((step + 1) / self.budget.steps)
         return total
 
+    def _loss(self, batch: Batch, progress: float) -> Tensor:
+        """Return the objective of a batch with its weights."""
+        target = smooth_labels(batch.target, self.task.classes, self.training.label_smoothing)
+        options: dict[str, Any] = {"progress": progress, "dataset_size": len(self.task.train)}
+        weights = self.task.training_weights(batch)
+        if weights is not None:
+            options["weights"] = weights
+        inputs = accepted_by(batch.inputs, self.ensemble.members.code.forward)
+        loss: Tensor = self.model.loss(inputs, target, **options)
+        return loss
+
 
 def step_batches(
     task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", orders: int
 ) -> Iterator[list[Batch]]:
     """Yield the batches of each step of one epoch, in an order that depends on seed and epoch alone.
 
+    Samples with an order of their own, such as those of a loader with a user's sampler, keep it.
+
     Each of several processes takes its share of every batch. If a method has several orders of the samples, a
     batch holds a batch of each order, one after the other.
     """
     seed = training.seed * 1_000_003 + epoch
     seeds = [seed, *(derived_seed(seed, order) for order in range(1, orders))]
-    drawn = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
+    generators = [torch.Generator().manual_seed(one) for one in seeds]
     mine = slice(fabric.global_rank, None, fabric.world_size)
     waiting: list[Batch] = []
-    for batches in zip(*drawn, strict=True):
-        x = torch.cat([inputs[mine] for inputs, _ in batches])
-        y = torch.cat([targets[mine] for _, targets in batches])
-        waiting.append((x.to(fabric.device), y.to(fabric.device)))
+    for batch in task.train.read(training.batch, generators, epoch, mine):
+        waiting.append(batch.to(fabric.device))
         if len(waiting) == training.accumulate:
             yield waiting
             waiting = []

@@ -179,9 +179,8 @@ def test_a_shrunk_ensemble_is_frozen_with_its_rows_alone():
     ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
     small, x = ensemble.shrink([2, 1]), torch.randn(4, 6)
     frozen = small.freeze()
-    assert frozen.network.members.count == 2
     assert_close(frozen(x), small(x))
-    assert_close(frozen.network.members.index.weights(), small.weights)
+    assert_close(frozen.weights, small.weights)
 
 
 EXITS = [SAE(inputs=2, exits=2), EarlyExit(), MIMO(inputs=3), MIMMO(inputs=2)]
@@ -275,8 +274,8 @@ def test_a_run_that_cannot_end_where_layers_are_gone_is_refused():
 
 def test_weights_of_half_precision_sum_to_one():
     ensemble = pl.convert(blocks(3).bfloat16(), SAE(inputs=1, exits=3), example=torch.zeros(2, 6).bfloat16())
-    for one in (ensemble, ensemble.shrink([0, 1, 2]), ensemble.freeze().network):
-        assert_close(one.members.index.weights().sum(), torch.ones(()))
+    for one in (ensemble, ensemble.shrink([0, 1, 2]), ensemble.freeze()):
+        assert_close(one.weights.sum(), torch.ones(()))
 
 
 def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():
@@ -288,8 +287,8 @@ def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():
     assert_close(ensemble.member(1)(x), ensemble(x)[1])
     first, block, head = 6 * 8, 8 * 8, 8 * 8 + 8 * 2 * 2
     assert pl.cost(frozen, x).multiply_adds == 5 * (first + 2 * block + head)
-    biases, norm = 8 + 2 * 8 + 8 + 2 * 2, 2 * 8
-    assert pl.cost(frozen, x).parameters == first + 2 * block + head + biases + norm
+    biases = 8 + 2 * 8 + 8 + 2 * 2
+    assert pl.cost(frozen, x).parameters == first + 2 * block + head + biases
 
 
 def test_more_exits_than_depths_are_refused_with_their_names():

@@ -162,6 +162,23 @@ class Tapped(nn.Module):
             self._reading.reached = None
         return made.collect(pairs)
 
+    def run_whole(self, inputs: Inputs) -> Tensor:
+        """Return the outputs of all pairs, `[batch, pairs, *output]`, for an export of the data flow.
+
+        No exception ends the run early, because torch.export would not survive it (2.13); what lies behind
+        the deepest exit is no part of a graph that ends there.
+        """
+        made = _Outputs(self, self._positions_by_depth(self.pairs), None, whole=True)
+        self._enter([])
+        self._reading.reached = made.reach
+        try:
+            returned = self.network(*inputs.args, **inputs.keywords)
+        finally:
+            self._reading.reached = None
+        if self.depths - 1 in made.wanted:
+            made.values[self.depths - 1] = self._own(select_output(returned, self.output))
+        return made.joined(self.pairs)
+
     def _positions_by_depth(self, pairs: Sequence[Pair]) -> dict[int, list[int]]:
         """Map each depth of some pairs to the positions of their inputs among its slots."""
         wanted = defaultdict[int, list[int]](list)
@@ -208,13 +225,18 @@ class Tapped(nn.Module):
             return prediction.reshape(prediction.shape[0], -1)
         return apart(prediction, self.points.axis, self.points.output)
 
-    def keep(self, pairs: Sequence[Pair]) -> None:
-        """Keep only these pairs, in this order, and no parameter that none of them needs."""
+    def keep(self, pairs: Sequence[Pair], drop: bool = True) -> None:
+        """Keep only these pairs, in this order, and no parameter that none of them needs.
+
+        Args:
+            pairs: Some of those that are there.
+            drop: Whether layers behind the deepest of them are dropped; a run must then end before them.
+        """
         deepest = max(depth for _, depth in self._known(pairs))
         for depth in range(self.depths):
             slots = tuple(slot for slot in self.slots[depth] if (slot, depth) in pairs)
             self._keep_slots(depth, slots)
-        if deepest < self.depths - 1:
+        if drop and deepest < self.depths - 1:
             self._drop_behind(self.points.exits[deepest])
         self.pairs = tuple(pairs)
 
@@ -286,13 +308,16 @@ class _Outputs:
         tapped: The network that runs.
         wanted: By depth, the positions of its outputs that are wanted.
         watch: Called at each of these depths.
+        whole: Whether the network runs to its end, whatever is wanted.
     """
 
-    def __init__(self, tapped: Tapped, wanted: dict[int, list[int]], watch: Watch | None) -> None:
-        self.tapped, self.wanted, self.watch = tapped, wanted, watch
+    def __init__(
+        self, tapped: Tapped, wanted: dict[int, list[int]], watch: Watch | None, whole: bool = False
+    ) -> None:
+        self.tapped, self.wanted, self.watch, self.whole = tapped, wanted, watch, whole
         self.values: dict[int, Tensor] = {}
         self.deepest = max(wanted)
-        self.learns = torch.is_grad_enabled()
+        self.learns = torch.is_grad_enabled() and not whole
         self.early = watch is not None or not self.learns
 
     def reach(self, depth: int, value: Tensor) -> Tensor:
@@ -308,6 +333,8 @@ class _Outputs:
         if depth not in self.wanted:
             return value
         self._store(depth, value)
+        if self.whole:
+            return value
         going = self._show(depth, self.watch) if self.watch else None
         all_left = going is not None and not going.any()
         ends = depth == self.deepest or all_left
@@ -393,6 +420,23 @@ class _Outputs:
             position = self.tapped.slots[depth].index(slot)
             each.append(outputs[depth][:, position])
         return torch.stack(each, dim=1)
+
+    def joined(self, pairs: Sequence[Pair]) -> Tensor:
+        """Return the outputs of all pairs as `collect` does, with as few operators as possible."""
+        depths = sorted(self.values)
+        outputs = [self.values[depth] for depth in depths]
+        there = [(slot, depth) for depth in depths for slot in self.tapped.slots[depth]]
+        if len(outputs) > 1 and list(pairs) == sorted(there) and _is_grid(there, len(depths)):
+            return torch.stack(outputs, 2).flatten(1, 2)
+        stack = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+        if list(pairs) == there:
+            return stack
+        return stack[:, [there.index((slot, depth)) for slot, depth in pairs]]
+
+
+def _is_grid(pairs: Sequence[Pair], depths: int) -> bool:
+    """Return whether every slot exits at every depth."""
+    return len(pairs) == len({slot for slot, _ in pairs}) * depths
 
 
 def tap(network: Network, points: ExitPoints, inputs: int = 1, start: str = "copy", seed: int = 0) -> Tapped:

@@ -204,11 +204,26 @@ def inputs_of_batch(batch: Any, forward: Callable[..., Any]) -> Inputs:
         # A batch of keyword inputs with targets, such as (tokens and masks, labels).
         if len(batch) == 2 and isinstance(batch[0], Mapping):
             return Inputs((), _accepted(batch[0], parameters))
+        # Several inputs with targets, such as ((image, age), label); loaders make lists of tuples.
+        if len(batch) == 2 and isinstance(batch[0], list | tuple):
+            return Inputs(tuple(batch[0]), {})
         # A network whose inputs are all optional, as those of Hugging Face, still takes one.
         needed = max(1, len(_required(parameters)))
         with_targets = len(batch) == needed + 1
         return Inputs(tuple(batch[:-1] if with_targets else batch), {})
     return Inputs.of(batch)
+
+
+def accepted_by(inputs: Inputs, forward: Callable[..., Any]) -> Inputs:
+    """Return the inputs of a sample without the keyword entries that `forward` does not accept.
+
+    Samples of datasets have more than inputs: ids, and the text of which tokens were made.
+    """
+    if not inputs.keywords:
+        return inputs
+    parameters = list(inspect.signature(forward).parameters.values())
+    tensors = {name: value for name, value in inputs.keywords.items() if isinstance(value, Tensor)}
+    return Inputs(inputs.args, _accepted(tensors, parameters))
 
 
 def _accepted(batch: Mapping[str, Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:

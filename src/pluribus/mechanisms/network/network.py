@@ -66,6 +66,12 @@ class Network:
         # BatchNorm in train mode needs two samples at least.
         return example.doubled() if example.batch == 1 else example
 
+    @property
+    def guess(self) -> Inputs | None:
+        """Return the example that was made from the module; None where one was given, or none was needed."""
+        made = vars(self).get("_example")
+        return made.copy() if made is not None and self.given is None else None
+
     def become(self, module: nn.Module, factory: Callable[[], nn.Module] | None = None) -> None:
         """Take another module in place of its own, which takes the same inputs."""
         self.module, self.factory, self._graphs = module, factory, {}

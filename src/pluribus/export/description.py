@@ -1,0 +1,53 @@
+"""The description of an exported file: a JSON document beside it and inside of it."""
+
+from typing import Any
+
+import torch
+
+from pluribus.export.file_format import Dynamic, FileFormat
+from pluribus.export.head import Pooled
+from pluribus.export.source import Source
+from pluribus.version import VERSION
+
+FORMAT = "pluribus export"
+DOCUMENT = 1
+"""The version of the document."""
+
+
+def describe(source: Source, pooled: Pooled, form: FileFormat, sizes: Dynamic) -> dict[str, Any]:
+    """Return everything that a program needs to call a file and to read its outputs.
+
+    Args:
+        source: What is exported.
+        pooled: Its module.
+        form: The format of the file.
+        sizes: Its free sizes.
+    """
+    return {
+        "format": FORMAT,
+        "version": DOCUMENT,
+        "file_format": form.name,
+        "made_with": {"pluribus": VERSION, "torch": str(torch.__version__)},
+        "likelihood": source.likelihood.to_dict(),
+        "members": len(source.weights),
+        "weights": source.weights.double().tolist(),
+        "inputs": _inputs(source, sizes),
+        "outputs": [{"name": name, "meaning": meaning} for name, meaning in pooled.outputs.items()],
+        "level": pooled.level if {"lower", "set"} & set(pooled.outputs) else None,
+        "calibration": source.calibration and source.calibration.to_dict(),
+        "preprocessing": None,
+        "classes": None,
+        **source.facts,
+    }
+
+
+def _inputs(source: Source, sizes: Dynamic) -> list[dict[str, Any]]:
+    """Return name, type and shape of each input; a free size is its name."""
+    found = []
+    for name, tensor in source.tensors(source.example).items():
+        shape: list[int | str] = list(tensor.shape)
+        for axis, size in sizes[name].items():
+            shape[axis] = size
+        kind = str(tensor.dtype).removeprefix("torch.")
+        found.append({"name": name, "dtype": kind, "shape": shape})
+    return found
