@@ -5,8 +5,8 @@
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read:
-defaults are chosen on validation data alone. One line per run goes to `benchmarks/results/defaults_<study>.jsonl`;
-runs that are there are not repeated.
+defaults are chosen on validation data alone. One line per run goes to
+`benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
 import argparse
@@ -26,10 +26,8 @@ from pluribus import data
 from pluribus.backbones import cnn
 from pluribus.data.task import Split, Task
 from pluribus.mechanisms.graph.cost import cost
-from pluribus.methods import ECMP, EMP, MIMO, SAE, DeepEnsembles, LayerEnsembles, PackedEnsembles, Single
-from pluribus.methods.masksembles import Masksembles
+from pluribus.methods import ECMP, EMP, MIMO, SAE, Masksembles, Single
 from pluribus.metrics import METRICS
-from pluribus.recipe import Recipe
 from pluribus.training import Training, train
 
 RESULTS = Path(__file__).parent / "results"
@@ -98,16 +96,27 @@ def patching() -> Iterator[Candidate]:
         yield Candidate(f"emp {distance}", EMP(perturbation=distance, draws=20))
     yield Candidate("emp 0.01, 2 x steps", EMP(perturbation=0.01, draws=20), 2)
     for distance in (0.01, 0.1, 0.3, 0.5, 1.0):
-        yield Candidate(
-            f"emp {distance} per sample", EMP(perturbation=distance, draws=20, per_sample=True)
-        )
+        yield Candidate(f"emp {distance} per sample", EMP(perturbation=distance, draws=20, per_sample=True))
     yield Candidate("emp 0.3, 5 draws a step", EMP(perturbation=0.3, draws=20, train_draws=5))
     yield Candidate("emp fresh per sample", EMP(start="fresh", draws=20, per_sample=True))
     for distance in (0.01, 0.1, 0.3, 0.5, 1.0):
         yield Candidate(f"ecmp {distance}", ECMP(perturbation=distance, draws=20))
 
 
-STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {"sae": sae, "mimo": mimo, "patching": patching}
+def masks() -> Iterator[Candidate]:
+    """Yield candidates for the training of Masksembles, at equal steps."""
+    for repeat in (False, True):
+        for statistics in ("shared", "member"):
+            label = f"{statistics} statistics, {'every sample' if repeat else 'a part'} for each member"
+            yield Candidate(label, Masksembles(repeat=repeat, statistics=statistics), 1)
+
+
+STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
+    "masks": masks,
+    "mimo": mimo,
+    "patching": patching,
+    "sae": sae,
+}
 
 
 def measure(candidate: Candidate, name: str, task: Task, seed: int) -> dict[str, Any]:

@@ -62,27 +62,3 @@ def test_weights_are_cut_to_what_is_read_and_needed():
     weight, bias = constants.cut_weights(last, Positions(1, torch.tensor([False, True, False])))
     assert_close(weight, model.last.weight[[1]][:, [0, 2, 3]])
     assert_close(bias, model.last.bias[[1]])
-
-
-class Wide(nn.Module):
-    """A network whose mask keeps 33 of 40 channels."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(5, 40), nn.Linear(40, 3)
-        self.register_buffer("mask", (torch.arange(40) < 33).float())
-
-    def forward(self, x):
-        return self.last((self.first(x) * self.mask).relu())
-
-
-def test_masks_are_rounded_up_and_extra_channels_have_no_weight():
-    model = Wide()
-    program = read_program(Network(model, torch.randn(2, 5)))
-    values = dict(model.named_parameters()) | dict(model.named_buffers())
-    constants = MemberConstants(MaskedProgram(program, frozenset({"mask"})), values, align=8)
-    _, last = products(constants)
-    assert constants.inputs[last.node].count == 40
-    weight, _ = constants.cut_weights(last, None)
-    assert_close(weight[:, :33], model.last.weight[:, :33])
-    assert not weight[:, 33:].any()

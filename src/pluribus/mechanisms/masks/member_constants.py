@@ -9,9 +9,10 @@ from torch.fx import Node
 
 from pluribus.mechanisms.graph.folding import Norm, fold_norm
 from pluribus.mechanisms.graph.operators import BATCH_NORMS
-from pluribus.mechanisms.masks.demand import find_zeros, keeps_zeros, propagate_demand
+from pluribus.mechanisms.masks.aligned_masks import Weights, align_masks
+from pluribus.mechanisms.masks.demand import find_zeros, propagate_demand
 from pluribus.mechanisms.masks.masked_program import MaskedProgram
-from pluribus.mechanisms.masks.positions import Part, Positions, rounded_up
+from pluribus.mechanisms.masks.positions import Part, Positions
 from pluribus.mechanisms.masks.steps import Step, shape_of
 
 
@@ -43,13 +44,14 @@ class MemberConstants:
         for node in masked.constant:
             self.constants[node] = program.step(node, self.constants)
         self.masks = {node: self._mask(step) for node, step in masked.maskings.items()}
-        self.weights: dict[Node, tuple[Tensor, Tensor | None]] = {}
+        self.weights: Weights = {}
         self.folded: set[Node] = set()
         self._find_weights()
         for step in masked.steps.values():
             if step.operator in BATCH_NORMS and self._can_fold(step):
                 self._fold(step)
-        self._widen_masks()
+        if align > 1:
+            self.masks, self.weights = align_masks(masked.steps, self.masks, self.weights, align)
         self.inputs = {node: self._read(masked.steps[node]) for node in self.weights}
 
     @property
@@ -93,50 +95,6 @@ class MemberConstants:
             weight, bias = step.argument("weight"), step.argument("bias")
             if weight in self.constants and (bias is None or bias in self.constants):
                 self.weights[step.node] = self.constants[weight], self.constants.get(bias)
-
-    def _widen_masks(self) -> None:
-        """Round masks up to widths that processors like, where a weight of zero undoes the rounding."""
-        if self.align == 1:
-            return
-        widened = {node: self._widened(node) for node in self.masks}
-        # Before the masks change, by which it is known what is zero.
-        for node in list(self.weights):
-            zero = find_zeros(self.masked.steps[node].argument("input"), self.masked.steps, self.masks)
-            if zero is not None and self._reads_channels(node, zero):
-                self._clear_columns(self.masked.steps[node], zero)
-        self.masks = widened
-
-    def _widened(self, masking: Node) -> Positions:
-        mask = self.masks[masking]
-        if not self._is_read_by_products(masking):
-            return mask
-        wide = rounded_up(mask, self.align)
-        assert wide is not None
-        return wide
-
-    def _is_read_by_products(self, value: Node) -> bool:
-        """Return whether a masked value ends in products with constant weights, by all of its paths."""
-        zero = find_zeros(value, self.masked.steps, self.masks)
-        for reader in value.users:
-            step = self.masked.steps.get(reader)
-            if step is None or zero is None:
-                return False
-            if reader in self.weights:
-                if step.argument("input") is not value or not self._reads_channels(reader, zero):
-                    return False
-            elif not keeps_zeros(step) or not self._is_read_by_products(reader):
-                return False
-        return True
-
-    def _reads_channels(self, product: Node, zero: Positions) -> bool:
-        """Return whether positions of its input are what a product sums over."""
-        return zero.axis == self.masked.steps[product].channel_axis
-
-    def _clear_columns(self, step: Step, zero: Positions) -> None:
-        """Give no weight to channels that a mask makes zero."""
-        weight, bias = self.weights[step.node]
-        columns = 0 if "transpose" in step.operator else 1
-        self.weights[step.node] = weight.index_fill(columns, zero.index(weight.device), 0.0), bias
 
     def _read(self, step: Step) -> Part:
         """Return the channels of its input that a product reads: those that are not zero."""
