@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # One torch thread per worker: the tests run in several processes.
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: setup demo wheel test test-slow test-reference check docs format benchmarks clean
+.PHONY: setup demo wheel test test-slow test-reference fuzz check docs format benchmarks clean
 
 setup: $(VENV)/.installed
 
@@ -48,6 +48,11 @@ test-slow: setup
 test-reference: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[reference]'
 	$(RUN) -m pytest tests/data/test_corruptions.py tests/data/test_corruption_kinds.py
+
+# Random networks, damaged files, random command lines and odd tensors, for hours. Run again, it continues; findings
+# are in build/fuzz/summary.json. FUZZ="--minutes 600 --seed 1" runs longer, with other cases.
+fuzz: setup
+	$(RUN) -m tests.fuzz --out build/fuzz $(FUZZ)
 
 check: setup docs
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import pluribus as pl
-from pluribus.mechanisms.running import runner as run
+from pluribus.mechanisms.running import batched as run
 from pluribus.methods import DeepEnsembles
 
 NETWORKS = {"13-50-2": (13, 50, 2, 1), "64-128x2-10": (64, 128, 10, 2), "784-512x3-10": (784, 512, 10, 3)}

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import pluribus as pl
 from pluribus.mechanisms.members.axis import split_batch
 from pluribus.mechanisms.running.batched import STACKED_ROWS
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
+from tests import verify
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears
 
@@ -195,13 +196,13 @@ def test_predict_leaves_modes_and_statistics_and_makes_no_graph(method):
     model = batch_norm_mlp().train()
     model[1].eval()
     one = ensemble(method, model)
-    before, modes = copy.deepcopy(one.state_dict()), one._caller.modes
+    before, modes = copy.deepcopy(one.state_dict()), verify.modes(one)
     assert modes.count(False) == 1
     random = torch.get_rng_state()
     prediction = one.predict(X)
     assert not prediction.members.requires_grad
     assert one.training
-    assert one._caller.modes == modes
+    assert verify.modes(one) == modes
     assert torch.equal(torch.get_rng_state(), random)
     assert_close(one.state_dict(), before, rtol=0, atol=0)
     one.eval().predict(X)
@@ -398,3 +399,106 @@ def test_kept_masks_reach_every_dropout_function_of_torch(function):
 
 def test_an_ensemble_prints_its_method_likelihood_and_network():
     assert repr(ensemble(Single())) == "Ensemble(Single(), Categorical(), network=Sequential)"
+
+
+def validation(samples=60, seed=0):
+    """Samples of three classes around three corners."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(samples) % 3
+    x = torch.randn(samples, 4, generator=generator) + 2 * F.one_hot(y, 4)
+    return x.double(), y
+
+
+def calibrated(method=None) -> pl.Ensemble:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    one = ensemble(method or DeepEnsembles(members=3), model)
+    one.eval().calibrate(validation())
+    return one
+
+
+@pytest.mark.parametrize(
+    "method", [Single(), DeepEnsembles(members=3), MCDropout(rate=0.3, draws=3)], ids=str
+)
+def test_a_calibration_is_kept_in_files_and_in_frozen_and_copied_ensembles(method, tmp_path):
+    one, x = calibrated(method), validation(20, seed=1)[0]
+    one.save(tmp_path / "run")
+    loaded = pl.load(tmp_path / "run", nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    expected = one.predict(x)
+    assert loaded.calibration.to_dict() == one.calibration.to_dict()
+    for other in (loaded, one.freeze(), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        prediction = other.predict(x)
+        assert_close(prediction.probabilities, expected.probabilities)
+        assert_close(prediction.sets, expected.sets)
+        assert_close(prediction.ood_score, expected.ood_score)
+    assert_close(expected.raw.probabilities, one(x).softmax(2).mean(0))
+
+
+def test_calibrating_again_starts_from_raw_predictions():
+    one = calibrated()
+    first = one.calibration
+    assert one.calibrate(validation()).to_dict() == first.to_dict()
+    assert one.calibrate(validation(), level=0.5).quantile < first.quantile
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.train().loss(*validation()),
+        lambda one: one.train()(validation()[0]),
+        lambda one: one.after_step(0.5),
+        lambda one: one.finish([validation()[0]]),
+        lambda one: one.load_state_dict(one.state_dict()),
+    ],
+    ids=["loss", "forward", "after_step", "finish", "load_state_dict"],
+)
+def test_further_training_drops_the_calibration_with_a_note(change, caplog):
+    one = calibrated()
+    change(one)
+    assert one.calibration is None
+    assert "drops the calibration. Call ensemble.calibrate(data) again." in caplog.text
+    with pytest.raises(pl.InputError, match="must be calibrated"):
+        _ = one.predict(validation()[0]).sets
+
+
+def test_evaluation_keeps_the_calibration():
+    one = calibrated()
+    one.eval()(validation()[0])
+    one.loss(*validation())
+    one.rank(validation())
+    assert one.calibration is not None
+
+
+def test_other_members_than_the_calibrated_ones_are_not_calibrated(caplog):
+    one, (x, y) = calibrated(), validation()
+    one.rank((x, y))
+    assert one.predict(x, best=2).calibration is None
+    assert "predict(best=) is not calibrated" in caplog.text
+    assert calibrated(MCDropout(rate=0.3, draws=3)).predict(x, draws=2).calibration is None
+    assert "predict(draws=) is not calibrated" in caplog.text
+    assert one.predict(x).calibration is one.calibration
+    small = one.shrink([0, 1])
+    assert small.calibration is None
+    assert one.calibration is not None
+    assert "shrink drops the calibration" in caplog.text
+
+
+def test_leaving_early_is_not_calibrated(caplog):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    one = pl.convert(model.double(), EarlyExit(), example=validation(2)[0])
+    one.eval().calibrate(validation())
+    assert one.predict(validation()[0], exit_when=0.4).calibration is None
+    assert "predict(exit_when=) is not calibrated" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 1.0}, "level must be below 1"),
+        ({"false_alarm": 0.0}, "false_alarm must be above 0"),
+        ({"chunk": 0}, "chunk must be at least 1"),
+        ({"shifted": "noise"}, "shifted must be"),
+    ],
+)
+def test_impossible_calibrations_are_refused(options, message):
+    with pytest.raises(pl.SettingError, match=message):
+        calibrated().calibrate(validation(), **options)

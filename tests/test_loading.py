@@ -1,10 +1,11 @@
 """load and from_checkpoints: ensembles from files are those that were written."""
 
 import functools
+import json
 
 import pytest
 import torch
-from safetensors.torch import save_file, save_model
+from safetensors.torch import load_file, save_file, save_model
 from torch import nn
 from torch.testing import assert_close
 
@@ -207,7 +208,7 @@ def test_trained_networks_become_an_ensemble(name, tmp_path):
         save(model, path)
     one = pl.from_checkpoints(double(build), paths).eval()
     assert_close(one(X), torch.stack([model(X) for model in models]))
-    assert one.method == DeepEnsembles(members=3, start="copy")
+    assert one.method == DeepEnsembles(members=3, start="copy", shuffle_members=False)
 
 
 def written(models, tmp_path) -> list:
@@ -324,3 +325,38 @@ def test_only_models_of_one_architecture_are_packed():
 def _shift(layer):
     for parameter in layer.parameters(recurse=False):
         parameter.add_(1)
+
+
+def test_a_file_of_the_first_version_is_not_calibrated(tmp_path):
+    pl.convert(mlp(), Single()).save(tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "ensemble.json").read_text())
+    del settings["calibration"]
+    (tmp_path / "run" / "ensemble.json").write_text(json.dumps({**settings, "version": 1}))
+    assert pl.load(tmp_path / "run", mlp()).calibration is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": "variance"}, "calibration.score must suit Categorical"),
+        ({"temperature": -1}, "calibration.temperature must be above 0"),
+        (None, "must have a calibration for its tensors"),
+    ],
+)
+def test_a_damaged_calibration_is_refused(change, message, tmp_path):
+    one = pl.convert(mlp().double(), Single())
+    one.calibrate((torch.randn(40, 6).double(), torch.arange(40) % 3))
+    one.save(tmp_path / "run")
+    file = tmp_path / "run" / "ensemble.json"
+    settings = json.loads(file.read_text())
+    kept = settings["calibration"] | {"score": "entropy"}
+    settings["calibration"] = None if change is None else kept | change
+    file.write_text(json.dumps(settings))
+    weights = load_file(tmp_path / "run" / "weights.safetensors")
+    for name in ("calibration.means", "calibration.whitening"):
+        weights.pop(name, None)
+    save_file(weights, tmp_path / "run" / "weights.safetensors")
+    # The hash belongs to the weights before.
+    file.write_text(json.dumps({name: value for name, value in settings.items() if name != "sha256"}))
+    with pytest.raises(CheckpointError, match=message):
+        pl.load(tmp_path / "run", mlp())

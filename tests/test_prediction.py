@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 from torch.testing import assert_close
 
+from pluribus.calibration_record import Calibration
 from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
 from pluribus.prediction import Prediction
@@ -464,3 +465,118 @@ def test_a_prediction_is_printed_in_a_line():
         "CategoricalPrediction(5 samples by 3 members, outputs of shape (4,))"
     )
     assert repr(mixed(Bernoulli(), 2, 7)) == "BernoulliPrediction(7 samples by 2 members)"
+
+
+def calibration(**parts):
+    reference = torch.zeros(1, dtype=torch.float64)
+    return Calibration(**{"level": 0.8, "false_alarm": 0.1, "reference": reference, **parts})
+
+
+@pytest.mark.parametrize("likelihood", ALL, ids=str)
+def test_uncalibrated_predictions_have_no_sets_intervals_or_flags(likelihood):
+    prediction = mixed(likelihood, 2, 5, 4)
+    calls = [lambda: prediction.flagged, lambda: prediction.ood_score]
+    if likelihood in DISCRETE:
+        calls.append(lambda: prediction.sets)
+    else:
+        calls.append(lambda: prediction.interval())
+    for call in calls:
+        with pytest.raises(InputError, match=r"must be calibrated.*ensemble.calibrate"):
+            call()
+    assert prediction.raw is prediction
+
+
+@pytest.mark.parametrize("likelihood", DISCRETE, ids=str)
+def test_calibrated_probabilities_are_powers_and_raw_ones_stay(likelihood):
+    raw = mixed(likelihood, 3, 6, 4)
+    found = raw.calibrated(calibration(temperature=2.0, quantile=0.6))
+    powers = raw.log_probabilities.exp().sqrt()
+    expected = powers / powers.sum(1, keepdim=True)
+    assert_close(found.log_probabilities.exp(), expected)
+    assert_close(found.sets, 1 - expected <= 0.6)
+    assert_close(found.entropy, -(expected * expected.log()).sum(1))
+    assert_close(found.labels, raw.labels)
+    for name in ("mutual_information", "expected_entropy", "variation_ratio", "max_logit"):
+        assert_close(getattr(found, name), getattr(raw, name))
+    for name in raw.summaries:
+        assert_close(getattr(found.raw, name), getattr(raw, name))
+    assert_close(found.calibrated(None).probabilities, raw.probabilities)
+
+
+def test_calibrated_mixture_is_stretched_around_its_mean():
+    raw = mixed(Gaussian(), 3, 6, 4)
+    found = raw.calibrated(calibration(variance_scale=4.0, quantile=0.5))
+    assert_close(found.mean, raw.mean)
+    assert_close(found.variance, 4 * raw.variance)
+    for probability in (0.1, 0.6):
+        expected = raw.mean + 2 * (raw.quantile(probability) - raw.mean)
+        assert_close(found.quantile(probability), expected)
+    low, high = found.interval(0.8)
+    assert_close(found.interval(), (low - 0.5 * found.std, high + 0.5 * found.std))
+    assert_close(found.raw.means, raw.means)
+    assert_close(found.raw.variances, raw.variances)
+    target = raw.mean + 0.3
+    # A density stretched by 2 is half as high, at twice the distance from the mean.
+    assert_close(found.log_prob(raw.mean + 0.6), raw.log_prob(target) - math.log(2))
+
+
+def test_calibration_follows_numbers_into_the_units_of_the_data():
+    mean, std = torch.tensor([5.0, -3.0]), torch.tensor([10.0, 0.1])
+    for likelihood, score in ((Gaussian(precision=2.0), "variance"), (Point(), "epistemic_variance")):
+        raw = mixed(likelihood, 3, 6, 2)
+        threshold = raw.score(score).mean().item()
+        fitted = calibration(variance_scale=2.0, quantile=0.5, score=score, threshold=threshold)
+        found = raw.calibrated(fitted)
+        moved = found.rescaled(mean, std)
+        assert_close(moved.ood_score, found.ood_score)
+        assert_close(moved.flagged, found.flagged)
+        assert 0 < int(found.flagged.sum()) < 6
+        for there, here in zip(moved.interval(), found.interval(), strict=True):
+            assert_close(there, here * std.double() + mean.double())
+
+
+def test_point_intervals_have_the_calibrated_level_alone():
+    found = mixed(Point(), 3, 6, 2).calibrated(calibration(quantile=0.5))
+    assert_close(found.interval(0.8), (found.mean - 0.5, found.mean + 0.5))
+    with pytest.raises(SettingError, match=r"level must be None or 0.8, the calibrated level of Point"):
+        found.interval(0.95)
+
+
+def test_flags_are_scores_above_the_threshold():
+    raw = mixed(Categorical(), 3, 6, 4)
+    threshold = raw.entropy.sort().values[3].item()
+    found = raw.calibrated(calibration(temperature=3.0, score="entropy", threshold=threshold))
+    assert_close(found.ood_score, raw.entropy)
+    assert_close(found.flagged, raw.entropy > threshold)
+    assert int(found.flagged.sum()) == 2
+    dense = mixed(Categorical(), 3, 6, 4, 5)
+    assert_close(dense.score("entropy"), dense.entropy.mean(1))
+    with pytest.raises(InputError, match="mahalanobis must be fitted"):
+        raw.score("mahalanobis")
+
+
+def test_parts_of_a_prediction_keep_its_calibration_and_other_weights_drop_it():
+    fitted = calibration(temperature=2.0, quantile=0.5, score="entropy", threshold=1.0)
+    whole = mixed(Categorical(), 3, 6, 4).calibrated(fitted)
+    parts = [whole[:2], whole[2:]]
+    assert_close(Prediction.concatenate(parts).probabilities, whole.probabilities)
+    assert_close(whole.to(torch.float32).sets, whole.sets)
+    assert whole.weighted(whole.weights).calibration is None
+    with pytest.raises(InputError, match="must have one calibration"):
+        Prediction.concatenate([whole[:2], whole.raw[2:]])
+
+
+def test_tables_of_calibrated_predictions_have_sets_intervals_and_flags():
+    flags = {"score": "entropy", "threshold": 0.5, "quantile": 0.6}
+    logits = torch.tensor([[[5.0, 0.0, 0.0], [1.0, 1.0, -9.0]]])
+    table = Categorical().prediction(logits).calibrated(calibration(**flags)).table()
+    assert table["set"] == ["0", "0 1"]
+    assert table["flagged"] == [False, True]
+    labels = (
+        Bernoulli().prediction(torch.tensor([[[5.0, 0.0], [-5.0, 3.0]]])).calibrated(calibration(**flags))
+    )
+    assert labels.table()["set_0"] == ["1", "0"]
+    assert labels.table()["set_1"] == ["0 1", "1"]
+    numbers = mixed(Point(), 2, 3, 2).calibrated(calibration(quantile=0.5))
+    assert numbers.table()["low_1"] == (numbers.mean[:, 1] - 0.5).tolist()
+    assert "high" in mixed(Point(), 2, 3).calibrated(calibration(quantile=0.5)).table()

@@ -103,6 +103,8 @@ def test_all_kinds_are_known_by_their_class_names():
         ("BayesByBackprop", "bayes_by_backprop"),
         ("DeepSubEnsembles", "deep_sub_ensembles"),
         ("VNN", "vnn"),
+        ("LoRAEnsembles", "lora_ensembles"),
+        ("DeepVNN", "deep_vnn"),
     ],
 )
 def test_snake_case_keeps_acronyms_together(name, expected):
@@ -156,9 +158,8 @@ def test_settings_of_another_kind_are_refused_by_a_final_class():
 
 def test_an_unknown_setting_is_refused_with_the_nearest_name():
     written = {**DeepEnsembles().to_dict(), "member": 3}
-    message = (
-        r"are members, prior_scale, start, reduction, settle_prior, got 'member'\. Did you mean 'members'\?"
-    )
+    known = "members, prior_scale, start, reduction, settle_prior, shuffle_members"
+    message = rf"are {known}, got 'member'\. Did you mean 'members'\?"
     with pytest.raises(SettingError, match=message):
         Method.from_dict(written)
     with pytest.raises(SettingError, match=r"settings of Single are none, got 'xyz'\.$"):

@@ -35,11 +35,13 @@ class Conversion:
         title: The method and the network.
         rows: One for each layer, in the network's order.
         notes: Further facts that a user should know.
+        on_trained: What becomes of a trained network, a sentence.
     """
 
     title: str
     rows: tuple[LayerRecord, ...]
     notes: tuple[str, ...] = ()
+    on_trained: str = ""
 
     def __getitem__(self, name: str) -> LayerRecord:
         for row in self.rows:
@@ -67,8 +69,12 @@ class Conversion:
         for name, row in zip(names, self.rows, strict=True):
             lines.append(f"  {name:<{name_width}}  {row.kind:<{kind_width}}  {_describe(row)}")
         lines.append(self._summary())
-        lines.extend(f"note: {note}" for note in self.notes)
+        lines.extend(f"note: {note}" for note in self._remarks())
         return "\n".join(lines)
+
+    def _remarks(self) -> tuple[str, ...]:
+        """Return all sentences below the table."""
+        return (self.on_trained, *self.notes) if self.on_trained else self.notes
 
     def _summary(self) -> str:
         """Return how many layers were converted, and why others were left."""
@@ -82,7 +88,7 @@ class Conversion:
     def _repr_html_(self) -> str:
         """Return the same table for notebooks."""
         rows = [(_show(row.names), row.kind, _describe(row)) for row in self.rows]
-        return html_table(self.title, ("layer", "class", "in the ensemble"), rows, self.notes)
+        return html_table(self.title, ("layer", "class", "in the ensemble"), rows, self._remarks())
 
 
 def _show(names: tuple[str, ...]) -> str:

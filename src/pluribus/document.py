@@ -5,10 +5,20 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pluribus.calibration_file import SCHEMA as CALIBRATION_SCHEMA
+from pluribus.calibration_record import MAHALANOBIS, Calibration
 from pluribus.errors import CheckpointError, SettingError
 from pluribus.likelihood import Likelihood
 from pluribus.method import Method
-from pluribus.saving import REMEDY, SETTINGS
+from pluribus.metrics.ood import CRITERIA
+from pluribus.prediction import (
+    BernoulliPrediction,
+    CategoricalPrediction,
+    GaussianPrediction,
+    PointPrediction,
+    Prediction,
+)
+from pluribus.saving import CALIBRATION, REMEDY, SETTINGS
 from pluribus.schema import (
     Either,
     Fields,
@@ -50,9 +60,18 @@ SCHEMA: Schema = Fields(
         "output": Optional(Either((Text(), Whole(least=-1000, most=1000)))),
         "shrunk_to": Optional(Items(Whole(), most=1_000_000)),
         "ranking": Optional(RANKING),
+        CALIBRATION: Optional(CALIBRATION_SCHEMA),
     },
     others=True,
 )
+
+PREDICTIONS: dict[str, type[Prediction]] = {
+    "categorical": CategoricalPrediction,
+    "bernoulli": BernoulliPrediction,
+    "gaussian": GaussianPrediction,
+    "point": PointPrediction,
+}
+"""Predictions by the kind of likelihood, to know which scores they have."""
 
 COPIES = ("members", "options", "inputs")
 """Settings that multiply tensors: a file of such an ensemble has an axis at least as long."""
@@ -99,8 +118,10 @@ def check_counts(
     It is called before anything is allocated: a file of a few bytes could otherwise ask for all memory.
     """
     most = 0
-    for tensor in header.values():
-        most = max(most, *tensor.shape, 0)
+    for name, tensor in header.items():
+        # A calibration has an axis of up to 10,000 scores, which says nothing about copies.
+        if not name.startswith(f"{CALIBRATION}."):
+            most = max(most, *tensor.shape, 0)
     if settings.get("shrunk_to") is not None:
         most = max(most, MOST_UNSEEN)
     settable = {field.name for field in fields(method)}
@@ -112,6 +133,18 @@ def check_counts(
                 f"{Path(path) / SETTINGS}: field method.{name} must be at most {most}, the longest "
                 f"axis of the saved tensors, got {value}. {REMEDY}"
             )
+
+
+def check_score(calibration: Calibration | None, likelihood: Likelihood, path: str | Path) -> None:
+    """Raise `CheckpointError` if predictions of the likelihood do not have the score of a calibration."""
+    if calibration is None or calibration.score in ("", MAHALANOBIS):
+        return
+    kinds = CRITERIA[calibration.score].kinds
+    if not issubclass(PREDICTIONS.get(likelihood.kind(), Prediction), kinds):
+        raise CheckpointError(
+            f"{Path(path) / SETTINGS}: field calibration.score must suit {likelihood}, got "
+            f"{calibration.score}. {REMEDY}"
+        )
 
 
 def _foreign(error: Exception, path: str | Path) -> CheckpointError:

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -11,6 +12,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from pluribus.calibration.fit import fit_calibration
+from pluribus.calibration_record import Calibration
 from pluribus.conversion_record import Conversion
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError
@@ -38,7 +41,14 @@ from pluribus.mechanisms.running.specialised import cut_member, cut_members
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
-from pluribus.saving import write_folder
+from pluribus.saving import CALIBRATION, write_folder
+from pluribus.validation_data import read_shifted, read_validation
+
+LOGGER = logging.getLogger("pluribus")
+DROPPED = "%s drops the calibration. Call ensemble.calibrate(data) again."
+NOT_CALIBRATED = "predict(%s) is not calibrated: the calibration is that of all members."
+CALIBRATION_CHUNK = 512
+"""Samples at a time where the user names no number: altered copies of all samples are run too."""
 
 
 class Ensemble(nn.Module):
@@ -56,6 +66,7 @@ class Ensemble(nn.Module):
         seed: Of the conversion.
         ranking: The rows, best first, as `rank` found them last; None before that.
         shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
+        calibration: What `calibrate` fitted; None before that, and after further training.
     """
 
     def __init__(
@@ -76,6 +87,7 @@ class Ensemble(nn.Module):
         self.network_name, self.seed, self._selection = network.kind, seed, list(selection)
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
+        self.calibration: Calibration | None = None
         self._example = network.given
         self._output = network.output
         self._training_lock = Lock()
@@ -104,6 +116,7 @@ class Ensemble(nn.Module):
         _ = inputs.batch
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
+            self._drop_calibration_in_training()
             rows = self._rows(members, draws, self.training)
             outputs = run_rows(self.members, rows, inputs, self._caller.modes)
         self._remember(inputs)
@@ -140,6 +153,7 @@ class Ensemble(nn.Module):
         size = inputs.batch if dataset_size is None else dataset_size
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
+            self._drop_calibration_in_training()
             rows = self._rows(training=self.training)
             total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
             return total + self.method.penalty(self.members, inputs.batch, size, progress)
@@ -152,6 +166,7 @@ class Ensemble(nn.Module):
         """
         check("progress", progress, float, at_least=0, at_most=1)
         with self._training_lock, torch.no_grad():
+            self._drop_calibration("further training")
             self.method.after_step(self.members, progress)
 
     def finish(self, loader: Iterable[Any]) -> None:
@@ -160,8 +175,9 @@ class Ensemble(nn.Module):
         Args:
             loader: Batches of training inputs, whose targets are left out; gone through several times.
         """
-        batches = Batches(loader, self.members.code.forward, self.device)
+        batches = Batches(loader, self.members.code.forward, self.device, self.likelihood.curvature)
         with self._training_lock, torch.no_grad():
+            self._drop_calibration("further training")
             self.method.finish(self.members, batches)
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
@@ -200,6 +216,9 @@ class Ensemble(nn.Module):
             exit_when: Of networks with exits, the probability of a class, from 0 to 1, at which a sample
                 leaves, at every position if there are several: what follows is not run for it.
                 `prediction.spent` are its multiply-adds.
+
+        The prediction is calibrated after `calibrate`, unless `best`, `draws` or `exit_when` is given: they
+        make another ensemble than the one that was calibrated.
         """
         check("chunk", chunk, int, at_least=1, optional=True)
         check("memory", memory, int, at_least=1, optional=True)
@@ -219,7 +238,55 @@ class Ensemble(nn.Module):
                     )
         if not predictions:
             raise InputError("a loader must give at least one batch, got none.")
-        return type(predictions[0]).concatenate(predictions)
+        prediction = type(predictions[0]).concatenate(predictions)
+        others = {"best": best, "draws": draws, "exit_when": exit_when}
+        return prediction.calibrated(self._calibration_unless(others))
+
+    def calibrate(
+        self,
+        data: Any,
+        *,
+        level: float = 0.9,
+        false_alarm: float = 0.05,
+        shifted: Any = "auto",
+        chunk: int | None = None,
+    ) -> Calibration:
+        """Fit corrections on validation data, and keep them: in predictions, files and frozen ensembles.
+
+        Half of the data gives a temperature (of numbers, a scale of the variance) and the best score for
+        strange samples; the other half gives the quantile of `prediction.sets` or `prediction.interval()`,
+        and the threshold of `prediction.flagged`. A temperature below 1 is applied only if it does not raise
+        the NLL on corrupted data.
+
+        Args:
+            data: `(x, y)`, a `Split`, a `Task` (its validation data), or a loader of such pairs: data that
+                was not trained on, at least four samples; 40 and more are useful.
+            level: Share of samples whose set or interval holds the truth, in (0, 1).
+            false_alarm: Share of samples like these that are flagged as strange, in (0, 1).
+            shifted: Corrupted validation data, as `data`. "auto" corrupts images itself; None does without.
+            chunk: At most that many samples at a time, to bound memory.
+
+        Example:
+            >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=4))
+            >>> calibration = ensemble.calibrate((torch.randn(100, 3), torch.arange(100) % 2), level=0.8)
+            >>> ensemble.predict(torch.zeros(5, 3)).sets.shape
+            torch.Size([5, 2])
+        """
+        check("level", level, float, above=0, below=1)
+        check("false_alarm", false_alarm, float, above=0, below=1)
+        check("chunk", chunk, int, at_least=1, optional=True)
+        self.calibration = None
+        self.calibration = fit_calibration(
+            lambda inputs: self.predict(inputs, chunk=chunk or CALIBRATION_CHUNK),
+            read_validation(data, self.members.code.forward, self.device),
+            level,
+            false_alarm,
+            read_shifted(shifted, self.members.code.forward, self.device),
+            auto=isinstance(shifted, str),
+        )
+        for note in self.calibration.notes:
+            LOGGER.info(note)
+        return self.calibration
 
     def explain(
         self,
@@ -263,7 +330,7 @@ class Ensemble(nn.Module):
             inputs = inputs.to(self.device)
             if per_multiply_add and work is None:
                 work = read_work(self.members, inputs)
-            predictions.append(self.predict(inputs, chunk=chunk))
+            predictions.append(self.predict(inputs, chunk=chunk).raw)
             targets.append(y)
         prediction = type(predictions[0]).concatenate(predictions)
         self.ranking = rank_members(prediction, torch.cat(targets), metric, work)
@@ -284,6 +351,7 @@ class Ensemble(nn.Module):
         before = range(last + 1) if self.shrunk_to is None else self.shrunk_to
         small.shrunk_to = tuple(before[row] for row in rows)
         small.ranking = self.ranking and self.ranking.among(rows)
+        small._drop_calibration("shrink")
         note = f"shrunk to rows {', '.join(map(str, rows))} of {last + 1}"
         small.conversion = replace(self.conversion, notes=(*self.conversion.notes, note))
         return small
@@ -341,6 +409,11 @@ class Ensemble(nn.Module):
         `convert`, proves that this changes nothing but rounding. Masked members are cut out: only the
         channels are left that they need, and what precedes the first mask is computed once.
         """
+        frozen = self._frozen()
+        frozen.calibration = self.calibration
+        return frozen
+
+    def _frozen(self) -> Frozen:
         why = ""
         if isinstance(self.members, Members) and isinstance(self.members.code, MaskedCode):
             try:
@@ -363,14 +436,19 @@ class Ensemble(nn.Module):
             "seed": self.seed,
             "shrunk_to": self.shrunk_to,
             "ranking": self.ranking and asdict(self.ranking),
+            CALIBRATION: self.calibration and self.calibration.to_dict(),
         }
-        write_folder(path, settings, saved_tensors(self.state_dict()))
+        tensors = saved_tensors(self.state_dict())
+        fitted = self.calibration.tensors() if self.calibration else {}
+        tensors |= {f"{CALIBRATION}.{name}": tensor for name, tensor in fitted.items()}
+        write_folder(path, settings, tensors)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         """Load state dicts of version 0.1 too, whose tensors had other names."""
         saved = {name.removeprefix(prefix) for name in state}
         for old, new in current_names(self.state_dict(), saved).items():
             state[prefix + new] = state.pop(prefix + old)
+        self._drop_calibration("loading other weights")
         super()._load_from_state_dict(state, prefix, *others)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -378,6 +456,24 @@ class Ensemble(nn.Module):
         self._example = self._example and self._example.each(fn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+    def _calibration_unless(self, others: Mapping[str, object]) -> Calibration | None:
+        """Return the calibration; none, with a note, where a prediction is by other members than fitted."""
+        given = [name for name, value in others.items() if value is not None]
+        if self.calibration is None or not given:
+            return self.calibration
+        LOGGER.warning(NOT_CALIBRATED, f"{given[0]}=")
+        return None
+
+    def _drop_calibration(self, why: str) -> None:
+        if self.calibration is not None:
+            LOGGER.warning(DROPPED, why)
+            self.calibration = None
+
+    def _drop_calibration_in_training(self) -> None:
+        # Steps change weights, and a pass in train mode changes statistics.
+        if self.training:
+            self._drop_calibration("further training")
 
     def _settle_prior(self, inputs: Inputs) -> None:
         """Give the norms of prior networks the statistics of the first training batch."""

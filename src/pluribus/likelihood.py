@@ -163,6 +163,14 @@ class Likelihood(Settings, ABC):
         Weights, `[members]`, are at least 0 and sum to one; uniform unless given.
         """
 
+    @abstractmethod
+    def curvature(self, outputs: Tensor) -> Tensor:
+        """Return the Fisher information of outputs `[batch, outputs]`, `[batch, outputs, outputs]`.
+
+        It is the expected second derivative of a sample's negative log-likelihood, positive semi-definite.
+        Several targets of a sample count in full: their log-likelihoods add up.
+        """
+
 
 @dataclass(frozen=True)
 class Categorical(Likelihood):
@@ -188,6 +196,11 @@ class Categorical(Likelihood):
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> CategoricalPrediction:
         check_classes(outputs)
         return CategoricalPrediction(*mixture(outputs, weights), at_least_float32(outputs).log_softmax(2))
+
+    def curvature(self, outputs: Tensor) -> Tensor:
+        probabilities = at_least_float32(outputs).softmax(1)
+        # diag(p) − p pᵀ
+        return probabilities.diag_embed() - probabilities[:, :, None] * probabilities[:, None]
 
 
 @dataclass(frozen=True)
@@ -218,6 +231,10 @@ class Bernoulli(Likelihood):
         logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
         return BernoulliPrediction(members, weights, logs)
 
+    def curvature(self, outputs: Tensor) -> Tensor:
+        yes = at_least_float32(outputs).sigmoid()
+        return (yes * (1 - yes)).diag_embed()
+
 
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
@@ -241,6 +258,18 @@ class Gaussian(Likelihood):
         parameters = gaussian_parameters(outputs, self.precision)
         return GaussianPrediction(*mixture(outputs, weights), *parameters)
 
+    def curvature(self, outputs: Tensor) -> Tensor:
+        _, variances = gaussian_parameters(outputs[None], self.precision)
+        variance = variances[0]
+        of_means = 1 / variance
+        if self.precision is None:
+            # The variance v has information 1 / (2 v²), and raw variances change it by their sigmoid.
+            slope = at_least_float32(outputs).chunk(2, 1)[1].sigmoid()
+            information = torch.cat([of_means, (slope / variance).square() / 2], 1)
+        else:
+            information = of_means
+        return information.diag_embed()
+
 
 @dataclass(frozen=True)
 class Point(Likelihood):
@@ -259,6 +288,10 @@ class Point(Likelihood):
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> PointPrediction:
         return PointPrediction(*mixture(outputs, weights), at_least_float32(outputs))
+
+    def curvature(self, outputs: Tensor) -> Tensor:
+        # The second derivative of a squared error: that of a Gaussian of variance 1/2.
+        return (2 * torch.ones_like(at_least_float32(outputs))).diag_embed()
 
 
 def likelihood(value: str | Likelihood) -> Likelihood:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.conversion import assemble, convert
-from pluribus.document import check_counts, check_document, methods_of, read_method
+from pluribus.document import check_counts, check_document, check_score, methods_of, read_method
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError
 from pluribus.likelihood import Likelihood
@@ -21,7 +21,15 @@ from pluribus.mechanisms.network.outputs import Output
 from pluribus.mechanisms.ranking.rank import Ranking
 from pluribus.method import LayerChoice, Method
 from pluribus.methods.deep_ensembles import DeepEnsembles
-from pluribus.saving import REMEDY, WEIGHTS, read_folder, read_settings, read_tensors
+from pluribus.saving import (
+    REMEDY,
+    WEIGHTS,
+    read_calibration,
+    read_folder,
+    read_settings,
+    read_tensors,
+    split_calibration,
+)
 from pluribus.untrusted import read_header
 from pluribus.weights import check_exact_types, check_saved_types, check_shapes, check_values
 
@@ -46,7 +54,9 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     check_document(settings, path)
     method, likelihood = methods_of(settings, path)
     check_counts(method, read_header(Path(path) / WEIGHTS, REMEDY), settings, path)
-    _, stored = read_folder(path)
+    _, tensors = read_folder(path)
+    stored, fitted = split_calibration(tensors)
+    calibration = read_calibration(settings, fitted)
     if settings["output_is_function"] and output is None:
         raise CheckpointError(
             f"{path} must be loaded with output=, a function, as it was converted, got none. "
@@ -64,6 +74,8 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     ranking = settings.get("ranking")
     if ranking:
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
+    check_score(calibration, likelihood, path)
+    ensemble.calibration = calibration
     return ensemble.eval()
 
 
@@ -189,7 +201,7 @@ def from_checkpoints(
         raise CheckpointError(f"paths must be a list of at least one file, got {paths!r}.")
     network = Network(model)
     states = [_read_state(path, network) for path in files]
-    method = DeepEnsembles(members=len(files), start="copy")
+    method = DeepEnsembles(members=len(files), start="copy", shuffle_members=False)
     ensemble = convert(network.module, method, likelihood, example=example, output=output)
     return _fill_members(ensemble, states)
 
@@ -240,7 +252,7 @@ def from_models(
         raise InputError("models must be at least one module, got none.")
     for position, network in enumerate(networks[1:], 1):
         _check_alike(networks[0], network, position)
-    method = DeepEnsembles(members=len(networks), start="copy")
+    method = DeepEnsembles(members=len(networks), start="copy", shuffle_members=False)
     ensemble = convert(networks[0].module, method, likelihood, example=example, output=output)
     return _fill_members(ensemble, [_saved(network) for network in networks])
 

@@ -30,6 +30,14 @@ RENAMED = {
 """Hooks of `Method` by their old names, which methods outside this library may still define."""
 
 
+ON_TRAINED = {
+    "kept": "a trained network is kept: every member starts as it",
+    "approximate": "a trained network is nearly kept: members start around it",
+    "retrain": "a trained network is not kept: train the ensemble before it predicts",
+}
+"""What becomes of a trained network, and the same as a sentence."""
+
+
 @dataclass(frozen=True)
 class LayerChoice:
     """The decision for one layer.
@@ -84,6 +92,11 @@ class Method(Settings, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         adopt_renamed(cls, RENAMED)
+
+    @property
+    def on_trained(self) -> str:
+        """Name what becomes of a trained network, one of `ON_TRAINED`."""
+        return "retrain"
 
     @abstractmethod
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:

@@ -4,6 +4,11 @@
 
 Probabilities and densities are averaged, never logits. A likelihood checks the outputs and builds the
 prediction. Summaries are `[batch, ...]`, in at least float32, and computed when first used.
+
+A calibration corrects the mixture and leaves the members alone: a temperature T acts on the mean
+probabilities, a scale s on the variance around the mean,
+
+    p_T(c) ∝ p(c)^(1/T),    y − μ  →  √s (y − μ).
 """
 
 import math
@@ -19,6 +24,8 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 from torch.special import log_ndtr, ndtri
 
+from pluribus.calibration_record import MAHALANOBIS, SCORES, Calibration
+from pluribus.distance import distance, outputs_side_by_side
 from pluribus.errors import InputError
 from pluribus.notebook import MOST_ROWS, html_table
 from pluribus.ranges import check, invalid
@@ -47,6 +54,12 @@ def entropy(logs: Tensor, axis: int) -> Tensor:
     return (logs.exp() * -logs.clamp(min=torch.finfo(logs.dtype).min)).sum(axis)
 
 
+def at_temperature(logs: Tensor, temperature: float) -> Tensor:
+    """Return log-probabilities `[batch, outcomes, ...]` at a temperature."""
+    # At 1 nothing is computed, so that nothing is rounded.
+    return logs if temperature == 1 else (logs / temperature).log_softmax(1)
+
+
 def gaussian_nll_per_sample(target: Tensor, means: Tensor, variances: Tensor) -> Tensor:
     """Compute minus the log-density of a target under every member, `[members, batch, ...]`."""
     errors = align(target, means.shape[1:]).to(means.dtype) - means
@@ -60,12 +73,13 @@ class Prediction(ABC):
     `members` are the network's raw outputs, `[members, batch, ...]`; `weights`, `[members]`, are at
     least 0 and sum to one. The length is the batch; `prediction[index]` holds some of its samples,
     a single one still as a batch. `spent`, `[batch]`, are the multiply-adds that each sample took, where
-    samples leave the network early; else None.
+    samples leave the network early; else None. `calibration` is what the summaries are corrected by, or None.
     """
 
     members: Tensor
     weights: Tensor
     spent: Tensor | None = field(default=None, kw_only=True)
+    calibration: Calibration | None = field(default=None, kw_only=True)
     summaries: ClassVar[tuple[str, ...]]
 
     def __repr__(self) -> str:
@@ -102,15 +116,19 @@ class Prediction(ABC):
                 "predictions must be of one kind and by the same weights, got "
                 f"{' and '.join(sorted(kinds)) or 'none'}. Join what one ensemble predicted."
             )
+        if len({id(one.calibration) for one in predictions}) != 1:
+            raise InputError(
+                "predictions must have one calibration, got several. Join their raw predictions."
+            )
         batched = [one._batched() for one in predictions]
         spent = [one.spent for one in predictions if one.spent is not None]
-        joined = {name: torch.cat([one[name] for one in batched], 1) for name in batched[0]}
+        joined: dict[str, Any] = {name: torch.cat([one[name] for one in batched], 1) for name in batched[0]}
         return replace(predictions[0], spent=torch.cat(spent) if spent else None, **joined)
 
     def weighted(self, weights: Tensor) -> Self:
         """Return the same members with other weights, `[members]`, which are divided by their sum.
 
-        Members without weight are left out.
+        Members without weight are left out. A calibration is dropped: it was fitted with other weights.
         """
         fits = isinstance(weights, Tensor) and weights.shape == self.weights.shape
         if not fits or not (weights >= 0).all() or not weights.sum() > 0:
@@ -120,8 +138,75 @@ class Prediction(ABC):
                 f"got {came!r}."
             )
         weights = weights.to(self.weights)
-        kept = {name: values[weights > 0] for name, values in self._batched().items()}
-        return replace(self, weights=weights[weights > 0] / weights.sum(), **kept)
+        raw = self.raw
+        kept = {name: values[weights > 0] for name, values in raw._batched().items()}
+        return replace(raw, weights=weights[weights > 0] / weights.sum(), **kept)
+
+    @property
+    def raw(self) -> Self:
+        """The same prediction without its calibration."""
+        return self if self.calibration is None else replace(self, calibration=None)
+
+    def calibrated(self, calibration: Calibration | None) -> Self:
+        """Return the same prediction with another calibration, or with none."""
+        return replace(self.raw, calibration=calibration)
+
+    def rescaled(self, mean: Tensor, std: Tensor) -> Self:
+        """Return numbers of standardised targets in the units of the data; classes as they are.
+
+        Args:
+            mean: What was subtracted from the targets.
+            std: What they were divided by.
+        """
+        return self
+
+    @property
+    def ood_score(self) -> Tensor:
+        """How strange each sample is, `[batch]`, by the score that the calibration chose.
+
+        It is read from the raw prediction; positions, labels and targets of a sample are averaged.
+        """
+        self._calibrated_number("ood_score", "threshold")
+        assert self.calibration is not None
+        return self.raw.score(self.calibration.score, self.calibration)
+
+    @property
+    def flagged(self) -> Tensor:
+        """Samples that are strange, `[batch]`, bool: their score is above the calibrated threshold."""
+        return self.ood_score > self._calibrated_number("flagged", "threshold")
+
+    def score(self, name: str, calibration: Calibration | None = None) -> Tensor:
+        """Compute an out-of-distribution score of each sample, `[batch]`, higher for a stranger one.
+
+        Args:
+            name: One of `calibration_record.SCORES` that suits the prediction, or `mahalanobis`.
+            calibration: Has the parameters of `mahalanobis`, and the unit of numbers.
+        """
+        if name == MAHALANOBIS:
+            return self._distance(calibration)
+        summary, sign = SCORES[name]
+        values: Tensor = sign * getattr(self, summary)
+        if name in ("variance", "epistemic_variance") and calibration and calibration.unit is not None:
+            values = values / calibration.unit.to(values).square()
+        return values.flatten(1).mean(1) if values.ndim > 1 else values
+
+    def _distance(self, calibration: Calibration | None) -> Tensor:
+        features = outputs_side_by_side(self.members, self.weights)
+        if features is None or calibration is None or calibration.means is None:
+            raise InputError("mahalanobis must be fitted, got no calibration with it. Use calibrate(data).")
+        assert calibration.whitening is not None
+        found = distance(features, calibration.means, calibration.whitening)
+        return found.to(self.weights)
+
+    def _calibrated_number(self, wanted: str, part: str) -> float:
+        """Return a number of the calibration; raise `InputError` where there is none."""
+        number: float | None = getattr(self.calibration, part, None)
+        if number is None:
+            raise InputError(
+                f"{wanted} must be calibrated, got a prediction without calibration. "
+                "Call ensemble.calibrate(validation_data), then predict again."
+            )
+        return number
 
     def to(self, where: torch.device | torch.dtype | str) -> Self:
         """Move to a device or a dtype; summaries stay in at least float32."""
@@ -129,7 +214,9 @@ class Prediction(ABC):
         if spent is not None and not isinstance(where, torch.dtype):
             spent = spent.to(where)
         moved = {name: v.to(where) for name, v in (self._batched() | {"weights": self.weights}).items()}
-        kept = {name: v if name == "members" else at_least_float32(v) for name, v in moved.items()}
+        kept: dict[str, Any] = {}
+        for name, values in moved.items():
+            kept[name] = values if name == "members" else at_least_float32(values)
         return replace(self, spent=spent, **kept)
 
     def numpy(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -147,10 +234,16 @@ class Prediction(ABC):
             stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
             for i, part in enumerate(parts):
                 columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()
-        return columns
+        return columns | self._calibrated_columns()
 
-    def _batched(self) -> dict[str, Tensor]:
-        names = (one.name for one in fields(self) if one.name not in ("weights", "spent"))
+    def _calibrated_columns(self) -> dict[str, list[Any]]:
+        """Return the columns that a calibrated prediction has besides its summaries."""
+        if self.calibration is None or self.calibration.threshold is None:
+            return {}
+        return {"ood_score": self.ood_score.tolist(), "flagged": self.flagged.tolist()}
+
+    def _batched(self) -> dict[str, Any]:
+        names = (one.name for one in fields(self) if one.name not in ("weights", "spent", "calibration"))
         return {name: getattr(self, name) for name in names}
 
     def _average(self, values: Tensor) -> Tensor:
@@ -183,12 +276,18 @@ class DiscretePrediction(Prediction, ABC):
 
     @property
     def probabilities(self) -> Tensor:
-        """Mean of the members' probabilities of the outcomes `shown`."""
+        """Mean of the members' probabilities of the outcomes `shown`, at the calibrated temperature."""
         return self.log_probabilities[:, self.shown].exp()
 
     @cached_property
     def log_probabilities(self) -> Tensor:
-        """Logarithms of the mean probabilities of all outcomes, `[batch, outcomes, ...]`."""
+        """Logarithms of the probabilities of all outcomes, `[batch, outcomes, ...]`."""
+        temperature = 1.0 if self.calibration is None else self.calibration.temperature
+        return at_temperature(self._pooled, temperature)
+
+    @cached_property
+    def _pooled(self) -> Tensor:
+        """Logarithms of the mean probabilities before any calibration, `[batch, outcomes, ...]`."""
         return self._log_average(self.member_log_probabilities).clamp(max=0)  # rounding may go above
 
     @property
@@ -208,24 +307,52 @@ class DiscretePrediction(Prediction, ABC):
 
     @cached_property
     def entropy(self) -> Tensor:
-        """Total uncertainty: the mixture's entropy in nats, in [0, log outcomes]."""
+        """Total uncertainty: the entropy of `probabilities` in nats, in [0, log outcomes]."""
         return entropy(self.log_probabilities, 1)
 
     @cached_property
     def expected_entropy(self) -> Tensor:
-        """Aleatoric uncertainty: the mean of the members' entropies in nats, in [0, `entropy`]."""
+        """Aleatoric uncertainty: the mean of the members' entropies in nats, in [0, `raw.entropy`].
+
+        A calibration does not change it.
+        """
         return self._average(entropy(self.member_log_probabilities, 2))
 
     @property
     def mutual_information(self) -> Tensor:
-        """Epistemic uncertainty: `entropy - expected_entropy`, at least 0, 0 where all members agree."""
-        return (self.entropy - self.expected_entropy).clamp(min=0)  # rounding may go below
+        """Epistemic uncertainty: `raw.entropy - expected_entropy`, at least 0, 0 where all members agree.
+
+        A calibration does not change it: a temperature acts on the mean, and members have no part in it.
+        """
+        return (entropy(self._pooled, 1) - self.expected_entropy).clamp(min=0)  # rounding may go below
 
     @property
     def variation_ratio(self) -> Tensor:
         """Share of members whose own label is not the most voted one, in [0, 1 - 1/outcomes]."""
         votes = one_hot(self.member_labels, self.member_log_probabilities.shape[2])
         return (1 - self._average(votes).amax(-1)).clamp(min=0)
+
+    @property
+    def sets(self) -> Tensor:
+        """Outcomes in the conformal set of each sample, `[batch, outcomes, ...]`, bool.
+
+        The truth is in it with at least the calibrated level. A set may be empty where no outcome is
+        probable enough. Yes-or-no predictions have the outcomes no and yes.
+        """
+        quantile = self._calibrated_number("sets", "quantile")
+        return 1 - self.log_probabilities.exp() <= quantile
+
+    def _calibrated_columns(self) -> dict[str, list[Any]]:
+        columns = super()._calibrated_columns()
+        if self.calibration is None or self.calibration.quantile is None:
+            return columns
+        # `[batch, outcomes, labels]`; one column for each label, most often one.
+        sets = self.sets.flatten(2) if self.sets.ndim > 2 else self.sets.unsqueeze(2)
+        for label in range(sets.shape[2]):
+            name = f"set_{label}" if sets.shape[2] > 1 else "set"
+            rows = sets[..., label].tolist()
+            columns[name] = [" ".join(str(i) for i, inside in enumerate(row) if inside) for row in rows]
+        return columns
 
 
 class CategoricalPrediction(DiscretePrediction):
@@ -281,6 +408,28 @@ class ContinuousPrediction(Prediction, ABC):
     def std(self) -> Tensor:
         return self.variance.sqrt()
 
+    def rescaled(self, mean: Tensor, std: Tensor) -> Self:
+        calibration = self.calibration
+        if calibration is not None:
+            # It was fitted in the units of the network.
+            calibration = replace(calibration, unit=std)
+        means = self.means * std.to(self.means) + mean.to(self.means)
+        return replace(self, means=means, calibration=calibration)
+
+    @abstractmethod
+    def interval(self, level: float | None = None) -> tuple[Tensor, Tensor]:
+        """Both ends, `[batch, ...]` each, of an interval that holds the target with probability `level`."""
+
+    def _calibrated_columns(self) -> dict[str, list[Any]]:
+        columns = super()._calibrated_columns()
+        if self.calibration is None or self.calibration.quantile is None:
+            return columns
+        for name, end in zip(("low", "high"), self.interval(), strict=True):
+            parts = end.flatten(1).T if end.ndim > 1 else end.unsqueeze(0)
+            for i, part in enumerate(parts):
+                columns[f"{name}_{i}" if len(parts) > 1 else name] = part.tolist()
+        return columns
+
 
 class PointPrediction(ContinuousPrediction):
     """Numbers without a model of noise: all variance is between members."""
@@ -289,6 +438,21 @@ class PointPrediction(ContinuousPrediction):
     def variance(self) -> Tensor:
         return self.epistemic
 
+    def interval(self, level: float | None = None) -> tuple[Tensor, Tensor]:
+        """Both ends of the conformal interval, which is equally wide for all samples.
+
+        Args:
+            level: None, or the level of the calibration: there is no model of noise for others.
+        """
+        width = self.mean.new_tensor(self._calibrated_number("interval", "quantile"))
+        assert self.calibration is not None
+        fitted, unit = self.calibration.level, self.calibration.unit
+        if level is not None and level != fitted:
+            raise invalid("level", f"None or {fitted}, the calibrated level of Point", level)
+        if unit is not None:
+            width = width * unit.to(width)
+        return self.mean - width, self.mean + width
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianPrediction(ContinuousPrediction):
@@ -296,6 +460,33 @@ class GaussianPrediction(ContinuousPrediction):
 
     variances: Tensor
     summaries = (*ContinuousPrediction.summaries, "aleatoric")
+
+    @property
+    def raw(self) -> Self:
+        """The same prediction without its calibration."""
+        if self.calibration is None:
+            return self
+        return replace(self._stretched(1 / self.calibration.variance_scale), calibration=None)
+
+    def calibrated(self, calibration: Calibration | None) -> Self:
+        """Return the same prediction with another calibration, or with none.
+
+        The mixture is stretched around its mean, so that its members' means and variances change.
+        """
+        scale = 1.0 if calibration is None else calibration.variance_scale
+        return replace(self.raw._stretched(scale), calibration=calibration)
+
+    def rescaled(self, mean: Tensor, std: Tensor) -> Self:
+        variances = self.variances * std.to(self.variances).square()
+        return replace(super().rescaled(mean, std), variances=variances)
+
+    def _stretched(self, scale: float) -> Self:
+        """Return the mixture with its variance multiplied and its mean kept."""
+        # At 1 nothing is computed, so that nothing is rounded.
+        if scale == 1:
+            return self
+        means = self.mean + math.sqrt(scale) * (self.means - self.mean)
+        return replace(self, means=means, variances=scale * self.variances)
 
     @cached_property
     def aleatoric(self) -> Tensor:
@@ -315,8 +506,20 @@ class GaussianPrediction(ContinuousPrediction):
         target = align(target, self.mean.shape).to(self.mean.dtype)
         return self._log_average(log_ndtr((target - self.means) / self.variances.sqrt())).exp().clamp(max=1)
 
-    def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """Both ends of the central interval with `level`, in (0, 1), of the probability."""
+    def interval(self, level: float | None = None) -> tuple[Tensor, Tensor]:
+        """Both ends of an interval that holds the target with probability `level`.
+
+        Args:
+            level: In (0, 1): the central interval of the mixture. None: the calibrated level, and the ends
+                are moved so that as many validation targets were inside.
+        """
+        if level is not None:
+            return self._central(level)
+        moved = self._calibrated_number("interval", "quantile") * self.std
+        low, high = self._central(self._calibrated_number("interval", "level"))
+        return low - moved, high + moved
+
+    def _central(self, level: float) -> tuple[Tensor, Tensor]:
         if not 0 < level < 1:
             raise invalid("level", "above 0 and below 1", level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)

@@ -18,13 +18,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pluribus.calibration_file import calibration_of
+from pluribus.calibration_record import Calibration
 from pluribus.errors import CheckpointError
 from pluribus.schema import Fields, Text, shown
 from pluribus.untrusted import document_hash, file_hash, read_header, read_json
 from pluribus.writing import explaining, remove, remove_stale, unfinished_name
 
 FORMAT = "pluribus ensemble"
-VERSION = 1
+VERSION = 2
+"""Version 2 has calibrations."""
+CALIBRATION = "calibration"
+"""Name of the calibration in the settings, and prefix of its tensors among the weights."""
 WEIGHTS, SETTINGS = "weights.safetensors", "ensemble.json"
 HASHES = "sha256"
 REMEDY = "Save the ensemble again."
@@ -185,6 +190,32 @@ def check_settings_hash(folder: Path, settings: Mapping[str, Any]) -> None:
     hashes = hashed.pop(HASHES)
     if document_hash(hashed) != hashes["settings"]:
         raise CheckpointError(f"{folder / SETTINGS} must be as it was saved, got another hash. {REMEDY}")
+
+
+def split_calibration(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the tensors of the ensemble, and those of its calibration by their own names."""
+    prefix = f"{CALIBRATION}."
+    weights, fitted = {}, {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            fitted[name.removeprefix(prefix)] = tensor
+        else:
+            weights[name] = tensor
+    return weights, fitted
+
+
+def read_calibration(settings: Mapping[str, Any], fitted: Mapping[str, Tensor]) -> Calibration | None:
+    """Return the calibration of a saved ensemble; None where it has none, as files of version 1.
+
+    Raises:
+        CheckpointError: Its numbers or tensors are out of range or do not fit one another.
+    """
+    values = settings.get(CALIBRATION)
+    if values is None:
+        if fitted:
+            raise CheckpointError(f"{SETTINGS} must have a calibration for its tensors, got none. {REMEDY}")
+        return None
+    return calibration_of(values, fitted)
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 from pluribus.errors import SettingError
@@ -24,7 +25,9 @@ INFINITE = "inf"
 
 def snake_case(name: str) -> str:
     """Turn `BatchEnsemble` into `batch_ensemble`, `MCDropout` into `mc_dropout`, `SAE` into `sae`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    # Words begin with a capital before a small letter, so that acronyms of both, as LoRA, stay whole; one at
+    # the end begins after a word of at least three letters.
+    return re.sub(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[a-z0-9]{3})(?=[A-Z])", "_", name).lower()
 
 
 def setting(
@@ -66,6 +69,8 @@ class Settings:
     """
 
     version: ClassVar[int] = 1
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
+    """By version, the settings that it added, with values that do what the version before did."""
 
     def __post_init__(self) -> None:
         """Check the declared ranges. Children that override it, for what crosses fields, call it first."""
@@ -115,6 +120,8 @@ class Settings:
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
         """Return settings that an earlier `version` wrote with the names and meanings of the present one."""
+        for later in range(version + 1, cls.version + 1):
+            values = {**cls.added.get(later, {}), **values}
         return values
 
     @classmethod

@@ -338,3 +338,17 @@ def test_wrong_names_are_errors_before_any_training(arguments, message, tmp_path
     with pytest.raises(pl.PluribusError, match=message):
         invoke("compare", *arguments, "--out", tmp_path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_costs_are_counted_in_records_and_on_the_page(run, tmp_path):
+    costs = ["--costs", "miss=10,alarm=1,defer=0.5"]
+    printed = invoke("evaluate", run, *costs, "--out", tmp_path)
+    assert "expected_cost" in printed
+    (found,) = record.read([tmp_path])
+    assert found.decisions["cost_miss"] == 10
+    assert len(found.intervals["threshold_sensitivity"]) == 2
+    printed = invoke("report", tmp_path, "--costs", "wrong=2")
+    assert "(wrong 2) a decision costs" in (tmp_path / "report.html").read_text()
+    with pytest.raises(pl.SettingError, match="Did you mean 'miss'"):
+        invoke("compare", *QUICK, "--costs", "mis=3", "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()

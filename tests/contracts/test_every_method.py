@@ -19,12 +19,14 @@ from pluribus.methods import (
     MIMMO,
     MIMO,
     SAE,
+    SWAG,
     BatchEnsemble,
     DeepEnsembles,
     DeepSubEnsembles,
     DropConnect,
     EarlyExit,
     LayerEnsembles,
+    LoRAEnsembles,
     Masksembles,
     MCDropout,
     PackedEnsembles,
@@ -32,6 +34,7 @@ from pluribus.methods import (
 )
 from tests.cases import BATCH, CASES, Case, case_named, each, logits, run
 from tests.perturb import perturbed
+from tests.verify import looped_copy, refused_by_vmap
 
 METHODS = [
     Single(),
@@ -49,7 +52,12 @@ NEAR = [
     EMP(options=3, draws=3, decay=0.0),
 ]
 """Methods that are near others: all is tested of them by `make test-slow`, and here that rows are members."""
-SEEDS = [ECMP(options=2, draws=3, perturbation=0.5, decay=0.0), DropConnect(rate=0.2, draws=3)]
+SEEDS = [
+    ECMP(options=2, draws=3, perturbation=0.5, decay=0.0),
+    DropConnect(rate=0.2, draws=3),
+    SWAG(members=3, snapshots=2),
+    LoRAEnsembles(members=3, own_output=False),
+]
 """Methods whose rows are seeds, as those of dropout: tested by `make test-slow` and by their own files."""
 
 
@@ -105,7 +113,10 @@ REFUSED = {
 @functools.cache
 def _converted(name: str, method: pl.Method, seed: int) -> pl.Ensemble:
     case = case_named(name)
-    return pl.convert(case.model(), method, example=case.inputs(), seed=seed)
+    ensemble = pl.convert(case.model(), method, example=case.inputs(), seed=seed)
+    # SWAG predicts nothing before it has seen the weights.
+    ensemble.after_step(progress=1.0)
+    return ensemble
 
 
 def converted(case: Case, method: pl.Method, seed: int = 0) -> pl.Ensemble:
@@ -128,7 +139,8 @@ def test_the_first_axis_is_members_in_both_modes(case, method):
     ensemble, x = converted(case, method), case.inputs()
     rows = getattr(method, "members", getattr(method, "draws", 1))
     rows = len(ensemble.weights) if isinstance(method, EMP) else rows  # equal draws are one row
-    assert run(ensemble.train(), x).shape == (getattr(method, "train_draws", rows), *case.shape)
+    trained = 1 if isinstance(method, SWAG) else getattr(method, "train_draws", rows)
+    assert run(ensemble.train(), x).shape == (trained, *case.shape)
     assert run(ensemble.eval(), x).shape == (rows, *case.shape)
 
 
@@ -278,13 +290,12 @@ def test_independent_members_never_move_one_another(case, method):
 def test_looped_and_stacked_running_agree(case, method, monkeypatch):
     monkeypatch.setattr(batched, "STACKED_ROWS", 2)
     stacked, x = converted(case, method), case.inputs()
-    looped = copy.deepcopy(stacked)
-    looped._caller.cache["stacked"] = "for this test"
+    looped = looped_copy(stacked)
     for mode in (True, False):
         assert_close(run(stacked.train(mode), x), run(looped.train(mode), x))
     for ensemble in (stacked, looped):
         ensemble.train().loss(x, case.target()).backward()
-    assert not any("vmap" in key for key in stacked._caller.cache if isinstance(key, tuple))
+    assert not refused_by_vmap(stacked)
     for one, other in zip(stacked.parameters(), looped.parameters(), strict=True):
         assert_close(one.grad, other.grad)
 
@@ -328,6 +339,11 @@ def test_cost_counts_every_tensor_once(case, method):
 
 def work(ensemble: pl.Ensemble, x, alone: int) -> int:
     """Return the multiply-adds of all rows and of their priors, one after the other."""
+    if isinstance(ensemble.method, LoRAEnsembles):
+        # A live ensemble multiplies its thin matrices in every pass.
+        tensors = ensemble.members.tensors
+        down, up = named_tensors(tensors.down), named_tensors(tensors.up)
+        return alone + sum(up[name].numel() * matrix.shape[2] for name, matrix in down.items())
     return alone * (2 if isinstance(ensemble.members, WithPrior) else 1)
 
 

@@ -1,13 +1,11 @@
 """Methods of one's own: written against the interface alone, they are right in every form."""
 
-import copy
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.conversion_record import LayerRecord
@@ -20,6 +18,7 @@ from pluribus.mechanisms.members.tree import divide, stack_modules
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from tests.perturb import perturbed
+from tests.verify import verify_forms
 
 images = torch.randn(6, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -96,18 +95,7 @@ METHODS = [Gaussian(), Gaussian(draws=12), Bagging(), Bagging(members=9)]
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_every_form_of_a_foreign_method_agrees(method, make, tmp_path):
     ensemble = perturbed(pl.convert(make(), method, example=images)).eval()
-    rows = torch.stack([ensemble.member(place)(images) for place in range(len(ensemble.weights))]).detach()
-    last = len(rows) - 1
-    assert not torch.equal(rows[0], rows[last])
-    assert_close(ensemble(images), rows)
-    assert_close(ensemble.freeze()(images), rows)
-    assert_close(ensemble.predict(images, memory=1 << 40).member_probabilities, rows.softmax(2))
-    few = ensemble.shrink([last, 0])
-    assert_close(few(images), rows[[last, 0]])
-    assert_close(few.freeze()(images), rows[[last, 0]])
-    few.save(tmp_path / "few")
-    assert_close(pl.load(tmp_path / "few", make(), example=images)(images), rows[[last, 0]])
-    assert_close(copy.deepcopy(ensemble)(images), rows)
+    verify_forms(ensemble, make, images, tmp_path)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)

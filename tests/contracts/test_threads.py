@@ -30,6 +30,7 @@ from pluribus.methods import (
     Single,
 )
 from tests.perturb import perturbed
+from tests.verify import change_code
 
 METHODS = [
     Single(),
@@ -148,14 +149,17 @@ def test_many_eval_calls_agree_with_sequential_ones(method):
     verify_method(method, threads=8, count=200)
 
 
+def keep_statistics(layer: nn.Module) -> None:
+    if isinstance(layer, nn.BatchNorm1d):
+        layer.momentum = 0.0
+
+
 @each_kind
 def test_predict_is_not_disturbed_by_training_threads(method):
-    ensemble = made(
-        method, nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    )
+    ensemble = made(method)
+    # Training changes running statistics, and with them what predict returns: here they stay as they are.
+    change_code(ensemble, keep_statistics)
     ensemble.train()
-    if any("running" in name for name in ensemble.state_dict()):
-        pytest.skip("the heads of its exits have statistics, which training changes")
     ensemble.loss(inputs[0], targets)  # sets the temperature of SAE, which weighs what predict averages
     expected = [ensemble.predict(x).probabilities for x in inputs]
     state = {name: t.clone() for name, t in ensemble.state_dict().items()}
@@ -170,7 +174,8 @@ def test_predict_is_not_disturbed_by_training_threads(method):
     run_in_threads([train, predict, train, predict])
     assert ensemble.training
     for name, tensor in state.items():
-        assert torch.equal(ensemble.state_dict()[name], tensor), name
+        if not name.endswith("num_batches_tracked"):
+            assert torch.equal(ensemble.state_dict()[name], tensor), name
 
 
 @each_kind

@@ -210,7 +210,7 @@ def test_a_shared_trunk_counts_one_batch_for_one_step():
 def test_equal_starts_and_batches_without_other_randomness_leave_members_equal():
     """Packed-Ensembles, Table 7, row 1: no source of stochasticity, no diversity."""
     x, y = torch.randn(32, 6, dtype=torch.float64), torch.arange(32) % 3
-    ensemble = pl.convert(zoo.mlp().double(), DeepEnsembles(members=3, start="copy"))
+    ensemble = pl.convert(zoo.mlp().double(), DeepEnsembles(members=3, start="copy", shuffle_members=False))
     optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.5)
     for _ in range(20):
         optimizer.zero_grad()
@@ -219,3 +219,18 @@ def test_equal_starts_and_batches_without_other_randomness_leave_members_equal()
     prediction = ensemble.predict(x)
     assert_close(prediction.mutual_information, torch.zeros(32, dtype=torch.float64), rtol=0, atol=1e-12)
     assert prediction.entropy.min() > 0
+
+
+def test_members_that_start_alike_see_batches_of_their_own():
+    x, y = torch.randn(32, 6, dtype=torch.float64), torch.arange(32) % 3
+    ensemble = pl.convert(zoo.mlp().double(), DeepEnsembles(members=2, start="copy")).train()
+    assert ensemble.method.data_orders == 2
+    assert not any("alike" in note for note in ensemble.conversion.notes)
+    ensemble.loss(x, y).backward()
+    for parameter in ensemble.parameters():
+        assert not torch.equal(parameter.grad[0], parameter.grad[1])
+
+
+def test_members_that_start_anew_see_the_same_batches():
+    assert DeepEnsembles().data_orders == 1
+    assert DeepEnsembles(shuffle_members=True).data_orders == 4

@@ -16,7 +16,6 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import mlp, resnet18, vit, wide_resnet
 from pluribus.errors import ConversionError, SettingError
-from pluribus.mechanisms.members.skeleton import modes_of
 from pluribus.methods import Masksembles
 from pluribus.methods.masksembles import (
     draw_masks,
@@ -29,6 +28,7 @@ from pluribus.methods.masksembles import (
     overlap_law,
 )
 from tests.cases import case_named, run, seeded
+from tests.verify import change_code, code_of
 
 SCALES = [1, 1.1, 1.7, 2, 3, 6, 50, 1e9, math.inf]
 
@@ -211,11 +211,7 @@ def test_disjoint_masks_are_independent_networks():
 def test_samples_of_a_batch_belong_to_their_members():
     case = case_named("residual_cnn")
     ensemble = pl.convert(case.model(), Masksembles(members=3), example=case.inputs())
-    for layer in ensemble.train()._caller.module.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.eval()
-    # Modes are read when `train` sets them.
-    ensemble._caller.modes = modes_of(ensemble._caller.module)
+    change_code(ensemble.train(), lambda layer: layer.eval() if isinstance(layer, nn.BatchNorm2d) else None)
     x, y = case.inputs(), case.target()
     rows = ensemble(x)
     with torch.random.fork_rng(devices=[]):
@@ -281,7 +277,7 @@ def test_whole_channels_of_convolutions_are_masked(name, shape):
     case = case_named(name)
     ensemble = pl.convert(case.model(), Masksembles(members=3), example=case.inputs())
     convolutions = [row for row in ensemble.conversion.converted if row.kind == f"Conv{shape}d"]
-    module = ensemble._caller.module
+    module = code_of(ensemble)
     for row in convolutions:
         layer = module.get_submodule(row.names[0])
         assert layer.mask_0.shape == (layer.in_channels,)
@@ -302,7 +298,7 @@ def test_masks_take_the_place_of_dropout():
     case = case_named("dropout_layers")
     ensemble = pl.convert(case.model(), Masksembles(members=3, replace_dropout=True), example=case.inputs())
     assert all("Dropout" in row.kind for row in ensemble.conversion.converted)
-    assert all(layer.p == 0 for layer in ensemble._caller.module.modules() if isinstance(layer, nn.Dropout))
+    assert all(layer.p == 0 for layer in code_of(ensemble).modules() if isinstance(layer, nn.Dropout))
     x = case.inputs()
     assert_close(ensemble.train()(x), ensemble.eval()(x))  # nothing random is left
     assert not torch.equal(*ensemble(x)[:2])

@@ -18,6 +18,7 @@ from pluribus.mechanisms.running.engines import run_apart
 from pluribus.methods import MIMMO, MIMO, SAE, EarlyExit
 from pluribus.methods.single_architecture_ensemble import COLDEST, interpolate, relaxed_top_k
 from tests.cases import blocks, seeded
+from tests.verify import modes
 
 X = torch.randn(12, 6, generator=seeded(1))
 Y = torch.arange(12) % 2
@@ -92,7 +93,7 @@ def test_the_objective_is_eq_3(weighting, draw_from):
     slots = [parts[0], parts[3]]
     batches = [Inputs.of(X[part]) for part in parts]
     outputs = run_apart(
-        ensemble.members, ensemble.members.index.rows(training=True), batches, ensemble._caller.modes
+        ensemble.members, ensemble.members.index.rows(training=True), batches, modes(ensemble)
     )
     sharper = 0.75 if draw_from == "preferences" else 1.0
     drawn = relaxed_top_k(ensemble.members.index.logits / sharper, 2, 0.75)

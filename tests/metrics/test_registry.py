@@ -19,7 +19,7 @@ MAKERS = {
     "numbers": lambda batch, **more: numbers(batch, 2, **more),
     "points": points,
 }
-SCORING = {"accuracy", "macro_f1", "nll", "brier"}
+SCORING = {"accuracy", "macro_f1", "nll", "brier", "balanced_accuracy", "auroc", "auprc"}
 CALIBRATION = {
     "ece",
     "mce",
@@ -34,7 +34,7 @@ DIVERSITY = {"disagreement", "mutual_information"}
 POINT = {"rmse", "mae", "ambiguity", "error_correlation"}
 GAUSSIAN = {
     *("gaussian_nll", "log_predictive_density", "crps"),
-    *("coverage_95", "coverage_gap_95", "width_95"),
+    *("coverage_95", "coverage_gap_95", "width_95", "pinball", "sharpness"),
 }
 
 every_kind = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -70,6 +70,7 @@ def test_values_are_floats_in_their_range(make, batch, members, seed):
         (classes(outcomes=5), SCORING | CALIBRATION | DIVERSITY | {"error_correlation"}),
         (classes(outcomes=6), SCORING | CALIBRATION | DIVERSITY | {"error_correlation", "top5"}),
         (classes(members=1), SCORING | CALIBRATION | {"mutual_information"}),
+        (classes(9, 3, 2, 2), SCORING | CALIBRATION | DIVERSITY | {"error_correlation", "dice", "iou"}),
         (answers(), SCORING | CALIBRATION | DIVERSITY | {"error_correlation"}),
         (numbers(), POINT | GAUSSIAN),
         (points(), POINT),

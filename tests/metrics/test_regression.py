@@ -19,9 +19,12 @@ from pluribus.metrics import (
     interval_width,
     log_predictive_density,
     mae,
+    pinball,
+    quantile_loss,
     rmse,
+    sharpness,
 )
-from pluribus.metrics.regression import absolute_moment
+from pluribus.metrics.regression import QUANTILES, absolute_moment
 from tests.metrics.examples import mixed, normal, numbers, points
 
 CEILING = -2.0702  # 1/2 log(0.1 / 2π)
@@ -167,3 +170,18 @@ def test_a_perfect_point_has_no_error():
 def test_a_level_of_one_is_refused():
     with pytest.raises(SettingError, match="level must be above 0 and below 1, got 1"):
         interval_coverage(*numbers(), level=1)
+
+
+def test_quantile_losses_match_scikit_learn():
+    prediction, target = numbers(60)
+    for level in (0.05, 0.5, 0.9):
+        wanted = sklearn.mean_pinball_loss(target, prediction.quantile(level), alpha=level)
+        assert quantile_loss(prediction, target, level) == pytest.approx(wanted)
+    wanted = [sklearn.mean_pinball_loss(target, prediction.quantile(one), alpha=one) for one in QUANTILES]
+    assert pinball(prediction, target) == pytest.approx(sum(wanted) / len(wanted))
+
+
+def test_sharpness_is_the_typical_standard_deviation():
+    prediction, target = numbers(60)
+    assert sharpness(prediction, target) == pytest.approx(prediction.std.square().mean().sqrt().item())
+    assert sharpness(prediction, target + 5) == sharpness(prediction, target)

@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pluribus.report.noise import FORMS, difference, sample_counts
+from pluribus.comparison.decisions import with_costs
+from pluribus.metrics.bootstrap import sample_counts
+from pluribus.metrics.costs import Costs
+from pluribus.report.noise import FORMS, difference
 from tests.report.records import classes, numbers, only_group
 
 
@@ -15,10 +18,12 @@ def entries(*records):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_is_the_metric_it_names(name):
-    run = classes(skill=1.0) if name in ("accuracy", "nll", "brier", "ece") else numbers(noise=2.0)
+    of_classes = name in ("accuracy", "nll", "brier", "ece", "expected_cost")
+    run = classes(skill=1.0) if of_classes else numbers(noise=2.0)
+    run = with_costs(run, Costs(wrong=2, defer=0.3))
     form = FORMS[name]
     value = form.finish(form.parts(run.outcomes.columns).astype(np.float64).mean(0))
-    assert value == pytest.approx(run.metrics[name], abs=2e-6)
+    assert value == pytest.approx({**run.metrics, **run.decisions}[name], abs=2e-6)
 
 
 @pytest.mark.parametrize("name", ["nll", "ece"])

@@ -22,6 +22,7 @@ from pluribus.cli.spreadsheet import write_table
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
+from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
 from pluribus.conversion import convert
@@ -30,9 +31,10 @@ from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.mechanisms.network.dry_run import seeded
-from pluribus.method import Method
+from pluribus.method import ON_TRAINED, Method
 from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
+from pluribus.metrics.costs import parse_costs
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.figure_files import check_figures, write_figures
 from pluribus.report.groups import Group, group_records
@@ -63,6 +65,7 @@ def compare(
     option: list[str] | None,
     budget: str,
     metric: str | None,
+    costs: str,
     out: Path | None,
 ) -> None:
     """Train and measure methods on a task, and recommend one. Run again, it continues."""
@@ -71,6 +74,8 @@ def compare(
     data = resolve_task(task, data_dir, option)
     limits = parse_budget(budget)
     check_metric(metric)
+    prices = parse_costs(costs)
+    check_costs(prices, data)
     name = model or default_model(data)
     training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep, steps=steps)
     build = Build(name, data)
@@ -87,11 +92,13 @@ def compare(
         workers=workers,
         shifted=shifted,
         recipes=recipes,
+        costs=prices,
     )
     # Read again with the outcomes, which the figures of the page need.
     measured = {one.key: one for one in record.read([folder], outcomes=True)}
     warn_of_damage([folder])
-    groups = group_records([measured[one.key] for one in records])
+    # Runs that were finished before may have been measured with other costs.
+    groups = group_records([with_costs(measured[one.key], prices) for one in records])
     print_groups(groups, limits, metric)
     console.print(f"records: {folder / record.FILE}", highlight=False)
     failed = [one for one in records if one.error]
@@ -102,12 +109,14 @@ def compare(
         raise typer.Exit(1)
 
 
-def report(*, runs: list[Path], budget: str, metric: str | None, figures: bool, out: Path | None) -> None:
+def report(
+    *, runs: list[Path], budget: str, metric: str | None, costs: str, figures: bool, out: Path | None
+) -> None:
     """Write one page about all records of some runs, and recommend a method within a budget."""
-    limits = parse_budget(budget)
+    limits, prices = parse_budget(budget), parse_costs(costs)
     if figures:
         check_figures()
-    groups = group_records(record.read(runs, outcomes=True))
+    groups = group_records([with_costs(one, prices) for one in record.read(runs, outcomes=True)])
     warn_of_damage(runs)
     beside = runs[0] if runs[0].is_dir() else runs[0].parent
     folder = writable(out or beside)
@@ -157,9 +166,16 @@ def train(
 
 
 def evaluate(
-    *, run: Path, task: str | None, model: str | None, data_dir: Path | None, out: Path | None
+    *,
+    run: Path,
+    task: str | None,
+    model: str | None,
+    data_dir: Path | None,
+    costs: str,
+    out: Path | None,
 ) -> None:
     """Measure a trained ensemble on its task."""
+    prices = parse_costs(costs)
     found = load_run(run, data_dir, task, model)
     folder = writable(out or Path("pluribus_runs/evaluate"))
     ensemble, data = found.ensemble, found.task
@@ -170,9 +186,10 @@ def evaluate(
         single=single.to(ensemble.device),
         network=found.build.name,
         training=found.training,
+        costs=prices,
     )
     record.append(folder, measured)
-    for section in (measured.metrics, measured.posthoc, measured.cost):
+    for section in (measured.metrics, measured.posthoc, measured.decisions, measured.cost):
         print_numbers("", section)
     for kind, scores in measured.ood.items():
         print_numbers(f"{kind} ", scores)
@@ -244,6 +261,9 @@ def methods(*, name: str | None) -> None:
         summary = (method.__doc__ or "").splitlines()[0]
         console.print(f"[bold]{known}[/bold]({settings})", highlight=False)
         console.print(f"    {summary}", highlight=False, markup=False)
+        console.print(
+            f"    With its defaults {ON_TRAINED[method().on_trained]}.", highlight=False, markup=False
+        )
 
 
 def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:

@@ -112,6 +112,13 @@ BudgetText = Annotated[
 Judge = Annotated[
     str | None, typer.Option("--metric", help="The metric to judge by: nll, accuracy, ece, rmse…")
 ]
+CostText = Annotated[
+    str,
+    typer.Option(
+        "--costs",
+        help="What decisions cost: miss=10,alarm=1,defer=0.5 of two classes; wrong=1,defer=0.2 of more.",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 OwnTask = Annotated[
     str | None,
@@ -181,6 +188,7 @@ def compare(
     option: Options = None,
     budget: BudgetText = "",
     metric: Judge = None,
+    costs: CostText = "",
     out: Out = None,
 ) -> None:
     """Train and measure methods on a task, and recommend one. Run again, it continues."""
@@ -201,6 +209,7 @@ def compare(
         option=option,
         budget=budget,
         metric=metric,
+        costs=costs,
         out=out,
     )
 
@@ -210,13 +219,14 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders with records, of compare or evaluate.")],
     budget: BudgetText = "",
     metric: Judge = None,
+    costs: CostText = "",
     figures: Annotated[bool, typer.Option("--figures", help="Save PNG and SVG files too.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
     ] = None,
 ) -> None:
     """Write one page about all records of some runs, and recommend a method within a budget."""
-    commands().report(runs=runs, budget=budget, metric=metric, figures=figures, out=out)
+    commands().report(runs=runs, budget=budget, metric=metric, costs=costs, figures=figures, out=out)
 
 
 @app.command()
@@ -262,10 +272,15 @@ def train(
 
 @app.command()
 def evaluate(
-    run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None, out: Out = None
+    run: Run,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    costs: CostText = "",
+    out: Out = None,
 ) -> None:
     """Measure a trained ensemble on its task."""
-    commands().evaluate(run=run, task=task, model=model, data_dir=data_dir, out=out)
+    commands().evaluate(run=run, task=task, model=model, data_dir=data_dir, costs=costs, out=out)
 
 
 @app.command()

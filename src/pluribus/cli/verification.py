@@ -30,8 +30,10 @@ from pluribus.saving import (
     WEIGHTS,
     check_settings_hash,
     check_weights_hash,
+    read_calibration,
     read_settings,
     read_tensors,
+    split_calibration,
 )
 from pluribus.training import checkpoint
 from pluribus.untrusted import read_header
@@ -108,8 +110,11 @@ def _check_settings(path: Path) -> None:
 
 def _check_weights(path: Path) -> None:
     read_header(path, REMEDY)
-    check_weights_hash(path.parent, read_settings(path.parent))
-    check_values(read_tensors(path), (), path)
+    settings = read_settings(path.parent)
+    check_weights_hash(path.parent, settings)
+    tensors = read_tensors(path)
+    check_values(tensors, (), path)
+    read_calibration(settings, split_calibration(tensors)[1])
 
 
 def _check_training(path: Path) -> None:

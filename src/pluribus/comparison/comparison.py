@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from pluribus.comparison import record
+from pluribus.comparison.decisions import check_costs
 from pluribus.comparison.diagnosis import doctor
 from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
@@ -26,6 +27,7 @@ from pluribus.errors import SettingError
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
+from pluribus.metrics.costs import Costs
 from pluribus.ranges import check
 from pluribus.training import Training, train
 from pluribus.training.work import train_multiply_adds
@@ -49,6 +51,8 @@ class Job:
     shifted: bool = True
     usual_steps: int = 1
     """Steps of a method without a recipe, by which the cost of training is divided."""
+    costs: Costs | None = None
+    """Costs of decisions. They are no part of the key, because reports compute them anew."""
 
     @property
     def key(self) -> str:
@@ -84,6 +88,7 @@ def compare(
     shifted: bool = True,
     show: bool = True,
     recipes: bool = True,
+    costs: Costs | None = None,
 ) -> list[Record]:
     """Train and measure every method with every seed. Finished runs are not repeated.
 
@@ -100,6 +105,7 @@ def compare(
         show: Show progress.
         recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
             the cost of training either way.
+        costs: What wrong answers and deferring cost, for the records' `decisions`.
 
     Returns:
         One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
@@ -110,6 +116,7 @@ def compare(
     check("seeds", seeds, int, at_least=1)
     check("workers", workers, int, at_least=1)
     check_task(task)
+    check_costs(costs, task)
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
     check("recipes", recipes, bool)
@@ -120,7 +127,8 @@ def compare(
         own = usual.following(method.recipe(), len(task.train)) if recipes else usual
         for seed in range(seeds):
             seeded_training = replace(own, seed=seed)
-            jobs.append(Job(build, task, method, seed, seeded_training, name, Path(out), shifted, steps))
+            settings = (build, task, method, seed, seeded_training, name, Path(out), shifted, steps, costs)
+            jobs.append(Job(*settings))
     finished = _finished(Path(out))
     waiting = [job for job in jobs if job.key not in finished]
     with (
@@ -210,6 +218,7 @@ def _measure(job: Job, report: Report) -> Record:
         shifted=job.shifted,
         network=job.network,
         training=job.training,
+        costs=job.costs,
     )
     history = {name: [row[name] for row in rows] for name in rows[0]}
     training_cost = _training_cost(job, ensemble, single, int(rows[-1]["step"]))

@@ -197,6 +197,7 @@ def wrong_statistics(evidence: Evidence) -> Iterator[Finding]:
         return
     # Train mode writes statistics, so a copy runs.
     twin = copy.deepcopy(evidence.ensemble)
+    twin.calibration = None
     inputs, target = evidence.batches[0]
     rows = slice(0, len(target))
     evaluated = twin.likelihood.losses(evidence.outputs[:, rows], target).mean().item()
@@ -284,7 +285,9 @@ def still_improving(evidence: Evidence) -> Iterator[Finding]:
 
 def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
     """Find confidence that is far from accuracy."""
-    prediction = evidence.ensemble.likelihood.prediction(evidence.outputs, evidence.ensemble.weights)
+    ensemble = evidence.ensemble
+    prediction = ensemble.likelihood.prediction(evidence.outputs, ensemble.weights)
+    prediction = prediction.calibrated(ensemble.calibration)
     if not isinstance(prediction, DiscretePrediction) or evidence.target.is_floating_point():
         return
     counted = evidence.target >= 0
@@ -293,7 +296,7 @@ def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
     chance = 3 * math.sqrt(0.25 / len(right))
     if abs(confidence - accuracy) > GAP + chance:
         message = f"mean confidence is {confidence:.2f}, accuracy {accuracy:.2f}"
-        remedy = "Fit a temperature on validation data: calibration.fit_temperature."
+        remedy = "Calibrate it: ensemble.calibrate(validation_data)."
         yield Finding(
             code="confidence",
             message=message,

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.comparison.at_threshold import at_threshold
+from pluribus.comparison.decisions import check_costs, with_costs
+from pluribus.comparison.maps import make_maps
 from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record, key_of
 from pluribus.data.task import Split, Task, check_task
@@ -17,7 +20,8 @@ from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
-from pluribus.metrics import METRICS, evaluate_all, evaluate_ood
+from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_all, evaluate_ood
+from pluribus.metrics.bootstrap import Interval
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
 from pluribus.training.settings import Training
 from pluribus.version import VERSION
@@ -40,6 +44,7 @@ def evaluate(
     shifted: bool = True,
     network: str | None = None,
     training: Training | None = None,
+    costs: Costs | None = None,
 ) -> Record:
     """Measure a trained ensemble on the test data of a task.
 
@@ -50,6 +55,10 @@ def evaluate(
         shifted: Measure on shifted data too, which takes longest.
         network: Name of the network in the record; by default its class.
         training: Settings of its training. They are part of the key of the record.
+        costs: What wrong answers and deferring cost, for the record's `decisions`.
+
+    Raises:
+        SettingError: the costs do not fit the task.
 
     Example:
         >>> from pluribus.data import two_moons
@@ -58,6 +67,7 @@ def evaluate(
         ['multiply_adds', 'parameters', 'peak_activation_bytes', 'weight_bytes']
     """
     check_task(task)
+    check_costs(costs, task)
     ensemble.eval()
     start = time.perf_counter()
     prediction = _predict(ensemble, task, task.test.x)
@@ -75,22 +85,27 @@ def evaluate(
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
             moved[f"{kind}/{severity}"] = _scores(frozen, task, split)
-    gallery = make_gallery(prediction, target, task.scaling.invert(task.test.x), task.class_names)
+    pictures = task.scaling.invert(task.test.x)
+    gallery = make_gallery(prediction, target, pictures, task.class_names)
+    maps = make_maps(prediction, target, pictures)
+    posthoc, ends = _posthoc(ensemble, task, prediction, target)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
-    return Record(
+    measured = Record(
         key_of(*settings, trained, shifted),
         *settings,
         trained,
         metrics=evaluate_all(prediction, target),
         shifted=moved,
         ood=ood,
-        posthoc=_posthoc(ensemble, task, prediction, target),
+        posthoc=posthoc,
         cost=_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
-        outcomes=replace(outcomes, gallery=gallery),
+        intervals=bootstrap_intervals(prediction, target) | ends,
+        outcomes=replace(outcomes, gallery=gallery, maps=maps),
     )
+    return with_costs(measured, costs)
 
 
 def versions() -> dict[str, str]:
@@ -121,7 +136,7 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
 
 
 def _predict(ensemble: Ensemble | Frozen, task: Task, x: Tensor) -> Prediction:
-    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK))
+    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK).raw)
 
 
 def _in_units(task: Task, y: Tensor) -> Tensor:
@@ -135,12 +150,20 @@ def _scores(ensemble: Frozen, task: Task, split: Split) -> dict[str, float]:
     return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
 
 
-def _posthoc(ensemble: Ensemble, task: Task, test: Prediction, target: Tensor) -> dict[str, float]:
-    """Return metrics of the test data after corrections that were fitted on the validation data."""
+def _posthoc(
+    ensemble: Ensemble, task: Task, test: Prediction, target: Tensor
+) -> tuple[dict[str, float], dict[str, Interval]]:
+    """Return metrics of the test data after corrections fitted on the validation data, and intervals."""
     if not len(task.validation):
-        return {}
+        return {}, {}
     fitted = _predict(ensemble, task, task.validation.x)
     truth = _in_units(task, task.validation.y).to(target.device)
+    rates, intervals = at_threshold(fitted, truth, test, target)
+    return _corrected(fitted, truth, test, target) | rates, intervals
+
+
+def _corrected(fitted: Prediction, truth: Tensor, test: Prediction, target: Tensor) -> dict[str, float]:
+    """Return metrics of the test data after calibration on the validation data."""
     if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
         temperature = fit_temperature(fitted, truth)
         scaled = with_temperature(test, temperature)

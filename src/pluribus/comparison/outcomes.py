@@ -5,6 +5,8 @@ Columns of `[samples]`, in one compressed file beside the records:
     column                                      of
     target                                      all
     label, confidence, nll, brier               classes
+    positive                                    two classes: the probability of class 1
+    cost                                        classes, where costs are given: that of the decision
     mean, std, squared_error, absolute_error    numbers
     low, high, gaussian_nll, crps, position     numbers with a density: the ends of the 95 % interval, and the
                                                 probability of less than the target
@@ -20,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d
 
-from pluribus.data.scaling import unit
+from pluribus.comparison.maps import Maps, read_maps
+from pluribus.comparison.picture_bytes import picture_bytes
 from pluribus.errors import CheckpointError
 from pluribus.metrics.ood import ood_scores
 from pluribus.metrics.regression import joint_nll_per_sample, ranked_distance
@@ -47,6 +49,8 @@ GALLERY = 12
 """Pictures of each kind: the least certain and the most certain."""
 SIDE = 96
 """Most pixels of the longer side of a picture."""
+PARTS = ("columns", "scores", "ood", "gallery", "maps")
+"""Parts of a file; the name of an array begins with one of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +87,14 @@ class Outcomes:
         scores: OOD scores of the test samples by criterion, `[samples]` each.
         ood: OOD scores of other data sets, by data set and criterion.
         gallery: Pictures, if samples are images with one class each.
+        maps: Pictures, if samples are images with a class for every pixel.
     """
 
     columns: dict[str, Array]
     scores: dict[str, Array]
     ood: dict[str, dict[str, Array]] = field(default_factory=dict)
     gallery: Gallery | None = None
+    maps: Maps | None = None
 
     def save(self, file: Path) -> None:
         """Write all arrays as one `.npz` file, completely or not at all."""
@@ -101,6 +107,8 @@ class Outcomes:
         if self.gallery is not None:
             names = np.array(self.gallery.class_names, dtype=np.str_)
             arrays |= _prefixed("gallery", {**vars(self.gallery), "class_names": names})
+        if self.maps is not None:
+            arrays |= _prefixed("maps", vars(self.maps))
         with replacing(file) as unfinished, unfinished.open("wb") as stream:
             np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
@@ -121,10 +129,10 @@ class Outcomes:
 
     @classmethod
     def _of_arrays(cls, arrays: dict[str, Any]) -> "Outcomes":
-        parts: dict[str, dict[str, Any]] = {"columns": {}, "scores": {}, "ood": {}, "gallery": {}}
+        parts: dict[str, dict[str, Any]] = {name: {} for name in PARTS}
         for key, values in arrays.items():
             part, name = key.split("/", 1)
-            if part != "gallery":
+            if part not in ("gallery", "maps"):
                 _check_column(key, values)
             parts[part][name] = values
         lengths = {len(values) for values in parts["columns"].values()}
@@ -137,7 +145,8 @@ class Outcomes:
         gallery = None
         if parts["gallery"]:
             gallery = _read_gallery(parts["gallery"])
-        return cls(parts["columns"], parts["scores"], ood, gallery)
+        maps = read_maps(parts["maps"]) if parts["maps"] else None
+        return cls(parts["columns"], parts["scores"], ood, gallery, maps)
 
 
 def _prefixed(part: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -223,7 +232,7 @@ def make_gallery(
         target=target[index.to(target.device)].cpu().numpy().astype(np.int32),
         label=prediction.labels[index].cpu().numpy().astype(np.int32),
         confidence=prediction.confidence[index].detach().cpu().float().numpy(),
-        pixels=_pixels(x[index.to(x.device)]),
+        pixels=picture_bytes(x[index.to(x.device)], SIDE),
         votes=prediction.member_labels[:, index].cpu().numpy().astype(np.int32),
         weights=prediction.weights.detach().cpu().float().numpy(),
         class_names=class_names,
@@ -231,13 +240,16 @@ def make_gallery(
 
 
 def _class_columns(prediction: DiscretePrediction, target: Tensor) -> Mapping[str, Tensor]:
-    return {
+    found = {
         "target": target,
         "label": prediction.labels,
         "confidence": prediction.confidence,
         "nll": nll_per_sample(prediction, target),
         "brier": squared_distance(prediction, target),
     }
+    if prediction.log_probabilities.shape[1] == 2:
+        found["positive"] = prediction.log_probabilities[:, 1].exp()
+    return found
 
 
 def _number_columns(prediction: ContinuousPrediction, target: Tensor) -> Mapping[str, Tensor]:
@@ -270,20 +282,3 @@ def _stored(values: Tensor) -> Array:
         values = values[positions.long()]
     narrow = values.float() if values.is_floating_point() else values.int()
     return narrow.numpy()
-
-
-def _pixels(images: Tensor) -> Array:
-    """Return images as bytes, channels last, no larger than `SIDE`."""
-    images = unit(images.detach().cpu()).float()
-    height, width = images.shape[-2:]
-    shrink = max(height, width) / SIDE
-    if shrink > 1:
-        size = (max(round(height / shrink), 1), max(round(width / shrink), 1))
-        images = adaptive_avg_pool2d(images, size)
-    # Standardised inputs leave the range from 0 to 1. Each picture is stretched to it for itself.
-    if images.min() < -0.01 or images.max() > 1.01:
-        low = images.amin((1, 2, 3), keepdim=True)
-        high = images.amax((1, 2, 3), keepdim=True)
-        images = (images - low) / (high - low).clamp(min=1e-12)
-    pixels = images.clamp(0, 1).mul(255).round().byte().permute(0, 2, 3, 1).contiguous()
-    return pixels.numpy()

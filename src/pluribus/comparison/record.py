@@ -41,10 +41,17 @@ SCHEMA = Fields(
         "seconds": NUMBERS,
         "history": Named(Items(Optional(Number()))),
         "error": Text(),
+        "intervals": Named(Items(Optional(Number()))),
+        "decisions": NUMBERS,
         "findings": Items(Fields({"code": Text(), "message": Text(), "remedy": Text()})),
     },
 )
 """Fields of a line, as in `Record`; null stands for a number that is not finite."""
+SECTIONS = (
+    *("metrics", "shifted", "ood", "posthoc", "cost", "seconds", "history"),
+    *("intervals", "decisions"),
+)
+"""Sections of numbers."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class Record:
         seconds: How long training and measuring took.
         history: How training went: by column of its log, a number for each epoch.
         error: Why the run failed; empty if it did not.
+        intervals: Both ends of the 95 % bootstrap intervals of metrics, over test samples, by name.
+        decisions: What decisions cost on the test data, where costs are given, and the costs themselves.
         findings: Defects that `doctor` found, each with code, message and remedy.
         outcomes: Predictions for each test sample, in a file of their own; None if that was not read.
     """
@@ -88,6 +97,8 @@ class Record:
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
     findings: list[dict[str, str]] = field(default_factory=list)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    decisions: dict[str, float] = field(default_factory=dict)
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str:
@@ -211,8 +222,9 @@ def _outcomes_file(folder: Path, record: Record) -> Path:
 
 def _with_nans(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a line with NaN for each null in a section of numbers."""
-    for section in ("metrics", "shifted", "ood", "posthoc", "cost", "seconds", "history"):
+    for section in SECTIONS:
         fields[section] = _mapped(fields.get(section, {}), _nan_for_null)
+    fields["intervals"] = {name: tuple(ends) for name, ends in fields["intervals"].items()}
     return fields
 
 
@@ -220,7 +232,7 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return a copy of nested dicts and lists with `change` applied to all other values."""
     if isinstance(value, dict):
         return {name: _mapped(entry, change) for name, entry in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_mapped(entry, change) for entry in value]
     return change(value)
 

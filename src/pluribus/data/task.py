@@ -1,7 +1,7 @@
 """Tasks: data to train and to measure on, with the meaning of its numbers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from pluribus.data.samples import collect, to_inputs, to_targets
 from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
-from pluribus.prediction import ContinuousPrediction, GaussianPrediction, Prediction
+from pluribus.prediction import Prediction
 from pluribus.ranges import check, invalid
 
 
@@ -182,12 +182,7 @@ class Task:
 
 def in_units(prediction: Prediction, scaling: Scaling) -> Prediction:
     """Return means and variances of scaled targets in the units of the data; classes as they are."""
-    if not isinstance(prediction, ContinuousPrediction):
-        return prediction
-    if isinstance(prediction, GaussianPrediction):
-        variances = prediction.variances * scaling.std.to(prediction.variances).square()
-        prediction = replace(prediction, variances=variances)
-    return replace(prediction, means=scaling.invert(prediction.means))
+    return prediction.rescaled(scaling.mean, scaling.std)
 
 
 def named_columns(
@@ -199,8 +194,15 @@ def named_columns(
     if len(set(class_names)) != classes:
         return columns
     columns["labels"] = [class_names[label] for label in columns["labels"]]
+    if "set" in columns:
+        columns["set"] = [_named_set(numbers, class_names) for numbers in columns["set"]]
     called = {f"p{i}": f"p_{name}" for i, name in enumerate(class_names)}
     return {called.get(name, name): values for name, values in columns.items()}
+
+
+def _named_set(numbers: str, class_names: tuple[str, ...]) -> str:
+    """Return a set of classes by their names; a bar parts them, since names may hold blanks."""
+    return " | ".join(class_names[int(number)] for number in numbers.split())
 
 
 def check_task(task: object) -> None:

@@ -6,7 +6,9 @@ from pluribus.methods.deep_sub_ensembles import DeepSubEnsembles
 from pluribus.methods.drop_connect import DropConnect
 from pluribus.methods.early_exit import EarlyExit
 from pluribus.methods.ensemble_model_patching import ECMP, EMP
+from pluribus.methods.laplace import Laplace
 from pluribus.methods.layer_ensembles import LayerEnsembles
+from pluribus.methods.lora_ensembles import LoRAEnsembles
 from pluribus.methods.masksembles import Masksembles
 from pluribus.methods.mc_dropout import MCDropout
 from pluribus.methods.mimmo import MIMMO
@@ -28,7 +30,9 @@ __all__ = [
     "DeepSubEnsembles",
     "DropConnect",
     "EarlyExit",
+    "Laplace",
     "LayerEnsembles",
+    "LoRAEnsembles",
     "MCDropout",
     "Masksembles",
     "PackedEnsembles",

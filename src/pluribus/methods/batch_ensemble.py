@@ -167,6 +167,11 @@ class BatchEnsemble(Method):
         # A divided batch shows every member a part of the samples: shared weights see all, own ones few.
         return Recipe() if self.repeat else Recipe(longer=2.0)
 
+    @property
+    def on_trained(self) -> str:
+        # Factors of deviation 0.5 leave nothing of what the weights had learnt.
+        return "retrain" if self.std else "kept"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the matrices.
         held = network.tensors()

@@ -30,8 +30,9 @@ from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.orders import assign_orders, count_orders, has_own_orders
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
-from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.members.reduction import REDUCTIONS, reduce_losses, trains_apart
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
@@ -53,6 +54,9 @@ class DeepEnsembles(Method):
             its gradient by the number of members; `auto` is the sum unless members share trained tensors.
         settle_prior: Whether BatchNorm layers of prior networks take the statistics of the first training
             batch, or keep the mean 0 and variance 1 they are made with.
+        shuffle_members: Whether each member goes through the training set in an order of its own: a batch is
+            then one of each order after the other, and in a loop of one's own it is divided among members.
+            None does so where members start alike, which equal batches would leave alike for ever.
 
     Example:
         >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=5))
@@ -65,20 +69,36 @@ class DeepEnsembles(Method):
     start: str = setting("fresh", choices=("fresh", "copy"))
     reduction: str = setting("auto", choices=REDUCTIONS)
     settle_prior: bool = setting(True)
+    shuffle_members: bool | None = setting(None, kind=bool)
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = {
+        2: {"reduction": "mean", "settle_prior": False},
+        3: {"shuffle_members": False},
+    }
     per_layer: ClassVar[frozenset[str]] = frozenset({"start"})
 
-    @classmethod
-    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        # Version 1 had neither setting; these are what it did.
-        return values if version > 1 else {"reduction": "mean", "settle_prior": False} | values
+    @property
+    def _shuffles(self) -> bool:
+        return has_own_orders(self.shuffle_members, self.start)
+
+    @property
+    def data_orders(self) -> int:
+        return count_orders(self.members, self._shuffles)
+
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+        return assign_orders(batch, rows, self._shuffles)
 
     def is_separate(self, members: AnyMembers) -> bool:
-        return is_sum(self.reduction, members) and shares_nothing(members)
+        return trains_apart(self.reduction, members)
 
     def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, members)  # Eq. (1)
+
+    @property
+    def on_trained(self) -> str:
+        # A prior changes every prediction.
+        return "kept" if self.start == "copy" and not self.prior_scale else "retrain"
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the tensors that each member has for itself.
@@ -90,7 +110,7 @@ class DeepEnsembles(Method):
 
         # Make the tensors.
         own, notes = draw_options(network, wanted, seed)
-        if start_alike(network, own):
+        if start_alike(network, own) and not self._shuffles:
             notes.append("members start alike, and only other randomness in training tells them apart")
 
         # Make the members.

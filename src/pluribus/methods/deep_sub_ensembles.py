@@ -20,7 +20,7 @@ before `convert`, the losses are summed and every tail trains as if it were alon
 running statistics belong to the member.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -32,8 +32,9 @@ from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.options import draw_options, start_alike
+from pluribus.mechanisms.members.orders import assign_orders, count_orders, has_own_orders
 from pluribus.mechanisms.members.prior import AnyMembers
-from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.members.reduction import REDUCTIONS, reduce_losses, trains_apart
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.layers import Site, select
 from pluribus.mechanisms.network.network import Network
@@ -56,6 +57,8 @@ class DeepSubEnsembles(Method):
             factory again; `copy` starts all tails from the model's weights. The trunk keeps its own.
         reduction: Of the members' losses: `sum`, `mean`, or `auto`, which is the sum where the trunk is
             frozen and the mean where it is trained.
+        shuffle_members: Whether each member goes through the training set in an order of its own; None does
+            so where all tails start alike, which equal batches would leave alike for ever.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -68,8 +71,13 @@ class DeepSubEnsembles(Method):
     trunk: float | str | tuple[str, ...] = 0.5
     start: str = setting("fresh", choices=("fresh", "copy"))
     reduction: str = setting("auto", choices=REDUCTIONS)
+    shuffle_members: bool | None = setting(None, kind=bool)
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = {
+        2: {"reduction": "mean"},
+        3: {"shuffle_members": False},
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,15 +89,26 @@ class DeepSubEnsembles(Method):
         elif not self.trunk or not all(isinstance(pattern, str) for pattern in self.trunk):
             raise invalid("trunk", "a share of layers, a name pattern or several", self.trunk)
 
-    @classmethod
-    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        return values if version > 1 else {"reduction": "mean"} | values
+    @property
+    def _shuffles(self) -> bool:
+        return has_own_orders(self.shuffle_members, self.start)
+
+    @property
+    def data_orders(self) -> int:
+        return count_orders(self.members, self._shuffles)
+
+    def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
+        return assign_orders(batch, rows, self._shuffles)
 
     def is_separate(self, members: AnyMembers) -> bool:
-        return is_sum(self.reduction, members) and shares_nothing(members)
+        return trains_apart(self.reduction, members)
 
     def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, members)
+
+    @property
+    def on_trained(self) -> str:
+        return {"copy": "kept", "fresh": "retrain"}[self.start]
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers of the tail, which are those that keep their method.
@@ -102,7 +121,7 @@ class DeepSubEnsembles(Method):
                 names = (*choice.site.trained, *choice.site.statistics)
                 wanted |= dict.fromkeys(names, (self.members, self.start))
         own, notes = draw_options(network, wanted, seed)
-        if start_alike(network, own):
+        if start_alike(network, own) and not self._shuffles:
             notes.append("members start alike, and only other randomness in training tells them apart")
 
         # Make the members. The trunk runs once for all tails, which is worth a plan.
@@ -169,7 +188,13 @@ def _refuse_tied(trunk: Iterable[Site], tail: Iterable[Site]) -> None:
 
 
 def _row(choice: LayerChoice, members: int, start: str) -> LayerRecord:
-    """Record whether a layer is shared or copied."""
+    """Record whether a layer is shared or copied.
+
+    Args:
+        choice: The layer; one of the trunk has no method.
+        members: How many copies there are.
+        start: How they start.
+    """
     site = choice.site
     if choice.method is None:
         return LayerRecord(site.names, site.kind, "shared", choice.reason)

@@ -61,6 +61,10 @@ class DropConnect(Method):
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
     own_weights: ClassVar[bool] = False  # frozen weights may be dropped too
 
+    @property
+    def on_trained(self) -> str:
+        return "approximate" if self.rate else "kept"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the weights.
         weights = {choice.site.name: _weights(choice, network) for choice in choices}

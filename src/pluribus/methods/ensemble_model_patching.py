@@ -174,6 +174,13 @@ class Patching(Method, ABC):
         if not _are_probabilities(self.mixing, self.options):
             raise invalid("probabilities", f"{self.options} numbers above 0 that sum to one", self.mixing)
 
+    @property
+    def on_trained(self) -> str:
+        if self.start == "fresh":
+            return "retrain"
+        # Options start apart by a share of each tensor's deviation.
+        return "approximate" if self.perturbation + self.noise else "kept"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers to patch.
         chosen = self._patched(network, choices)

@@ -102,6 +102,11 @@ class LayerEnsembles(Method):
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
         return values if version > 1 else {"statistics": "shared", "settle_prior": False} | values
 
+    @property
+    def on_trained(self) -> str:
+        # A prior changes every prediction.
+        return "kept" if self.start == "copy" and not self.prior_scale else "retrain"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers with options.
         chosen = [choice for choice in choices if _has_options(choice)]

@@ -261,6 +261,11 @@ class Masksembles(Method):
         # A divided batch shows every member a part of the samples: shared weights see all, own ones few.
         return Recipe() if self.repeat else Recipe(longer=2.0)
 
+    @property
+    def on_trained(self) -> str:
+        # Each member loses channels that the network had learnt to use.
+        return "kept" if self.scale == 1 else "retrain"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the tensors that get a mask.
         widths: dict[tuple[str, int], int] = {}

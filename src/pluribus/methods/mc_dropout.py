@@ -177,6 +177,10 @@ class MCDropout(Method):
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})
     own_weights: ClassVar[bool] = False  # dropout may stand before frozen layers, and where no weights are
 
+    @property
+    def on_trained(self) -> str:
+        return "approximate" if self.rate else "kept"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the network's own dropout, and the layers to put one before.
         found, choices, notes = _search(network, choices)

@@ -35,7 +35,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from pluribus.conversion_record import LayerRecord
@@ -45,8 +44,9 @@ from pluribus.mechanisms.graph.residual_blocks import find_first_in_blocks
 from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.orders import assign_orders, count_orders
 from pluribus.mechanisms.members.prior import AnyMembers
-from pluribus.mechanisms.members.reduction import REDUCTIONS, is_sum, reduce_losses, shares_nothing
+from pluribus.mechanisms.members.reduction import REDUCTIONS, reduce_losses, trains_apart
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.members.tree import stack_modules
 from pluribus.mechanisms.network.dry_run import dry_run, seeded
@@ -153,10 +153,10 @@ class PackedEnsembles(Method):
 
     @property
     def data_orders(self) -> int:
-        return self.members if self.shuffle_members else 1
+        return count_orders(self.members, self.shuffle_members)
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
-        return list(torch.arange(batch).tensor_split(len(rows))) if self.shuffle_members else None
+        return assign_orders(batch, rows, self.shuffle_members)
 
     def combine(self, losses: Tensor, shares: Tensor, members: AnyMembers, progress: float) -> Tensor:
         return reduce_losses(losses, shares, self.reduction, members)
@@ -167,7 +167,7 @@ class PackedEnsembles(Method):
         return Recipe(longer=3.0)
 
     def is_separate(self, members: AnyMembers) -> bool:
-        return is_sum(self.reduction, members) and shares_nothing(members)
+        return trains_apart(self.reduction, members)
 
     def follow_network(self, network: Network, choices: Sequence[LayerChoice]) -> dict[str, Any]:
         if self.cost is None:

@@ -25,6 +25,10 @@ class Single(Method):
         torch.Size([1, 7, 2])
     """
 
+    @property
+    def on_trained(self) -> str:
+        return "kept"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         rows = tuple(LayerRecord(c.site.names, c.site.kind, "left", "a single network") for c in choices)
         tensors = Stacked.of_network(network, {})

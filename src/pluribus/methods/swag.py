@@ -209,6 +209,11 @@ class SWAG(Method):
     start: float = setting(0.75, at_least=0, below=1)
     scale: float = setting(1.0, at_least=0, at_most=LARGEST)
 
+    @property
+    def on_trained(self) -> str:
+        # Members are drawn around the weights of further training.
+        return "kept"
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """Return members whose weights are drawn from the moments of the snapshots."""
         chosen = [choice.site for choice in choices if choice.method and choice.site.trained]

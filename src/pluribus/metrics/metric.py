@@ -30,6 +30,7 @@ class Metric:
             network.
         members: Least number of members.
         outcomes: Least number of outcomes of a discrete prediction.
+        dense: Whether it is of images, and needs a class for every pixel.
 
     """
 
@@ -44,6 +45,7 @@ class Metric:
     against: Against = "target"
     members: int = 1
     outcomes: int = 1
+    dense: bool = False
 
     def __call__(self, prediction: Any, other: Any) -> float:
         """Compute the metric.
@@ -68,6 +70,8 @@ class Metric:
         """Return whether the metric is defined for such a prediction."""
         if not isinstance(prediction, self.kinds):
             return False
+        if self.dense and not is_dense(prediction):
+            return False
         came = sizes(prediction)
         # Numbers have no outcomes to count.
         return all(came.get(name, least) >= least for name, least in self._least())
@@ -75,10 +79,16 @@ class Metric:
     def _needs(self) -> str:
         """Return the predictions that the metric is defined for, in words."""
         kinds = " or ".join(kind.__name__ for kind in self.kinds)
-        return ", ".join([kinds, *(f"at least {n} {name}" for name, n in self._least() if n > 1)])
+        pixels = ["a class for every pixel"] * self.dense
+        return ", ".join([kinds, *pixels, *(f"at least {n} {name}" for name, n in self._least() if n > 1)])
 
     def _least(self) -> list[tuple[str, int]]:
         return [("members", self.members), ("outcomes", self.outcomes)]
+
+
+def is_dense(prediction: object) -> bool:
+    """Return whether a prediction has a class for every pixel, `[members, batch, outcomes, y, x]`."""
+    return isinstance(prediction, DiscretePrediction) and prediction.member_log_probabilities.ndim >= 5
 
 
 def sizes(prediction: object) -> dict[str, int]:

@@ -19,7 +19,8 @@ The first five are those of Laurent et al., "Packed-Ensembles", ICLR 2023, App. 
 threshold t, so the order of the samples does not matter. Choices: (2) sums steps and does not
 interpolate. (3) finds at least 95 % of the samples out of distribution and counts the test samples flagged
 with them; the other convention in use keeps at least 95 % of the test samples and counts those out of
-distribution kept with them: `fpr95(..., positive="in")`.
+distribution kept with them: `fpr95(..., positive="in")`. Scores are those of the raw prediction, before any
+calibration.
 """
 
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pluribus.calibration_record import SCORES
 from pluribus.errors import InputError
 from pluribus.metrics.metric import Direction, Metric
 from pluribus.metrics.samples import exact, flat
@@ -58,19 +60,31 @@ ACTIVE = "Beluch et al., The power of ensembles for active learning in image cla
 
 _discrete, _continuous, _gaussian = (DiscretePrediction,), (ContinuousPrediction,), (GaussianPrediction,)
 
+
+def _summary(name: str) -> Callable[[Any], Tensor]:
+    """Return the function of a score, which is read from the raw prediction."""
+    summary, sign = SCORES[name]
+
+    def score(prediction: Prediction) -> Tensor:
+        values: Tensor = sign * getattr(prediction.raw, summary)
+        return values
+
+    return score
+
+
+def _criterion(name: str, kinds: tuple[type[Prediction], ...], words: str, paper: str) -> Criterion:
+    return Criterion(_summary(name), kinds, words, paper)
+
+
 CRITERIA = {
-    "max_probability": Criterion(lambda p: -p.confidence, _discrete, "a low maximum probability", GIMPEL),
-    "max_logit": Criterion(lambda p: -p.max_logit, _discrete, "a low maximum logit", SCALING),
-    "entropy": Criterion(lambda p: p.entropy, _discrete, "a high entropy", DEEP),
-    "mutual_information": Criterion(
-        lambda p: p.mutual_information, _discrete, "a high mutual information", SPLIT
-    ),
-    "variation_ratio": Criterion(
-        lambda p: p.variation_ratio, _discrete, "many members against the majority", ACTIVE
-    ),
-    "variance": Criterion(lambda p: p.variance, _gaussian, "a high variance", DEEP),
-    "epistemic_variance": Criterion(
-        lambda p: p.epistemic, _continuous, "a high variance between members", SPLIT
+    "max_probability": _criterion("max_probability", _discrete, "a low maximum probability", GIMPEL),
+    "max_logit": _criterion("max_logit", _discrete, "a low maximum logit", SCALING),
+    "entropy": _criterion("entropy", _discrete, "a high entropy", DEEP),
+    "mutual_information": _criterion("mutual_information", _discrete, "a high mutual information", SPLIT),
+    "variation_ratio": _criterion("variation_ratio", _discrete, "many members against the majority", ACTIVE),
+    "variance": _criterion("variance", _gaussian, "a high variance", DEEP),
+    "epistemic_variance": _criterion(
+        "epistemic_variance", _continuous, "a high variance between members", SPLIT
     ),
 }
 

@@ -2,12 +2,25 @@
 
 from torch import Tensor
 
-from pluribus.metrics import calibration, diversity, ood, regression, scoring, selective, shift
+from pluribus.metrics import (
+    calibration,
+    discrimination,
+    diversity,
+    ood,
+    regression,
+    scoring,
+    segmentation,
+    selective,
+    shift,
+)
 from pluribus.metrics.metric import Against, Metric
 from pluribus.metrics.samples import flat, samples
 from pluribus.prediction import Prediction
 
-FILES = (scoring, calibration, selective, diversity, regression, ood, shift)
+FILES = (
+    *(scoring, discrimination, segmentation, calibration, selective),
+    *(diversity, regression, ood, shift),
+)
 
 METRICS: dict[str, Metric] = {metric.name: metric for file in FILES for metric in file.ROWS}
 """All metrics by name, in the order of reports."""
@@ -25,8 +38,13 @@ def evaluate_all(prediction: Prediction, target: Tensor) -> dict[str, float]:
     >>> evaluate_all(pluribus.Point().prediction(torch.tensor([[1.0, 4.0]])), torch.tensor([2.0, 4.0]))
     {'ambiguity': 0.0, 'rmse': 0.7071067811865476, 'mae': 0.5}
     """
-    prediction, target = samples(prediction, target)
-    return {metric.name: metric(prediction, target) for metric in metrics_for(prediction)}
+    # Flat once, and not once for each metric. Metrics of images need the pixels where they are.
+    flattened = samples(prediction, target)
+    found = {}
+    for metric in metrics_for(prediction):
+        pair = (prediction, target) if metric.dense else flattened
+        found[metric.name] = metric(*pair)
+    return found
 
 
 def evaluate_ood(prediction: Prediction, out: Prediction) -> dict[str, float]:

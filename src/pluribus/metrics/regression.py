@@ -5,21 +5,27 @@
     CRPS = E|Y - y| - 1/2 E|Y - Y'|,    Y, Y' drawn from the mixture              (3)
          = Σ_m w_m A(y - μ_m, σ_m²) - 1/2 Σ_mk w_m w_k A(μ_m - μ_k, σ_m² + σ_k²)
     A(μ, σ²) = 2 σ φ(μ/σ) + μ (2 Φ(μ/σ) - 1), the mean of |X| for X ~ N(μ, σ²)    (4)
+    pinball = 1/|T| Σ_τ 1/n Σ_i max(τ (y_i - q_iτ), (τ - 1) (y_i - q_iτ))         (5)
+    sharpness = √(1/n Σ_i σ_i²)                                                   (6)
 
     symbol         here
     n              samples times targets: all are averaged
     w, μ_m, σ_m²   prediction.weights, means, variances
     μ, σ²          prediction.mean, variance: those of the mixture
+    q_iτ, T        prediction.quantile(τ), QUANTILES
 
 (1) is the log predictive density of Hernández-Lobato & Adams, "Probabilistic backpropagation", ICML 2015,
 and of Chang et al., "Ensemble model patching", 2019, App. D.7; with a fixed precision τ it cannot exceed
 1/2 log(τ / 2π), -2.0702 at τ = 0.1. (2) takes the mixture for one Gaussian: Lakshminarayanan et al.,
 NeurIPS 2017. (3): Grimit et al., "The continuous ranked probability score for circular variables",
 QJRMS 132, 2006, Eq. (5); it takes members² evaluations per sample. Interval coverage and width: Khosravi et
-al., "Comprehensive review of neural network-based prediction intervals", IEEE TNN 22, 2011.
+al., "Comprehensive review of neural network-based prediction intervals", IEEE TNN 22, 2011. (5): Koenker &
+Bassett, "Regression quantiles", Econometrica 46, 1978. (6): Gneiting, Balabdaoui & Raftery, "Probabilistic
+forecasts, calibration and sharpness", JRSS B 69, 2007; it is about predictions alone, not about targets.
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -29,6 +35,9 @@ from pluribus.mechanisms.members.axis import fork
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.samples import average, samples
 from pluribus.prediction import ContinuousPrediction, GaussianPrediction, gaussian_nll_per_sample
+
+# The middle, the quartiles, and the ends of a 90 % interval. Each takes a bisection of all samples.
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def rmse(prediction: ContinuousPrediction, target: Tensor) -> float:
@@ -77,6 +86,27 @@ def interval_width(prediction: GaussianPrediction, target: Tensor, level: float 
     prediction, _ = samples(prediction, target)
     low, high = prediction.interval(level)
     return average(high - low)
+
+
+def quantile_loss(prediction: GaussianPrediction, target: Tensor, probability: float) -> float:
+    """Compute the pinball loss of one quantile, a summand of Eq. (5), in [0, ∞], in the target's unit."""
+    prediction, target = samples(prediction, target)
+    errors = target - prediction.quantile(probability)
+    return average(torch.maximum(probability * errors, (probability - 1) * errors))
+
+
+def pinball(
+    prediction: GaussianPrediction, target: Tensor, probabilities: Sequence[float] = QUANTILES
+) -> float:
+    """Compute the mean quantile loss, Eq. (5), in [0, ∞], in the unit of the target."""
+    losses = [quantile_loss(prediction, target, one) for one in probabilities]
+    return sum(losses) / len(losses)
+
+
+def sharpness(prediction: GaussianPrediction, target: Tensor) -> float:
+    """Compute Eq. (6), in [0, ∞], in the unit of the target, which is not read."""
+    prediction, _ = samples(prediction, target)
+    return math.sqrt(average(prediction.variance))
 
 
 def crps(prediction: GaussianPrediction, target: Tensor) -> float:
@@ -172,5 +202,19 @@ ROWS = (
         title="CRPS",
         explanation="Distance of the predicted distribution from the target, in the target's own unit.",
         paper="Grimit et al., The continuous ranked probability score for circular variables, QJRMS 2006",
+    ),
+    _gaussian(
+        name="pinball",
+        function=pinball,
+        title="Quantile loss",
+        explanation="Distance of five predicted quantiles from the target, weighted by the side it is on.",
+        paper="Koenker & Bassett, Regression quantiles, Econometrica 1978",
+    ),
+    _gaussian(
+        name="sharpness",
+        function=sharpness,
+        title="Sharpness",
+        explanation="Typical predicted standard deviation: smaller says more, if the coverage is right.",
+        paper="Gneiting et al., Probabilistic forecasts, calibration and sharpness, JRSS B 2007",
     ),
 )

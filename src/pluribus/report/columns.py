@@ -5,10 +5,12 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pluribus.comparison.at_threshold import PREFIX
 from pluribus.comparison.record import Record
 from pluribus.errors import InputError
 from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
+from pluribus.metrics.threshold import RATES
 from pluribus.report.groups import Entry, Group
 
 # Figures that a number in the units of the data shows: RMSE may be 0.01 or 10,000.
@@ -165,10 +167,45 @@ def all_columns(group: Group) -> list[Column]:
     ]
 
 
+def _of_two_classes(name: str) -> Column:
+    """Return the column of a metric that is shown for two classes alone: of more, it says little."""
+    column = metric_column(name)
+
+    def value(run: Record) -> float:
+        return column.value(run) if PREFIX in run.posthoc else math.nan
+
+    return replace(column, value=value)
+
+
+def _at_threshold(name: str) -> Column:
+    """Return the column of a rate at the threshold that was chosen on validation data."""
+    key = f"{PREFIX}_{name}"
+    explained = f"{RATES[name]} Class 1 is answered from the probability on that was best on validation data."
+    return Column(key, name, lambda run: run.posthoc.get(key, math.nan), False, explained)
+
+
+def _expected_cost() -> Column:
+    return Column(
+        "expected_cost",
+        "expected cost",
+        lambda run: run.decisions.get("expected_cost", math.nan),
+        lower_is_better=True,
+        explanation="Mean cost of a decision on test data, with the costs given: the cheapest answer by the "
+        "predicted probabilities, or deferring where that is cheaper.",
+    )
+
+
 def _tested(group: Group) -> list[Column]:
     """Return the columns of metrics on the test data."""
     return [
         metric_column("accuracy"),
+        _expected_cost(),
+        _of_two_classes("auroc"),
+        _of_two_classes("auprc"),
+        _at_threshold("sensitivity"),
+        _at_threshold("specificity"),
+        metric_column("dice"),
+        metric_column("iou"),
         metric_column("nll"),
         metric_column("ece"),
         _in_units(group, "rmse"),

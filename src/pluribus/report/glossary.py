@@ -11,7 +11,8 @@ GLOSSARY = {
     "mutual information": "How far the members disagree, in nats: 0 where all say the same. It is the part "
     "of the uncertainty that more data could remove.",
     "entropy": "How spread out the predicted probabilities are, in nats: 0 where one class is certain.",
-    "AUROC": "How often a sample of another kind looks stranger than a test sample: 1 always, 0.5 by chance.",
+    "AUROC": "How often a sample of the kind to find scores higher than another: 1 always, 0.5 by chance.",
+    "deferred": "Answered by somebody else, because no answer was sure enough for its cost.",
     "95 % interval": "Test samples and seeds were drawn again a thousand times; 95 % of the differences lay "
     "in it. Where it holds 0, chance may have made the difference.",
     "standard error": "How far the mean over seeds may be from that of many seeds; ± in the table.",

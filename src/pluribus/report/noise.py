@@ -16,18 +16,15 @@ between seeds unknown, and of a few the interval is too narrow: it says at least
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from pluribus.comparison.outcomes import Array
+from pluribus.metrics.bootstrap import DRAWS, LEVEL, sample_counts
 from pluribus.report.groups import Entry
 
 Columns = dict[str, Array]
 
-# Enough to place the ends of a 95 % interval: 25 draws lie beyond each of them.
-DRAWS = 1000
-LEVEL = 0.95
 # As many as the metric `ece` has.
 BINS = 15
 
@@ -68,6 +65,7 @@ FORMS = {
     ),
     "nll": _mean_of("nll"),
     "brier": _mean_of("brier"),
+    "expected_cost": _mean_of("cost"),
     "ece": Form(("confidence", "label", "target"), _calibration_gaps, lambda means: np.abs(means).sum(-1)),
     "rmse": Form(
         ("squared_error",), lambda c: c["squared_error"][:, None], lambda means: np.sqrt(means[..., 0])
@@ -120,14 +118,6 @@ def difference(one: Entry, other: Entry, metric: str, draws: int = DRAWS) -> Dif
     found = ((drawn[..., 0] - drawn[..., 1]) * chosen).sum(1) / seeds
     low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Difference(float((plain[:, 0] - plain[:, 1]).mean()), float(low), float(high), seeds, samples)
-
-
-@lru_cache(maxsize=4)
-def sample_counts(samples: int, draws: int) -> Array:
-    """Return how often each sample was drawn, `[draws, samples]`; the same for all that is compared."""
-    generator = np.random.default_rng(0)
-    rows = (generator.integers(samples, size=samples) for _ in range(draws))
-    return np.stack([np.bincount(row, minlength=samples) for row in rows]).astype(np.float32)
 
 
 def _have(pairs: Sequence[tuple[Columns, Columns]], names: Sequence[str]) -> bool:

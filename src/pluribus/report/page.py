@@ -18,6 +18,7 @@ from pluribus.report.figures.drawing import Panel
 from pluribus.report.gallery import read_wall
 from pluribus.report.glossary import escaped
 from pluribus.report.groups import Group
+from pluribus.report.maps_card import maps_card
 from pluribus.report.missing import missing
 from pluribus.report.recommendation import qualities, recommend
 from pluribus.report.tables import make_table
@@ -97,6 +98,7 @@ def _section(
         table_card(make_table(group), found),
         *(panel_card(name, panel, found) for name, panel in panels.items()),
         wall_card(read_wall(found.choice) if found.choice else None),
+        maps_card(found.choice),
     )
     hidden = " hidden" if number else ""
     facts = "; ".join(filter(None, (group.sizes, group.training)))

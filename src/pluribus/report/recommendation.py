@@ -9,14 +9,15 @@ from pluribus.errors import SettingError
 from pluribus.ranges import invalid, nearest
 from pluribus.report.budget import COSTS, Limit
 from pluribus.report.columns import Column, all_columns, columns_of
+from pluribus.report.decision_costs import decision_costs
 from pluribus.report.groups import Entry, Group
 from pluribus.report.rivals import WORSE, Rival, make_rival
 from pluribus.report.sentences import against_single, as_good, best_of, beyond_budget, nothing_fits, price
 from pluribus.report.trust import trust
 
-# The quality to judge by unless the user names one: the first that a group has. NLL comes first because it
-# measures answers and uncertainty at once.
-JUDGES = ("nll", "gaussian_nll", "rmse")
+# The quality to judge by unless the user names one: the first that a group has. Whoever gives costs wants to
+# keep them low. NLL comes next because it measures answers and uncertainty at once.
+JUDGES = ("expected_cost", "nll", "gaussian_nll", "rmse")
 # A ratio such as 1.5 is stored rounded: a limit that it equals is kept.
 ROUNDING = 1e-9
 
@@ -67,6 +68,7 @@ class Recommendation:
             *against_single(self.choice, self.judge, self.group),
             *as_good(self.rivals, self.judge),
             *price(self.choice, self.group),
+            *decision_costs(self.choice),
             *trust(self.choice),
             *beyond_budget(self.over),
         )
@@ -78,7 +80,8 @@ def recommend(group: Group, limits: tuple[Limit, ...] = (), metric: str | None =
     Args:
         group: What to choose from.
         limits: The budget; what is not known to keep it is beyond it.
-        metric: The quality, by its name in `columns_of`; by default the NLL, or RMSE where there is none.
+        metric: The quality, by its name in `columns_of`; by default the expected cost where costs are
+            given, the NLL, or RMSE where there is none.
 
     Raises:
         SettingError: no configuration of the group has the metric.

@@ -8,8 +8,9 @@ from pluribus.report.columns import Cell, Column
 from pluribus.report.tables import Table
 
 IMPORTANCE = (
-    *("accuracy", "rmse", "nll", "gaussian_nll", "multiply_adds", "latency", "ece", "coverage_gap_95"),
-    *("ood_auroc", "shifted_accuracy", "parameters", "crps", "mean_corruption_error", "shifted_ece"),
+    *("expected_cost", "accuracy", "dice", "rmse", "nll", "gaussian_nll", "multiply_adds", "latency"),
+    *("auroc", "threshold_sensitivity", "threshold_specificity", "ece", "coverage_gap_95", "ood_auroc"),
+    *("shifted_accuracy", "parameters", "crps", "mean_corruption_error", "shifted_ece"),
 )
 """Columns that stay on a narrow terminal, first to last: quality and cost, and then the rest."""
 GAP = 2

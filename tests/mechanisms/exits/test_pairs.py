@@ -43,9 +43,9 @@ def test_zero_logits_are_uniform_and_diverge_by_nothing():
 
 
 def test_the_greatest_logits_are_kept_and_the_deeper_one_of_equals():
-    assert greatest(torch.tensor([[0.0, 0.0, 0.0], [2.0, -1.0, 1.0]]), 2) == [(0, 1), (0, 2), (1, 0), (1, 2)]
-    assert greatest(torch.zeros(1, 4), 1) == [(0, 3)]
-    assert greatest(torch.tensor([[1.0, 1.0, 0.0]]), 1) == [(0, 1)]
+    assert greatest([[0.0, 0.0, 0.0], [2.0, -1.0, 1.0]], 2) == [(0, 1), (0, 2), (1, 0), (1, 2)]
+    assert greatest([[0.0] * 4], 1) == [(0, 3)]
+    assert greatest([[1.0, 1.0, 0.0]], 1) == [(0, 1)]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pluribus.backbones import mlp, resnet18
 from pluribus.mechanisms.masks.writer import Writer
 from pluribus.methods import Masksembles
 from tests.cases import seeded
+from tests.verify import code_of
 from tests.zoo import Apply
 
 PLAIN = Masksembles(members=3, scale=2.0, align=1)
@@ -219,7 +220,7 @@ def test_multiply_adds_of_an_mlp_are_those_of_its_masks():
 def test_multiply_adds_of_a_resnet_are_those_of_its_masks():
     x, side = torch.randn(2, 3, 16, 16), {1: 16, 2: 8, 3: 4, 4: 2}
     ensemble = pl.convert(resnet18(width=16), PLAIN, example=x).eval()
-    module, own = ensemble._caller.module, dict(ensemble.members.tensors.own.named_buffers())
+    module, own = code_of(ensemble), dict(ensemble.members.tensors.own.named_buffers())
     names = {id(buffer): name for name, buffer in module.named_buffers()}
 
     def mask(layer, row):

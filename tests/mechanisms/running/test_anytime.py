@@ -10,6 +10,7 @@ from pluribus.errors import InputError, SettingError
 from pluribus.mechanisms.running.anytime import Leaving
 from pluribus.methods import MIMO, SAE, DeepEnsembles, EarlyExit
 from tests.cases import blocks, seeded
+from tests.verify import change_code, code_of
 
 X = torch.randn(9, 6, generator=seeded(0)) * 3
 
@@ -87,9 +88,13 @@ def test_a_threshold_in_between_parts_the_batch():
 
 def test_what_follows_an_exit_is_not_run_for_samples_that_left():
     ensemble, seen = made(EarlyExit()), []
-    for skeleton in (ensemble._caller.module,):
-        skeleton.network[3].register_forward_hook(lambda module, args, out: seen.append(len(args[0])))
-    ensemble._caller._skeletons._idle.clear()
+    watched = code_of(ensemble).network[3]
+
+    def watch(module):
+        if module is watched:
+            module.register_forward_hook(lambda module, args, out: seen.append(len(args[0])))
+
+    change_code(ensemble, watch)
     spent = ensemble.predict(X, exit_when=0.75).spent
     gone_on = int((spent == spent.max()).sum())
     assert 0 < gone_on < len(X)

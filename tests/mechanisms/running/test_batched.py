@@ -5,11 +5,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.batched import STACKED_ROWS, Batched
-from pluribus.mechanisms.running.engine import Job
 from pluribus.mechanisms.running.looped import Looped
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout
+from tests.verify import job
 
 x = torch.randn(4, 6)
 
@@ -23,12 +22,6 @@ class Skipping(nn.Module):
 
     def forward(self, x):
         return self.last(self.first(x) + x)
-
-
-def job(ensemble, *inputs, rows=None, memory=None):
-    rows = ensemble.members.index.rows(ensemble.training) if rows is None else rows
-    given = tuple(Inputs.of(one) for one in inputs)
-    return Job(ensemble.members, tuple(rows), given, ensemble._caller.modes, memory)
 
 
 def test_a_chain_and_code_under_vmap_agree_with_the_loop():

@@ -1,7 +1,5 @@
 """Chains: known layers in a row run for all members as they run for each."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -14,6 +12,7 @@ from pluribus.mechanisms.running.chain import read_chain
 from pluribus.methods import BatchEnsemble, DeepEnsembles, PackedEnsembles
 from tests import zoo
 from tests.cases import normal
+from tests.verify import caller_of, looped_copy
 
 x, y = normal(6)(), torch.arange(10) % 3
 
@@ -38,9 +37,8 @@ CHAINS = [
 def test_a_chain_computes_what_its_members_do(build, x, method):
     settings = {"repeat": True} if method is BatchEnsemble else {}
     ensemble = pl.convert(build().double(), method(members=STACKED_ROWS, **settings), example=x)
-    assert _chain(ensemble._caller)
-    looped = copy.deepcopy(ensemble)
-    looped._caller.cache["stacked"] = "for this test"
+    assert _chain(caller_of(ensemble))
+    looped = looped_copy(ensemble)
     given = x.clone()
     for one in (ensemble, looped):
         one.loss(given, y).backward()
@@ -54,8 +52,7 @@ def test_a_chain_computes_what_its_members_do(build, x, method):
 def test_a_chain_computes_what_its_members_do_on_batches_of_their_own(build, x, batch):
     method = PackedEnsembles(members=STACKED_ROWS, alpha=STACKED_ROWS, shuffle_members=True)
     ensemble = pl.convert(build().double(), method, example=x)
-    looped = copy.deepcopy(ensemble)
-    looped._caller.cache["stacked"] = "for this test"
+    looped = looped_copy(ensemble)
     many, targets = x[torch.arange(batch) % 10] * torch.linspace(1, 2, batch).view(-1, *[1] * (x.ndim - 1)), y
     given = many.double()
     for one in (ensemble, looped):

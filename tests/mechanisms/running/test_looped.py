@@ -5,19 +5,12 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.engine import Job
 from pluribus.mechanisms.running.looped import Looped
 from pluribus.methods import DeepEnsembles, EarlyExit, LayerEnsembles
 from tests.cases import blocks
+from tests.verify import job
 
 x = torch.randn(4, 6)
-
-
-def job(ensemble, *inputs, rows=None, memory=None):
-    rows = ensemble.members.index.rows(ensemble.training) if rows is None else rows
-    given = tuple(Inputs.of(one) for one in inputs)
-    return Job(ensemble.members, tuple(rows), given, ensemble._caller.modes, memory)
 
 
 def test_rows_are_their_members():

@@ -5,23 +5,16 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.engine import Job
 from pluribus.mechanisms.running.looped import Looped
 from pluribus.mechanisms.running.lowered import NOTHING_SHARED, WHEN_FROZEN, Lowered
 from pluribus.methods import DeepEnsembles, DeepSubEnsembles
+from tests.verify import job
 
 x = torch.randn(4, 6)
 
 
 def network():
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
-
-
-def job(ensemble, *inputs, rows=None, memory=None):
-    rows = ensemble.members.index.rows(ensemble.training) if rows is None else rows
-    given = tuple(Inputs.of(one) for one in inputs)
-    return Job(ensemble.members, tuple(rows), given, ensemble._caller.modes, memory)
 
 
 def test_rows_with_a_common_trunk_run_by_a_plan_and_agree_with_the_loop():

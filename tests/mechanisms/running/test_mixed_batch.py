@@ -5,23 +5,16 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.engine import Job
 from pluribus.mechanisms.running.looped import Looped
 from pluribus.mechanisms.running.mixed_batch import MixedBatch
 from pluribus.methods import DeepEnsembles, Masksembles
+from tests.verify import job
 
 x, y = torch.randn(4, 6), torch.randn(3, 6)
 
 
 def network():
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
-
-
-def job(ensemble, *inputs, rows=None, memory=None):
-    rows = ensemble.members.index.rows(ensemble.training) if rows is None else rows
-    given = tuple(Inputs.of(one) for one in inputs)
-    return Job(ensemble.members, tuple(rows), given, ensemble._caller.modes, memory)
 
 
 def test_masked_rows_share_a_batch_and_agree_with_the_loop():

@@ -4,19 +4,12 @@ import torch
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.engine import Job
 from pluribus.mechanisms.running.one_pass import OnePass
 from pluribus.methods import EarlyExit, Single
 from tests.cases import blocks
+from tests.verify import job
 
 x = torch.randn(4, 6)
-
-
-def job(ensemble, *inputs, rows=None, memory=None):
-    rows = ensemble.members.index.rows(ensemble.training) if rows is None else rows
-    given = tuple(Inputs.of(one) for one in inputs)
-    return Job(ensemble.members, tuple(rows), given, ensemble._caller.modes, memory)
 
 
 def test_exits_come_from_one_run():

@@ -21,6 +21,7 @@ from pluribus.methods import ECMP, EMP, BatchEnsemble, DeepEnsembles, MCDropout
 from tests import zoo
 from tests.cases import case_named, normal, run
 from tests.mechanisms.running.options import alone, chain, mixed, options
+from tests.verify import caller_of
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 call = Caller.call_module
@@ -231,7 +232,7 @@ def test_priors_run_by_plans_of_their_own(plans):
 def test_layers_in_train_mode_are_looped(plans):
     ensemble = mixed(nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double(), x, [1, 3])
     assert by_plan(plans, lambda: ensemble(x))[1]
-    ensemble._caller.modes = (False, False, True, False)
+    caller_of(ensemble).modes = (False, False, True, False)
     assert not by_plan(plans, lambda: ensemble(x))[1]
 
 

@@ -53,19 +53,33 @@ def preferences(logits: Tensor, temperature: float | Tensor) -> Tensor:
     return (at_least_float32(logits) / temperature).softmax(1)
 
 
-def greatest(logits: Tensor, exits: int) -> list[Pair]:
+def greatest(logits: Sequence[Sequence[float]], exits: int) -> list[Pair]:
     """Return, for each input, its depths of the greatest logits, in the order of inputs and then of depths.
 
+    Among equals the deeper one is taken: it has seen more layers.
+
     Args:
-        logits: `[inputs, depths]`.
+        logits: Those of each depth, for each input.
         exits: How many depths of each input.
     """
-    # Flipped, so that among equals the stable order puts the deeper one first: it has seen more layers.
-    last = logits.shape[1] - 1
-    order = last - logits.flip(1).argsort(dim=1, descending=True, stable=True)
     found = list[Pair]()
-    for slot, depths in enumerate(order[:, :exits].tolist()):
-        found += [(slot, depth) for depth in sorted(depths)]
+    for slot, values in enumerate(logits):
+        order = sorted(range(len(values)), key=lambda depth: (values[depth], depth))
+        found += [(slot, depth) for depth in sorted(order[-exits:])]
+    return found
+
+
+def _without_dead(pairs: Sequence[Pair], logits: Sequence[Sequence[float]], temperature: float) -> list[Pair]:
+    """Return the pairs that keep a weight among those of their input.
+
+    An exit that training gave no weight changes no prediction and should cost nothing.
+    """
+    found = list[Pair]()
+    for slot, values in enumerate(logits):
+        own = [depth for one, depth in pairs if one == slot]
+        highest = max(values[depth] for depth in own)
+        parts = [math.exp((values[depth] - highest) / temperature) for depth in own]
+        found += [(slot, depth) for depth, part in zip(own, parts, strict=True) if part >= DEAD * sum(parts)]
     return found
 
 
@@ -127,14 +141,9 @@ class Pairs(Index):
         """Return the pairs of eval mode."""
         if self.chosen is not None:
             return [(slot, depth) for slot, depth in self.chosen.tolist()]
-        found = greatest(self.logits.detach(), self.exits)
-        weights = self._weights_of(found)
-        # An exit that training gave no weight changes no prediction and should cost nothing.
-        alive = list[Pair]()
-        for pair, weight in zip(found, weights.tolist(), strict=True):
-            if weight >= DEAD:
-                alive.append(pair)
-        return alive
+        # A few numbers, read at every call: plain Python is faster than ten small tensors, and waits once.
+        logits = self.logits.tolist()
+        return _without_dead(greatest(logits, self.exits), logits, self.temperature.item())
 
     @property
     def count(self) -> int:
@@ -160,15 +169,11 @@ class Pairs(Index):
         """Return how much each row of eval mode counts, `[members]`."""
         if self.shares is not None:
             return share_among(at_least_float32(self.shares), range(self.count))
-        return self._weights_of(self.kept) / self.inputs
-
-    def _weights_of(self, pairs: Sequence[Pair]) -> Tensor:
-        """Return the preferences among these pairs alone, `[pairs]`; they sum to one for each input."""
         # Logits of minus infinity take the other pairs out of the softmax.
-        kept = torch.tensor(pairs, device=self.logits.device).T
+        kept = torch.tensor(self.kept, device=self.logits.device).T
         logits = torch.full_like(self.logits, -torch.inf, requires_grad=False)
         logits[*kept] = self.logits.detach()[*kept]
-        return preferences(logits, self.temperature)[*kept]
+        return preferences(logits, self.temperature)[*kept] / self.inputs
 
     def pick(self, named: Sequence[Any]) -> Sequence[Pair]:
         kept, every = self.kept, self._all()

@@ -24,6 +24,11 @@ def is_sum(reduction: str, members: AnyMembers) -> bool:
     return shares_nothing(members) if reduction == "auto" else reduction == "sum"
 
 
+def trains_apart(reduction: str, members: AnyMembers) -> bool:
+    """Return whether the sum is trained, and members share nothing: each trains as if it were alone."""
+    return is_sum(reduction, members) and shares_nothing(members)
+
+
 def reduce_losses(losses: Tensor, shares: Tensor, reduction: str, members: AnyMembers) -> Tensor:
     """Return the objective of losses `[members]` that count by shares `[members]`, a scalar.
 

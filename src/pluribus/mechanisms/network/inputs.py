@@ -255,10 +255,18 @@ class Batches:
         loader: Batches as a user has them.
         forward: The `forward` of the network.
         device: Where inputs go.
+        curvature: Returns how the loss curves in outputs `[batch, outputs]`, `[batch, outputs, outputs]`, for
+            methods that need no targets but the kind of loss.
     """
 
-    def __init__(self, loader: Iterable[Any], forward: Callable[..., Any], device: torch.device) -> None:
-        self.loader, self.forward, self.device = loader, forward, device
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        forward: Callable[..., Any],
+        device: torch.device,
+        curvature: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.loader, self.forward, self.device, self.curvature = loader, forward, device, curvature
 
     def __iter__(self) -> Iterator[Inputs]:
         return batches_of(self.loader, self.forward, self.device)

@@ -7,6 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from pluribus.calibration_record import Calibration
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.error_context import blaming_inputs
@@ -43,7 +44,10 @@ class Frozen(nn.Module):
         network: What computes them.
         notes: What became part of what, or why nothing did.
         likelihood: What the outputs mean.
+        calibration: Corrects predictions as those of the ensemble; None if nothing was calibrated.
     """
+
+    calibration: Calibration | None = None
 
     def __init__(
         self, network: FrozenRows | SpecialisedMembers, notes: Sequence[str], likelihood: Likelihood
@@ -77,7 +81,7 @@ class Frozen(nn.Module):
             with blaming_inputs(inputs):
                 outputs = self(*inputs.args, **inputs.keywords)
                 predictions.append(self.likelihood.prediction(outputs, self.weights))
-        return type(predictions[0]).concatenate(predictions)
+        return type(predictions[0]).concatenate(predictions).calibrated(self.calibration)
 
     @property
     def weights(self) -> Tensor:

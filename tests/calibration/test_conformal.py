@@ -1,19 +1,13 @@
-"""Temperature and conformal prediction: closed forms, guarantees, neutral cases."""
+"""Conformal prediction: the right order statistic, and coverage within binomial bounds."""
 
 import math
 
 import pytest
 import torch
-from torch.testing import assert_close
+from scipy.stats import binom
 
 from pluribus import Categorical, Gaussian, InputError, SettingError
-from pluribus.calibration import (
-    ConformalIntervals,
-    ConformalSets,
-    conformal_quantile,
-    fit_temperature,
-    with_temperature,
-)
+from pluribus.calibration import ConformalIntervals, ConformalSets, conformal_quantile
 
 
 def classified(temperature: float = 1.0, samples: int = 4000, seed: int = 0):
@@ -22,30 +16,6 @@ def classified(temperature: float = 1.0, samples: int = 4000, seed: int = 0):
     logits = 2 * torch.randn(samples, 5, generator=generator, dtype=torch.float64)
     target = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
     return Categorical().prediction((logits * temperature).unsqueeze(0)), target
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
-def test_the_temperature_undoes_a_factor_of_the_logits(factor):
-    assert fit_temperature(*classified(factor)) == pytest.approx(factor, rel=0.05)
-
-
-@pytest.mark.parametrize("samples", [20, 4000])
-def test_the_fitted_temperature_is_a_minimum(samples):
-    """Of the likelihood of all samples and of one more, whose class may be any."""
-    prediction, target = classified(3.0, samples)
-    best = fit_temperature(prediction, target)
-
-    def loss(temperature):
-        logs = with_temperature(prediction, temperature).log_probabilities
-        return sum(-logs[range(samples), target]).item() - logs.mean().item()
-
-    assert loss(best) < min(loss(best * 1.01), loss(best / 1.01))
-
-
-def test_temperature_one_changes_nothing_and_no_temperature_changes_labels():
-    prediction, _ = classified()
-    assert_close(with_temperature(prediction, 1.0).probabilities, prediction.probabilities)
-    assert_close(with_temperature(prediction, 7.0).labels, prediction.labels)
 
 
 def test_the_quantile_is_the_right_order_statistic():
@@ -82,17 +52,22 @@ def test_impossible_requests_are_refused():
         conformal_quantile(torch.ones(0), 0.9)
 
 
-def test_without_a_mistake_the_temperature_falls_and_stays_away_from_zero():
-    """More samples without a mistake are more evidence that the network is not sure enough."""
-    found = []
-    for samples in (10, 100, 1000):
-        prediction, _ = classified(samples=samples)
-        found.append(fit_temperature(prediction, prediction.labels))
-    assert 1 > found[0] > found[1] > found[2] > 0.02
+def test_the_quantile_of_several_scores_per_sample_is_that_of_equal_groups():
+    """Samples with three equal scores each have the quantile of one score each."""
+    scores = torch.rand(40, generator=torch.Generator().manual_seed(0))
+    thrice = scores.repeat_interleave(3).reshape(40, 3)
+    assert conformal_quantile(thrice, 0.9, samples=40) == conformal_quantile(scores, 0.9)
+    assert conformal_quantile(thrice[:9], 0.9, samples=9) == conformal_quantile(scores[:9], 0.9) != math.inf
+    assert conformal_quantile(thrice[:8], 0.9, samples=8) == math.inf
 
 
-def test_a_position_without_a_class_is_left_out():
-    prediction, target = classified(3.0, 40)
-    dense = Categorical().prediction(prediction.log_probabilities.T.reshape(1, 1, 5, 40).expand(1, 2, 5, 40))
-    twice = torch.stack((target, torch.full_like(target, -100)))
-    assert fit_temperature(dense, twice) == pytest.approx(fit_temperature(prediction, target), rel=1e-6)
+def test_coverage_over_many_calibrations_is_the_level():
+    """Ten new scores after each of 400 calibrations with 30: on average as many inside as promised."""
+    generator = torch.Generator().manual_seed(0)
+    inside = 0
+    for _ in range(400):
+        scores = torch.randn(40, generator=generator)
+        inside += int((scores[30:] <= conformal_quantile(scores[:30], 0.9)).sum())
+    # The exact coverage is 28/31, and the ten scores of one calibration hang together: a wider bound.
+    low, high = binom.interval(0.999, 4000, 28 / 31)
+    assert low - 30 <= inside <= high + 30

@@ -1,23 +1,14 @@
-"""Corrections fitted on validation data after training: a temperature, and conformal sets and intervals.
+"""Conformal sets and intervals: they hold the truth with a given probability, whatever the network is worth.
 
-Guo et al., "On calibration of modern neural networks", ICML 2017: probabilities sharpened or softened by
-one number, fitted by the negative log-likelihood,
+Split conformal prediction (Vovk et al., 2005; Sadinle et al., 2019; Romano et al., 2019): with the quantile q
+of n validation scores at the level
 
-    p_T(c) ∝ p(c)^(1/T).                                                          (1)
-
-Here p is the ensemble's mean probability. A validation set without a mistake would give T = 0, and one with a
-single mistake too small a T. Therefore one pseudo-sample is added to the n samples. Each class is its label
-with equal probability, and its prediction is the average over all samples,
-
-    −Σ_i log p_T(y_i | x_i) − 1/n Σ_i 1/C Σ_c log p_T(c | x_i).                   (3)
-
-Split conformal prediction (Vovk et al., 2005; Sadinle et al.,
-2019; Romano et al., 2019): with the quantile q of n validation scores at the level
-
-    ⌈(n + 1)(1 − α)⌉ / n                                                          (2)
+    ⌈(n + 1)(1 − α)⌉ / n                                                          (1)
 
 sets {c : 1 − p(c) ≤ q} and intervals [low − q, high + q] hold the truth with probability at least 1 − α
-where validation and test data are exchangeable.
+where validation and test data are exchangeable. Where a sample has k labels, positions or targets, the rank
+is ⌈k (n + 1)(1 − α)⌉ of all n k scores, and the level holds for their average (Angelopoulos et al.,
+"Conformal risk control", 2022).
 """
 
 import math
@@ -27,64 +18,30 @@ import torch
 from torch import Tensor
 
 from pluribus.errors import InputError
-from pluribus.likelihood import Categorical
 from pluribus.prediction import CategoricalPrediction, GaussianPrediction, align
 from pluribus.ranges import invalid
 
-TEMPERATURES = (1 / 64, 64.0)
-# Steps of golden section: the bracket shrinks to 1e-12 of its width.
-STEPS = 60
 
-
-def with_temperature(prediction: CategoricalPrediction, temperature: float) -> CategoricalPrediction:
-    """Return the ensemble's probabilities at a temperature, Eq. (1), as a prediction of one member."""
-    return Categorical().prediction((prediction.log_probabilities / temperature).unsqueeze(0))
-
-
-def fit_temperature(prediction: CategoricalPrediction, target: Tensor) -> float:
-    """Return the temperature in [1/64, 64] with the least smoothed negative log-likelihood, Eq. (3).
-
-    Args:
-        prediction: Predictions of validation samples.
-        target: Their classes, `[batch, ...]`; -100 leaves out a position of a dense target.
-    """
-    logs = prediction.log_probabilities.double().clamp(min=-1e4)
-
-    def loss(exponent: float) -> float:
-        scaled = (logs / math.exp(exponent)).log_softmax(1)
-        # The pseudo-sample keeps the minimum finite where every label is right: sharper is not always better.
-        pseudo = -scaled.mean()
-        return (torch.nn.functional.nll_loss(scaled, target, reduction="sum") + pseudo).item()
-
-    low, high = (math.log(end) for end in TEMPERATURES)
-    golden = (math.sqrt(5) - 1) / 2
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = loss(left), loss(right)
-    # The loss is convex in 1/T, so it has one minimum in log T.
-    for _ in range(STEPS):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = loss(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = loss(right)
-    return math.exp((low + high) / 2)
-
-
-def conformal_quantile(scores: Tensor, level: float) -> float:
-    """Return the quantile of Eq. (2).
+def conformal_quantile(scores: Tensor, level: float, samples: int | None = None) -> float:
+    """Return the quantile of Eq. (1).
 
     At least the share `level`, in (0, 1), of exchangeable new scores do not exceed it. With too few scores
     it is infinite.
+
+    Args:
+        scores: Of validation samples, in any shape.
+        level: The share.
+        samples: How many samples the scores are of, if a sample has several; as many as scores.
     """
     if not 0 < level < 1:
         raise invalid("level", "above 0 and below 1", level)
     if not scores.numel():
         raise InputError("conformal prediction needs validation samples, got none.")
-    rank = math.ceil((scores.numel() + 1) * level)
-    if rank > scores.numel():
+    count = scores.numel()
+    independent = samples or count
+    # Rounded first: 0.9 has no exact binary form, and 10 × 0.9 must not become 10.
+    rank = math.ceil(round(count * (independent + 1) / independent * level, 9))
+    if rank > count:
         return math.inf
     return scores.flatten().sort().values[rank - 1].item()
 

@@ -1,0 +1,1 @@
+"""A fuzzing campaign: `make fuzz`, or `python -m tests.fuzz --minutes 120`."""

@@ -1,0 +1,172 @@
+"""Sound files of every kind that Pluribus reads, made once; cases damage copies of them."""
+
+import contextlib
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import pluribus as pl
+from pluribus.data import two_moons
+from pluribus.methods import (
+    ECMP,
+    EMP,
+    MIMO,
+    SAE,
+    SWAG,
+    BatchEnsemble,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    DropConnect,
+    EarlyExit,
+    LayerEnsembles,
+    Masksembles,
+    MCDropout,
+    PackedEnsembles,
+)
+
+METHODS: dict[str, pl.Method] = {
+    "deep_ensembles": DeepEnsembles(members=2),
+    "prior": DeepEnsembles(members=2, prior_scale=0.5),
+    "batch_ensemble": BatchEnsemble(members=2),
+    "mc_dropout": MCDropout(draws=2),
+    "packed_ensembles": PackedEnsembles(members=2, min_channels=1),
+    "masksembles": Masksembles(members=2, align=1),
+    "layer_ensembles": LayerEnsembles(options=2, draws=3),
+    "emp": EMP(options=2, draws=3),
+    "ecmp": ECMP(options=2, draws=3),
+    "deep_sub_ensembles": DeepSubEnsembles(members=2),
+    "drop_connect": DropConnect(draws=2),
+    "mimo": MIMO(inputs=2),
+    "sae": SAE(),
+    "early_exit": EarlyExit(),
+    "swag": SWAG(members=2, snapshots=2, rank=2),
+}
+TRAIN = "train --task two_moons --option train=40 --epochs 1 --method batch_ensemble(members=2)"
+COMPARE = (
+    "compare --task two_moons --option train=40 --epochs 1 --methods single,mc_dropout(draws=2) --seeds 1"
+)
+TRAINING = pl.Training(epochs=2, batch=20)
+
+
+class Stop(Exception):
+    """Raised to interrupt a training."""
+
+
+def network() -> nn.Module:
+    """Return the network of the saved ensembles, the same at every call."""
+    torch.manual_seed(0)
+    middle = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(2)]
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), *middle, nn.Linear(8, 2))
+
+
+def inputs(batch: int = 4) -> Tensor:
+    """Return inputs of that network."""
+    return torch.randn(batch, 2, generator=torch.Generator().manual_seed(0))
+
+
+def task() -> pl.Task:
+    """Return the task of the interrupted training."""
+    return two_moons(train=40)
+
+
+def make(folder: Path, run_line: Any) -> None:
+    """Write the corpus.
+
+    Args:
+        folder: A new folder.
+        run_line: Runs a command line in this process.
+    """
+    folder.mkdir(parents=True)
+    _ensembles(folder / "ensembles")
+    _training(folder / "training")
+    _weights(folder / "weights")
+    _tables(folder)
+    _pictures(folder / "pictures")
+    _published(folder / "published")
+    run_line([*TRAIN.split(), "--out", str(folder / "run")])
+    table = ["--task", "csv", "--option", f"path={folder / 'table' / 'table.csv'}", "--option", "target=y"]
+    run_line(["train", *table, "--epochs", "1", "--method", "single", "--out", str(folder / "table_run")])
+    run_line([*COMPARE.split(), "--workers", "1", "--no-shifted", "--out", str(folder / "compare")])
+
+
+def _ensembles(folder: Path) -> None:
+    for name, method in METHODS.items():
+        ensemble = pl.convert(network(), method, example=inputs())
+        ensemble.save(folder / name)
+    ensemble = pl.convert(network(), METHODS["layer_ensembles"], example=inputs())
+    ensemble.rank((inputs(), torch.tensor([0, 1, 0, 1])))
+    ensemble.shrink([1, 0]).save(folder / "shrunk")
+
+
+def _training(folder: Path) -> None:
+    def stop(row: dict[str, float]) -> None:
+        if row["epoch"] == 2:
+            raise Stop
+
+    with contextlib.suppress(Stop):
+        pl.train(
+            pl.convert(network(), BatchEnsemble(members=2), example=inputs()),
+            task(),
+            TRAINING,
+            out=folder,
+            show=False,
+            on_epoch=stop,
+        )
+    assert (folder / "training.pt").is_file()
+
+
+def _weights(folder: Path) -> None:
+    folder.mkdir()
+    state = network().state_dict()
+    torch.save(state, folder / "weights.pt")
+    torch.save({"state_dict": state, "epoch": 3}, folder / "nested.pt")
+    save_file(state, folder / "weights.safetensors")
+
+
+def _tables(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    (folder / "table").mkdir()
+    lines = ["a,b,when,colour,y"]
+    for i in range(40):
+        colour = ("red", "green", "")[i % 3]
+        lines.append(f"{rng.normal():.3f},{i % 5},2021-0{1 + i % 9}-1{i % 9},{colour},{i % 2}")
+    (folder / "table" / "table.csv").write_text("\n".join(lines) + "\n")
+    (folder / "inputs").mkdir()
+    points = rng.normal(size=(6, 2)).astype(np.float32)
+    np.save(folder / "inputs" / "points.npy", points)
+    np.savez(folder / "inputs" / "points.npz", x=points)
+    rows = "".join(f"{x:.4f},{y:.4f}\n" for x, y in points)
+    (folder / "inputs" / "points.csv").write_text("x1,x2\n" + rows)
+    (folder / "arrays").mkdir()
+    x, y = rng.normal(size=(24, 3)).astype(np.float32), np.arange(24) % 2
+    np.savez_compressed(folder / "arrays" / "arrays.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+
+
+def _pictures(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    kinds = {"png": ("L", np.uint8), "tif": ("I;16", np.uint16), "jpg": ("RGB", np.uint8)}
+    for ending, (mode, dtype) in kinds.items():
+        for name in ("cat", "dog"):
+            (folder / ending / name).mkdir(parents=True)
+            for i in range(4):
+                shape = (6, 6, 3) if mode == "RGB" else (6, 6)
+                pixels = rng.integers(0, np.iinfo(dtype).max, shape).astype(dtype)
+                Image.fromarray(pixels).save(folder / ending / name / f"{i}.{ending}")
+
+
+def _published(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    (folder / "mnist").mkdir(parents=True)
+    for part, count in (("train", 20), ("t10k", 8)):
+        images = rng.integers(0, 255, (count, 28, 28)).astype(np.uint8)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        for stem, values in (("images-idx3", images), ("labels-idx1", labels)):
+            head = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
+            path = folder / "mnist" / f"{part}-{stem}-ubyte.gz"
+            path.write_bytes(gzip.compress(head + values.tobytes()))

@@ -1,0 +1,255 @@
+"""Damage one file of a sound folder, and read the folder by every verb that reads it."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+import pluribus as pl
+from pluribus.cli.run_file import load_for_prediction
+from pluribus.cli.verification import verify
+from pluribus.comparison import record
+from pluribus.comparison.outcomes import Outcomes
+from pluribus.data import Signature, load_task
+from pluribus.data.raw_inputs import read_inputs
+from pluribus.methods import BatchEnsemble
+from pluribus.training import checkpoint
+from pluribus.untrusted import document_hash, file_hash
+from tests.fuzz import corpus, mutations
+from tests.fuzz.lines import run_line
+from tests.fuzz.outcome import Case
+
+Damage = Callable[[random.Random, Path, bytes], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of file.
+
+    Args:
+        folder: Folder of the corpus that is copied.
+        files: The files in it to damage, as a pattern.
+        damages: Ways to damage one, besides random bytes.
+        read: Reads the copy; gets its folder, the damaged file, and random numbers.
+        weight: How often it is chosen, relative to others.
+    """
+
+    folder: str
+    files: str
+    damages: tuple[Damage, ...]
+    read: Callable[[Case, Path, Path, random.Random], None]
+    weight: int = 2
+
+
+def bytes_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    path.write_bytes(mutations.raw(rng, path.read_bytes(), other))
+
+
+def text_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    text = path.read_text(encoding="utf-8")
+    for _ in range(rng.choice((1, 1, 3))):
+        text = mutations.text(rng, text)
+    path.write_text(text, encoding="utf-8", errors="replace")
+
+
+def json_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    edited = mutations.edit(rng, json.loads(path.read_text(encoding="utf-8")))
+    path.write_text(json.dumps(edited), encoding="utf-8")
+
+
+def lines_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    i = rng.randrange(len(lines))
+    lines[i] = json.dumps(mutations.edit(rng, json.loads(lines[i])))
+    path.write_text("\n".join(lines * rng.choice((1, 1, 2))) + "\n", encoding="utf-8")
+
+
+def settings_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    json_damage(rng, path, other)
+    _rehash(path.parent)
+
+
+def tensors_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    edited = mutations.tensors(rng, load_file(path))
+    save_file({name: value.contiguous() for name, value in edited.items()}, path)
+    if rng.random() < 0.9:
+        _rehash(path.parent)
+
+
+def _rehash(folder: Path) -> None:
+    """Write the hashes anew, so that the damage behind them is reached."""
+    file = folder / "ensemble.json"
+    if not file.is_file():
+        return
+    document = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(document, dict) or not isinstance(document.get("sha256"), dict):
+        return
+    del document["sha256"]
+    hashes = {"weights": file_hash(folder / "weights.safetensors"), "settings": document_hash(document)}
+    file.write_text(json.dumps(document | {"sha256": hashes}), encoding="utf-8")
+
+
+def pickle_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    state = torch.load(path, weights_only=True)
+    known = mutations.places(state)
+    for _ in range(rng.choice((1, 1, 2))):
+        place = rng.choice(known)
+        parent = state
+        try:
+            for name in place[:-1]:
+                parent = parent[name]
+            found = parent[place[-1]]
+        # An earlier edit removed it.
+        except (KeyError, IndexError, TypeError):
+            continue
+        if isinstance(found, torch.Tensor) and rng.random() < 0.8:
+            parent[place[-1]] = mutations.tensor(rng, found)
+        elif rng.random() < 0.3:
+            del parent[place[-1]]
+        else:
+            parent[place[-1]] = mutations.value(rng)
+    torch.save(state, path)
+
+
+def arrays_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    for _ in range(rng.choice((1, 1, 2))):
+        name = rng.choice(list(arrays))
+        if rng.random() < 0.15:
+            arrays[rng.choice(("x", "y_val", "x_val", "x_ood", "a/b", ""))] = arrays.pop(name)
+        else:
+            arrays[name] = mutations.array(rng, arrays[name])
+    np.savez(path, **arrays)
+
+
+def array_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    np.save(path, mutations.array(rng, np.load(path)))
+
+
+def read_ensemble(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    case.attempt(verify, folder)
+    ensemble = case.attempt(pl.load, folder, corpus.network(), example=corpus.inputs())
+    if ensemble is not None:
+        case.attempt(ensemble.predict, corpus.inputs())
+
+
+def read_run(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    case.attempt(verify, folder)
+    found = case.attempt(load_for_prediction, folder, None)
+    inputs = Path("inputs/points.csv")
+    if found is not None or rng.random() < 0.1:
+        case.command(run_line, ["predict", str(folder), str(case.corpus / inputs), "--out", "out.csv"])
+
+
+def read_table_run(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    case.attempt(verify, folder)
+    signature = case.attempt(Signature.load, folder)
+    if signature is not None:
+        case.attempt(read_inputs, case.corpus / "table" / "table.csv", signature)
+
+
+def read_training(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    state = case.attempt(checkpoint.read_state, file)
+    if state is None:
+        return
+    ensemble = pl.convert(corpus.network(), BatchEnsemble(members=2), example=corpus.inputs())
+    case.attempt(pl.train, ensemble, corpus.task(), corpus.TRAINING, out=folder, show=False)
+    case.allowed |= {"log.csv"}
+
+
+def read_records(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    case.attempt(record.damaged_lines, [folder])
+    case.attempt(record.read, [folder], outcomes=True)
+    if rng.random() < 0.3:
+        case.command(run_line, ["report", str(folder), "--out", "out"])
+
+
+def read_outcomes(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    found = case.attempt(Outcomes.load, file)
+    if found is not None:
+        case.command(run_line, ["report", str(folder), "--out", "out"])
+
+
+def read_weights(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    found = case.attempt(pl.from_checkpoints, corpus.network(), [file, file], example=corpus.inputs())
+    if found is not None:
+        case.attempt(found.predict, corpus.inputs())
+
+
+def read_table(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    likelihood = rng.choice((None, "categorical", "gaussian"))
+    case.attempt(load_task, "csv", path=str(file), target="y", likelihood=likelihood)
+
+
+def read_points(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    signature = Signature.load(case.corpus / "run")
+    raw = case.attempt(read_inputs, file, signature)
+    if raw is not None:
+        case.attempt(signature.prepare, raw.values)
+
+
+def read_arrays(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    case.attempt(load_task, "npz", path=str(file), likelihood=rng.choice(("categorical", "gaussian")))
+
+
+def read_pictures(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    case.attempt(load_task, "folder", path=str(folder), size=8, grey=rng.random() < 0.5)
+
+
+def read_published(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
+    case.attempt(load_task, "mnist", folder, ood=())
+
+
+TARGETS: dict[str, Target] = {
+    "ensemble.json": Target(
+        "ensembles", "*/ensemble.json", (json_damage, *[settings_damage] * 4), read_ensemble, 6
+    ),
+    "weights.safetensors": Target(
+        "ensembles", "*/weights.safetensors", (tensors_damage,) * 3, read_ensemble, 4
+    ),
+    "run.json": Target("run", "run.json", (json_damage, json_damage, text_damage), read_run, 3),
+    "signature.json": Target("run", "signature.json", (json_damage, json_damage, text_damage), read_run, 3),
+    "signature.json of a table": Target("table_run", "signature.json", (json_damage,) * 3, read_table_run, 4),
+    "training.pt": Target("training", "training.pt", (pickle_damage,) * 3, read_training, 3),
+    "records.jsonl": Target(
+        "compare", "records.jsonl", (lines_damage, lines_damage, text_damage), read_records, 3
+    ),
+    "outcomes": Target("compare", "outcomes/*.npz", (arrays_damage,) * 2, read_outcomes, 2),
+    "weights of torch": Target("weights", "*.pt", (pickle_damage,) * 2, read_weights, 3),
+    "state.safetensors": Target("weights", "*.safetensors", (tensors_damage,) * 2, read_weights, 2),
+    "csv": Target("table", "*.csv", (text_damage, text_damage), read_table, 5),
+    "npz": Target("arrays", "*.npz", (arrays_damage,) * 3, read_arrays, 4),
+    "inputs.csv": Target("inputs", "*.csv", (text_damage, text_damage), read_points, 3),
+    "inputs.npy": Target("inputs", "*.npy", (array_damage,) * 2, read_points, 3),
+    "inputs.npz": Target("inputs", "*.npz", (arrays_damage,) * 2, read_points, 3),
+    "png": Target("pictures/png", "*/*.png", (), read_pictures, 3),
+    "tiff": Target("pictures/tif", "*/*.tif", (), read_pictures, 3),
+    "jpeg": Target("pictures/jpg", "*/*.jpg", (), read_pictures, 2),
+    "idx": Target("published", "*/*.gz", (), read_published, 1),
+}
+
+
+def run(case: Case, rng: random.Random) -> None:
+    """Damage one file and read it."""
+    name = rng.choices(list(TARGETS), [target.weight for target in TARGETS.values()])[0]
+    target = TARGETS[name]
+    source = case.corpus / target.folder
+    chosen = rng.choice(sorted(source.glob(target.files)))
+    if target.folder == "ensembles":
+        source = chosen.parent
+    folder = case.folder / "copy"
+    shutil.copytree(source, folder)
+    file = folder / chosen.relative_to(source)
+    other = rng.choice(sorted(path for path in case.corpus.rglob("*") if path.is_file())).read_bytes()
+    damage = rng.choice((bytes_damage, *target.damages))
+    damage(rng, file, other)
+    case.describe(name, f"{damage.__name__} of {chosen.relative_to(case.corpus)}")
+    case.watch(folder)
+    target.read(case, folder, file, rng)
