@@ -141,7 +141,8 @@ def test_settings_of_the_first_version_keep_their_meaning():
 
 def test_norms_behind_masks_have_statistics_for_each_member():
     x = torch.randn(8, 3, 8, 8, generator=seeded(0))
-    ensemble = pl.convert(resnet18(width=4), Masksembles(members=3), example=x).train()
+    method = Masksembles(members=3, statistics="member")
+    ensemble = pl.convert(resnet18(width=4), method, example=x).train()
     ensemble.loss(x, torch.arange(8) % 3)
     own, shared = masks_of(ensemble), dict(ensemble.members.tensors.shared.named_buffers())
     means = {name: buffer for name, buffer in own.items() if name.endswith("running_mean")}

@@ -238,7 +238,7 @@ class Masksembles(Method):
     keep_capacity: bool = setting(False)
     repeat: bool = setting(False)
     align: int = setting(8, at_least=1, at_most=MOST_CHANNELS)
-    statistics: str = setting("member", choices=("member", "shared"))
+    statistics: str = setting("shared", choices=("member", "shared"))
     align_masks: bool = setting(False)
 
     version: ClassVar[int] = 2
@@ -251,8 +251,8 @@ class Masksembles(Method):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        # Version 1 normalised all members together, and rounded the masks.
-        return values if version > 1 else {"statistics": "shared", "align_masks": True} | values
+        # Version 1 rounded the masks.
+        return values if version > 1 else {"align_masks": True} | values
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         return None if self.repeat else split_batch(batch, len(rows))
