@@ -57,6 +57,8 @@ from pluribus.settings import setting
 
 ALIGNED = 32
 """Kept widths below this are not rounded."""
+MOST_LONGER = 4
+"""Factor of the steps of a divided batch, at most; more was not measured."""
 ATTEMPTS, LONGEST = 1000, 16
 """Draws of masks, and positions per channel, up to which the masks are those of the paper."""
 
@@ -258,8 +260,9 @@ class Masksembles(Method):
         return None if self.repeat else split_batch(batch, len(rows))
 
     def recipe(self) -> Recipe:
-        # A divided batch shows every member a part of the samples: shared weights see all, own ones few.
-        return Recipe() if self.repeat else Recipe(longer=2.0)
+        # A divided batch shows each member a part of the samples. Four times the steps took the validation
+        # NLL from .229 to .090 on digits, where one network has .099 (500 steps, learning rate .001).
+        return Recipe() if self.repeat else Recipe(longer=float(min(self.members, MOST_LONGER)))
 
     @property
     def on_trained(self) -> str:

@@ -1,6 +1,7 @@
 """Train any ensemble on any task: settings, one loop, schedules, and checkpoints to continue from."""
 
+from pluribus.training.augment import Augment
 from pluribus.training.loop import train
 from pluribus.training.settings import Training
 
-__all__ = ["Training", "train"]
+__all__ = ["Augment", "Training", "train"]

@@ -22,6 +22,7 @@ from pluribus.errors import PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
 from pluribus.metrics import METRICS
 from pluribus.training import checkpoint
+from pluribus.training.augment import check_augment
 from pluribus.training.averaging import averaged, set_weights, start_mean
 from pluribus.training.checkpoint import Progress
 from pluribus.training.one_cpu import OneCPU, is_enough
@@ -80,6 +81,7 @@ def train(
     fabric = fabric or make_fabric()
     folder = _log_folder(out, tensorboard)
     check_smoothing(task, training.label_smoothing)
+    check_augment(task, training.augment)
     check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)

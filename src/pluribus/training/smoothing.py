@@ -37,5 +37,9 @@ def smooth_labels(y: Tensor, classes: int | None, share: float) -> Tensor:
         return y
     if classes is None:
         return y * (1 - share) + share / 2
-    sure = F.one_hot(y, classes).movedim(-1, 1).float()
-    return sure * (1 - share) + share / classes
+    return class_shares(y, classes) * (1 - share) + share / classes
+
+
+def class_shares(y: Tensor, classes: int) -> Tensor:
+    """Return class numbers `[batch, ...]` as probabilities, `[batch, classes, ...]`."""
+    return F.one_hot(y, classes).movedim(-1, 1).float()

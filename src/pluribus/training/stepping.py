@@ -12,13 +12,14 @@ from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError
 from pluribus.mechanisms.network.dry_run import derived_seed
+from pluribus.training.augment import change_images, generator_of, mix_samples
 from pluribus.training.averaging import update_mean
 from pluribus.training.checkpoint import Progress
 from pluribus.training.clipping import clip_gradients
 from pluribus.training.one_cpu import OneCPU
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
-from pluribus.training.smoothing import smooth_labels
+from pluribus.training.smoothing import class_shares, smooth_labels
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -74,8 +75,7 @@ class Stepper:
         self.optimizer.zero_grad()
         samples, total = sum(len(y) for _, y in parts), torch.zeros((), device=self.fabric.device)
         for x, y in parts:
-            target = smooth_labels(y, self.task.classes, self.training.label_smoothing)
-            loss = self.model.loss(x, target, progress=progress, dataset_size=len(self.task.train))
+            loss = self.model.loss(x, y, progress=progress, dataset_size=len(self.task.train))
             # By its share of the samples: the last batch of an epoch may be smaller than the others.
             loss = loss if len(parts) == 1 else loss * (len(y) / samples)
             self.fabric.backward(loss)
@@ -93,22 +93,49 @@ def step_batches(
     """Yield the batches of each step of one epoch, in an order that depends on seed and epoch alone.
 
     Each of several processes takes its share of every batch. If a method has several orders of the samples, a
-    batch holds a batch of each order, one after the other.
+    batch holds a batch of each order, one after the other. Images are augmented and labels smoothed.
     """
     seed = training.seed * 1_000_003 + epoch
     seeds = [seed, *(derived_seed(seed, order) for order in range(1, orders))]
     drawn = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
     mine = slice(fabric.global_rank, None, fabric.world_size)
     waiting: list[Batch] = []
-    for batches in zip(*drawn, strict=True):
-        x = torch.cat([inputs[mine] for inputs, _ in batches])
-        y = torch.cat([targets[mine] for _, targets in batches])
+    for number, batches in enumerate(zip(*drawn, strict=True)):
+        made = []
+        for order, (inputs, targets) in enumerate(batches):
+            generator = generator_of(seed, number, order, training.augment)
+            made.append(make_batch(inputs, targets, task, training, generator))
+        x = torch.cat([inputs[mine] for inputs, _ in made])
+        y = torch.cat([targets[mine] for _, targets in made])
         waiting.append((x.to(fabric.device), y.to(fabric.device)))
         if len(waiting) == training.accumulate:
             yield waiting
             waiting = []
     if waiting:
         yield waiting
+
+
+def make_batch(x: Tensor, y: Tensor, task: Task, training: Training, generator: torch.Generator) -> Batch:
+    """Return a batch with augmented images and smoothed labels.
+
+    Args:
+        x: The inputs.
+        y: Their targets.
+        task: The data, for the number of classes.
+        training: The settings.
+        generator: Of the random numbers of augmentation.
+    """
+    augment = training.augment
+    target = smooth_labels(y, task.classes, training.label_smoothing)
+    if augment is None:
+        return x, target
+    x = change_images(x, augment, generator)
+    if not augment.mixes:
+        return x, target
+    # Class numbers cannot be mixed; smoothed labels are shares already.
+    if task.classes is not None and not target.is_floating_point():
+        target = class_shares(target, task.classes)
+    return mix_samples(x, target, augment, generator)
 
 
 def finite_mean(losses: list[Tensor], epoch: int) -> float:

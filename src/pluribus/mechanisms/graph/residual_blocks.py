@@ -58,7 +58,7 @@ def _first_of_block(
     if len(shorter) == len(longer) or len(shorter) > 1:
         return set()
     weight = longer[0].args[1]
-    return {program.held[weight]} if weight in program.held else set()  # type: ignore[index, arg-type]
+    return {program.held[weight]} if weight in program.held else set()  # type: ignore[index]
 
 
 def _convolutions(nodes: frozenset[Node], places: Mapping[Node, int]) -> list[Node]:
