@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
     from pluribus.loading import from_checkpoints, from_models, load
     from pluribus.mechanisms.graph.cost import Cost, cost
+    from pluribus.mechanisms.running.frozen_reading import load_frozen
     from pluribus.method import Method
     from pluribus.prediction import Prediction
     from pluribus.summary import Summary
@@ -70,6 +71,7 @@ __all__ = [
     "from_checkpoints",
     "from_models",
     "load",
+    "load_frozen",
     "methods",
     "metrics",
     "report",
@@ -91,6 +93,7 @@ _HOMES = {
     "likelihood": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Point"),
     "loading": ("from_checkpoints", "from_models", "load"),
     "mechanisms.graph.cost": ("Cost", "cost"),
+    "mechanisms.running.frozen_reading": ("load_frozen",),
     "method": ("Method",),
     "prediction": ("Prediction",),
     "summary": ("Summary",),
