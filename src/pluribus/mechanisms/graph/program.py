@@ -312,7 +312,8 @@ def has_form(value: Any, form: Any) -> bool:
     if not isinstance(form, tuple):
         return False
     dtype, sizes = form
-    if value.dtype != dtype or value.ndim != len(sizes):
+    # Operators of the graph take dense tensors.
+    if value.dtype != dtype or value.layout is not torch.strided or value.ndim != len(sizes):
         return False
     return all(size in (None, came) for size, came in zip(sizes, value.shape, strict=True))
 
