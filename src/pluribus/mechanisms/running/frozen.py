@@ -213,8 +213,8 @@ class Frozen(nn.Module):
         return outputs
 
     def _predict(self, inputs: Inputs) -> Prediction:
-        weights = None if self._uniform else self.weights
-        prediction = self.likelihood.prediction(self._outputs(inputs), weights)
+        outputs = self._outputs(inputs)
+        prediction = self.likelihood.prediction(outputs, None if self._uniform else self.weights)
         return prediction if self.calibration is None else prediction.calibrated(self.calibration)
 
     def _most_samples(self, inputs: Inputs, memory: int) -> int:
