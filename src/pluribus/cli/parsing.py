@@ -82,7 +82,12 @@ def meaning(name: str) -> list[str]:
 
 
 def _continues(before: str, line: str) -> bool:
-    """Return whether a line of a docstring continues the paragraph or setting of the line before."""
+    """Return whether a line of a docstring continues the paragraph or setting of the line before.
+
+    Args:
+        before: The line before, with those that it continues.
+        line: The line.
+    """
     if not before or not line:
         return False
     # A setting has four spaces; the lines that continue it have eight, those of a paragraph none.
