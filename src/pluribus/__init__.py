@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
     from pluribus.loading import from_checkpoints, from_models, load
     from pluribus.mechanisms.graph.cost import Cost, cost
+    from pluribus.mechanisms.running.frozen_reading import load_frozen
     from pluribus.method import Method
     from pluribus.prediction import Prediction
+    from pluribus.summary import Summary
     from pluribus.training import Training, train
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "Prediction",
     "SettingError",
     "Split",
+    "Summary",
     "Task",
     "Training",
     "__version__",
@@ -68,6 +71,7 @@ __all__ = [
     "from_checkpoints",
     "from_models",
     "load",
+    "load_frozen",
     "methods",
     "metrics",
     "report",
@@ -89,8 +93,10 @@ _HOMES = {
     "likelihood": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Point"),
     "loading": ("from_checkpoints", "from_models", "load"),
     "mechanisms.graph.cost": ("Cost", "cost"),
+    "mechanisms.running.frozen_reading": ("load_frozen",),
     "method": ("Method",),
     "prediction": ("Prediction",),
+    "summary": ("Summary",),
     "training": ("Training", "train"),
 }
 """By module, the public names that it holds."""

@@ -130,7 +130,7 @@ def test_a_trained_run_is_examined_and_defects_are_named(run):
             for parameter in ensemble.members.tensors.own.parameters():
                 parameter[1] = parameter[0]
         ensemble.save(run / "ensemble")
-        printed = invoke("doctor", run)
+        printed = " ".join(invoke("doctor", run).split())
     finally:
         file.write_bytes(sound)
         (run / "ensemble" / "ensemble.json").write_bytes(settings)
@@ -401,6 +401,7 @@ def test_export_writes_a_file_that_is_described_by_the_run(run, tmp_path):
     assert found["method"]["members"] == 2
     assert found["preprocessing"]["feature_names"] == [*"abcd"]
     assert found["preprocessing"]["scaling"]["mean"]
+    assert "ok" in invoke("verify", tmp_path)
     module = torch.export.load(tmp_path / "pets.pt2").module()
     assert module(torch.zeros(3, 4))["probabilities"].shape == (3, 2)
 
