@@ -154,13 +154,13 @@ class Build:
 
     def __init__(self, name: str, task: Task | Signature) -> None:
         self.name = name
-        shape = task.input_shape or (1,)
+        shape = task.input_shape
         self.known = {
             "task": task,
             "classes": task.outputs,
             "outputs": task.outputs,
-            "in_channels": shape[0],
-            "image_size": shape[-1],
+            "in_channels": next(iter(shape), 1),
+            "image_size": next(reversed(shape), 1),
             "inputs": math.prod(shape),
         }
         # Build once now, so that a network that cannot be built fails before any training.
