@@ -66,12 +66,14 @@ class Built:
         layers: What became of every layer.
         notes: What else a user should know.
         no_decay: Names of the members' parameters that weight decay must leave alone.
+        left: Layers that were chosen and could not be converted, by name, each with the reason.
     """
 
     members: AnyMembers
     layers: tuple[LayerRecord, ...]
     notes: tuple[str, ...] = ()
     no_decay: frozenset[str] = field(default_factory=frozenset)
+    left: Mapping[str, str] = field(default_factory=dict)
 
     rows = RenamedAttribute("layers")
 
@@ -105,6 +107,15 @@ class Method(Settings, ABC):
     def resolved(self, sites: Sequence[Site]) -> Self:
         """The method with the names of layers in place of what selects them, so that it goes to files."""
         return self
+
+    def follow_network(self, network: Network, choices: Sequence[LayerChoice]) -> dict[str, Any]:
+        """Return settings that follow from the network; `convert` applies them, so that files hold them.
+
+        Args:
+            network: The network, which stays as it is.
+            choices: The user's wishes for every layer.
+        """
+        return {}
 
     def why_skipped(self, site: Site) -> str:
         """Why a layer has nothing that this method converts; empty where it has."""

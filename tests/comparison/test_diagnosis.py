@@ -9,8 +9,7 @@ from torch import nn
 import pluribus as pl
 from pluribus import methods
 from pluribus.comparison.diagnosis import doctor
-from pluribus.data import two_moons
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task, two_moons
 from pluribus.training import Training, train
 
 SOUND = [

@@ -1,12 +1,16 @@
 """The commands of the command line, in a file of their own because they import PyTorch."""
 
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import typer
 
+from pluribus.cli.chosen_run import chosen_run
 from pluribus.cli.parsing import (
     Build,
     default_model,
@@ -15,9 +19,9 @@ from pluribus.cli.parsing import (
     parse_methods,
     resolve_task,
 )
+from pluribus.cli.prediction_files import prediction_file
 from pluribus.cli.printing import console, counted, say
-from pluribus.cli.run_file import load_for_prediction, load_run, write_run
-from pluribus.cli.spreadsheet import write_table
+from pluribus.cli.run_file import load_for_prediction, load_run
 from pluribus.cli.task_help import summary, task_options
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
@@ -25,11 +29,14 @@ from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
+from pluribus.comparison.run_folder import write_run
 from pluribus.conversion import convert
 from pluribus.data import TASKS
-from pluribus.data.raw_inputs import far_outside, read_inputs
+from pluribus.data.raw_inputs import RawInputs, far_outside, input_chunks
+from pluribus.data.signature import Signature
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
 from pluribus.export.exporting import description_path, find_format
 from pluribus.mechanisms.network.dry_run import seeded
@@ -47,6 +54,8 @@ from pluribus.report.record_table import print_record
 from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
 from pluribus.training.hardware import Hardware
+from pluribus.training.progress import SECONDS_BETWEEN_LINES
+from pluribus.training.split_prediction import CHUNK
 
 
 def compare(
@@ -104,6 +113,7 @@ def compare(
         hardware=hardware,
         budget=budget,
         metric=metric,
+        source=(task, option or []),
     )
     failed = [one for one in records if one.error]
     if failed:
@@ -155,7 +165,7 @@ def train(
     training = Training(epochs, batch, lr=rate, seed=seed, steps=steps)
     with seeded(seed):
         network = Build(name, data)()
-    ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
+    ensemble = convert(network, chosen, data.likelihood, example=data.train.example_for(network), seed=seed)
     fabric = Hardware(accelerator, devices, precision).fabric()
     folder = writable(out or Path("pluribus_runs/train"))
     hint(task, data, option)
@@ -184,7 +194,8 @@ def evaluate(
     found = load_run(run, data_dir, task, model)
     folder = writable(out or Path("pluribus_runs/evaluate"))
     ensemble, data = found.ensemble, found.task
-    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2])
+    network = found.build()
+    single = convert(network, Single(), data.likelihood, example=data.train.example_for(network))
     with Hardware(accelerator, devices, precision).predicting(ensemble):
         measured = run_evaluation(
             ensemble,
@@ -234,28 +245,54 @@ def predict(
     devices: int,
     precision: str,
 ) -> None:
-    """Write predictions with their uncertainty as CSV, one row for each input; needs no training data."""
-    ensemble, signature = load_for_prediction(run, data_dir, task, model)
-    raw = read_inputs(inputs, signature, most_bytes)
+    """Write predictions with their uncertainty, one row for each input; needs no training data."""
+    folder, choice = chosen_run(run)
+    if choice:
+        say(choice, "none")
+    ensemble, signature = load_for_prediction(folder, data_dir, task, model)
     writable(out.parent)
-    far = far_outside(raw.values, signature)
-    if far:
-        say(f"warning: {far}")
-    with Hardware(accelerator, devices, precision).predicting(ensemble):
-        prediction = ensemble.predict(signature.prepare(raw.values).to(ensemble.device), chunk=512)
-    table = signature.table(prediction)
-    strange = sum(table.get("flagged", ()))
+    count = flagged = strange = 0
+    told = time.monotonic()
+    with prediction_file(out) as file, Hardware(accelerator, devices, precision).predicting(ensemble):
+        for raw in input_chunks(inputs, signature, most_bytes=most_bytes):
+            rows = predicted_rows(ensemble, signature, raw, out.suffix == ".npz")
+            file.write(rows)
+            # One warning is enough: all chunks come from one source.
+            far = "" if count else far_outside(raw.values, signature)
+            if far:
+                say(f"warning: {far}")
+            count += len(raw)
+            flagged += sum(map(bool, raw.flags))
+            strange += sum(map(bool, rows.get("flagged", ())))
+            if time.monotonic() - told > SECONDS_BETWEEN_LINES:
+                told = time.monotonic()
+                say(f"{counted(count, 'prediction')} so far", "none")
     if strange:
-        say(
-            f"warning: {counted(strange, 'row')} of {len(raw)} unlike validation data, see the column flagged"
-        )
-    # Rows that are unlike the training data are predicted all the same, and marked in a column.
-    flagged = sum(map(bool, raw.flags))
+        say(f"warning: {counted(strange, 'row')} of {count} unlike validation data, see the column flagged")
     if flagged:
-        say(f"warning: {counted(flagged, 'row')} of {len(raw)} unlike training, see the column flag")
-        table["flag"] = list(raw.flags)
-    write_table(out, table)
-    console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
+        say(f"warning: {counted(flagged, 'row')} of {count} unlike training, see the column flag")
+    console.print(f"{counted(count, 'prediction')} in {out}", highlight=False)
+
+
+def predicted_rows(
+    ensemble: Ensemble, signature: Signature, raw: RawInputs, arrays: bool
+) -> dict[str, Sequence[Any]]:
+    """Return the columns of some predictions, with the ids of their inputs before them.
+
+    Args:
+        ensemble: In eval mode.
+        signature: Of its inputs and outputs.
+        raw: The inputs.
+        arrays: Whether dense predictions keep all positions: a file of arrays has room for them.
+    """
+    values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
+    prediction = ensemble.predict(signature.call(values), chunk=CHUNK)
+    rows: dict[str, Sequence[Any]] = {"id": raw.ids}
+    rows |= signature.arrays(prediction) if arrays else signature.summaries(prediction)
+    # Rows that are unlike the training data are predicted all the same, and marked in a column.
+    if raw.flags:
+        rows["flag"] = raw.flags
+    return rows
 
 
 def export(

@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
-from pluribus.cli.printing import console, say
+from pluribus.cli.printing import console, never_fail_on_characters, say
 from pluribus.cli.termination import exit_code, sigterm_interrupts
 from pluribus.errors import PluribusError
 from pluribus.version import VERSION
@@ -131,6 +131,10 @@ Accelerator = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cud
 Devices = Annotated[int, typer.Option(min=1, help="How many devices.")]
 Precision = Annotated[str, typer.Option(help="32-true, bf16-mixed, 16-mixed; to train also 64-true.")]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
+AnyRun = Annotated[
+    Path,
+    typer.Argument(help="The folder of `pluribus train`, or of `pluribus compare`: its recommended run."),
+]
 OwnTask = Annotated[
     str | None,
     typer.Option("--task", help="Your own task again, if the run has one."),
@@ -322,26 +326,29 @@ def doctor(
 
 @app.command()
 def predict(
-    run: Run,
+    run: AnyRun,
     inputs: Annotated[
         Path,
         typer.Argument(
             help="Raw inputs, before scaling, as in the source of the task (images as bytes or from 0 to "
-            "1): a .npy or .npz file (x), a CSV file whose first line names the columns, or a .parquet file."
+            "1): a .npy or .npz file (x, or the names of several inputs), a CSV file whose first line names "
+            "the columns, a .parquet file, or a folder of pictures."
         ),
     ],
     task: OwnTask = None,
     model: OwnModel = None,
     data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
+    out: Annotated[Path, typer.Option(help="The CSV file to write, or a .parquet or .npz file.")] = Path(
         "pluribus_runs/predict/predictions.csv"
     ),
-    most_bytes: Annotated[int, typer.Option(min=1, help="Memory that the inputs may take.")] = MOST_BYTES,
+    most_bytes: Annotated[
+        int, typer.Option(min=1, help="Memory that a chunk of inputs may take.")
+    ] = MOST_BYTES,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     precision: Precision = PLAIN,
 ) -> None:
-    """Write predictions with their uncertainty as CSV, one row for each input; needs no training data."""
+    """Write predictions with their uncertainty, one row for each input; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
     commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given, **computed)
@@ -391,6 +398,7 @@ def tasks(
 
 def main() -> None:
     """Run the command `pluribus`. Errors of Pluribus are one line, without a traceback."""
+    never_fail_on_characters()
     try:
         app(standalone_mode=True)
     except PluribusError as error:

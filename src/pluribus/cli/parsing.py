@@ -149,7 +149,7 @@ class Build:
 
     def __init__(self, name: str, task: Task | Signature) -> None:
         self.name = name
-        shape = task.input_shape
+        shape = task.input_shape or (1,)
         self.known = {
             "task": task,
             "classes": task.outputs,

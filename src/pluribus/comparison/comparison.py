@@ -21,11 +21,13 @@ from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
+from pluribus.comparison.run_folder import ENSEMBLE, RUNS, write_run
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
+from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
@@ -57,15 +59,19 @@ class Job:
     shifted: bool = True
     usual_steps: int = 1
     """Steps of a method without a recipe, by which the cost of training is divided."""
+    digest: str = ""
+    """Digest of the network, by which a changed one is told from that of an earlier comparison."""
     costs: Costs | None = None
     """Costs of decisions. They are no part of the key, because reports compute them anew."""
     hardware: Hardware = AUTOMATIC
     """Device and precision. Only another precision than float32 is part of the key."""
+    source: tuple[str, Sequence[str]] | None = None
+    """Name and options of the task on the command line, for `run.json`."""
 
     @property
     def key(self) -> str:
-        """Return the key of its record: equal settings have equal keys."""
-        return key_of(*self.settings, self.shifted)
+        """Return the key of its record: equal settings and equal networks have equal keys."""
+        return key_of(*self.settings, self.shifted, self.task.fingerprint, self.digest)
 
     @property
     def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
@@ -83,7 +89,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """Return the folder of its checkpoint and its trained ensemble."""
-        return self.out / "runs" / f"{self.method.kind()}-{self.seed}-{self.key}"
+        return self.out / RUNS / f"{self.method.kind()}-{self.seed}-{self.key}"
 
 
 def compare(
@@ -103,11 +109,13 @@ def compare(
     hardware: Hardware | None = None,
     budget: str = "",
     metric: str | None = None,
+    source: tuple[str, Sequence[str]] | None = None,
 ) -> list[Record]:
     """Train and measure every method with every seed. Finished runs are not repeated.
 
     Args:
-        build: Makes the network; called once for each run, with torch's seed set.
+        build: Makes the network; called once for each run, with torch's seed set, and once before, to tell
+            whether finished runs are of the same network.
         task: The data.
         methods: The methods to compare. Costs are relative to `Single()`, in the list or not.
         seeds: Runs of each method, at least 1.
@@ -123,6 +131,7 @@ def compare(
         hardware: Devices, among which the runs are divided, and precision; by default a GPU or the CPU.
         budget: Limits of cost for the recommendation, as `multiply_adds<=1.5x,parameters<=2M`.
         metric: The metric to recommend by; by default the NLL, or RMSE where there is none.
+        source: Name and options of the task on the command line, which `run.json` of each run keeps.
 
     Returns:
         One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
@@ -137,14 +146,14 @@ def compare(
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
     check("recipes", recipes, bool)
-    usual = (training or Training()).resolved(len(task.train))
+    usual = (training or Training()).suited_to(task.train).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
-    devices = hardware or AUTOMATIC
+    devices, digested = hardware or AUTOMATIC, _digest(build, task)
     jobs: list[Job] = []
     for method in methods:
         own = usual.following(method.recipe(), len(task.train)) if recipes else usual
         for seed in range(seeds):
-            common = (Path(out), shifted, steps, costs, devices.for_run(len(jobs)))
+            common = (Path(out), shifted, steps, digested, costs, devices.for_run(len(jobs)), source)
             jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
     records = _run_jobs(jobs, workers, show)
     if show:
@@ -197,6 +206,18 @@ def _check_contestants(build: Any, methods: Any) -> None:
         )
 
 
+def _digest(build: Build, task: Task) -> str:
+    """Return the digest of the network that `build` makes; empty if it fails."""
+    try:
+        with seeded(0):
+            network = build()
+        single = convert(network, Single(), task.likelihood, example=task.train.example_for(network))
+        return digest(single, task.train.example().inputs)
+    # The user's code may raise anything. Each run raises it again, and its record has the reason.
+    except Exception:
+        return ""
+
+
 def run(job: Job, report: Report = silent) -> Record:
     """Train and measure one method with one seed, unless another process has done so meanwhile.
 
@@ -224,7 +245,7 @@ def run(job: Job, report: Report = silent) -> Record:
 
 
 def _failed(job: Job, error: str) -> Record:
-    return Record(job.key, *job.settings, error=error)
+    return Record(job.key, *job.settings, data=job.task.fingerprint, error=error)
 
 
 def _measure(job: Job, report: Report) -> Record:
@@ -233,7 +254,7 @@ def _measure(job: Job, report: Report) -> Record:
         network = job.build()
     options: dict[str, Any] = {
         "likelihood": job.task.likelihood,
-        "example": job.task.train.x[:2],
+        "example": job.task.train.example_for(network),
         "seed": job.seed,
     }
     ensemble = convert(network, job.method, **options)
@@ -249,7 +270,9 @@ def _measure(job: Job, report: Report) -> Record:
     )
     # Trained in any precision, all are measured in float32.
     ensemble.float()
-    ensemble.save(job.folder / "ensemble")
+    ensemble.save(job.folder / ENSEMBLE)
+    task, given = job.source or (job.task.name, ())
+    write_run(job.folder, task, given, job.network, job.training, job.task, ensemble)
     seconds = {"training": time.perf_counter() - start}
     # Costs are relative to the plain network, measured on the same device.
     single = convert(network, Single(), **options).to(ensemble.device)

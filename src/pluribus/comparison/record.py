@@ -33,6 +33,8 @@ SCHEMA = Fields(
         "training": Named(Anything()),
     },
     {
+        # Records of earlier versions know a task by its description alone.
+        "data": Text(most=64),
         "metrics": NUMBERS,
         "shifted": Named(NUMBERS),
         "ood": Named(NUMBERS),
@@ -61,12 +63,13 @@ class Record:
     """One method, trained and measured once on one task.
 
     Attributes:
-        key: Identifies the settings: equal settings have equal keys.
+        key: Identifies the settings and what the network computes: equal ones have equal keys.
         method: Settings of the method.
         task: Name and sizes of the task.
         network: Name of the network.
         seed: Seed of initial weights and training.
         training: Settings of the training.
+        data: Fingerprint of the data and settings of the task; empty in records of earlier versions.
         metrics: On the test data, raw, by name; regression in the units of the data.
         shifted: Some metrics on shifted test data, by `kind/severity`; `scaled_<name>` are calibrated.
         ood: How well other data are told from the test data, by data set; `auroc_chosen` by `ood_score`.
@@ -100,6 +103,7 @@ class Record:
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
     findings: list[dict[str, str]] = field(default_factory=list)
+    data: str = ""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     decisions: dict[str, float] = field(default_factory=dict)
     ood_score: str = ""
@@ -141,11 +145,29 @@ class Record:
 
 
 def key_of(
-    method: Mapping[str, Any], task: str, network: str, seed: int, training: Mapping[str, Any], shifted: bool
+    method: Mapping[str, Any],
+    task: str,
+    network: str,
+    seed: int,
+    training: Mapping[str, Any],
+    shifted: bool,
+    data: str = "",
+    digest: str = "",
 ) -> str:
-    """Return a short name that depends on the settings of a run and on nothing else."""
-    settings = {"method": method, "task": task, "network": network, "seed": seed}
-    settings |= {"training": training, "shifted": shifted}
+    """Return a short name that depends on the settings of a run and on nothing else.
+
+    Args:
+        method: Settings of the method.
+        task: Description of the task, which counts where there is no fingerprint.
+        network: Name of the network.
+        seed: Of the run.
+        training: Settings of the training.
+        shifted: Whether shifted data was measured.
+        data: Fingerprint of the task.
+        digest: Digest of the network, since code can change under one name.
+    """
+    settings = {"method": method, "task": data or task, "network": network, "seed": seed}
+    settings |= {"training": training, "shifted": shifted, "digest": digest}
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from pluribus.data.assembly import assemble
 from pluribus.data.sources import optional
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, seeded
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 

@@ -9,8 +9,9 @@ import torch
 from pluribus.data.arrays import npz_archive
 from pluribus.data.assembly import assemble
 from pluribus.data.sources import Source, data_folder, optional
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, check_count
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.likelihood import Likelihood
 from pluribus.likelihood import likelihood as named_likelihood
 from pluribus.ranges import check

@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from pluribus.data.assembly import assemble
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, check_sizes, seeded, wanted
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.likelihood import Categorical, Gaussian, Likelihood
 from pluribus.ranges import check
 
