@@ -1,18 +1,21 @@
-"""Measure candidates for a method's default settings on validation data: digits and small Fashion-MNIST.
+"""Measure candidates for the default settings of methods on validation data: digits and small Fashion-MNIST.
 
-    python benchmarks/defaults.py sae
-    python benchmarks/defaults.py patching --seeds 3
+    python benchmarks/defaults.py patching
+    python benchmarks/defaults.py all --seeds 3
 
-A small CNN on 300 digits (500 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (640 steps). Test
-data is not read: defaults are chosen on validation data alone. One line per run goes to
+A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
+default training, with the method's recipe unless a candidate has another length. Test data is not read:
+defaults are chosen on validation data alone. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -23,93 +26,165 @@ from pluribus import data
 from pluribus.backbones import cnn
 from pluribus.data.task import Split, Task
 from pluribus.mechanisms.graph.cost import cost
-from pluribus.methods import ECMP, EMP, SAE, Single
+from pluribus.methods import ECMP, EMP, MIMO, SAE, Masksembles, Single
 from pluribus.metrics import METRICS
 from pluribus.training import Training, train
 
 RESULTS = Path(__file__).parent / "results"
+SCORES = ("accuracy", "nll", "ece", "mutual_information")
 
 
-def digits(seed: int) -> tuple[Task, Training]:
-    """Return 300 digits to train on, and 500 steps."""
-    return data.digits(train=300, validation=400), Training(epochs=100, batch=64, seed=seed)
+def digits() -> Task:
+    """Return 300 digits to train on."""
+    return data.digits(train=300, validation=400)
 
 
-def fashion(seed: int) -> tuple[Task, Training]:
-    """Return 2000 images of 14 × 14 pixels, and 640 steps."""
+def fashion() -> Task:
+    """Return 2000 images of 14 × 14 pixels."""
     task = data.load_task("fashion_mnist", train=2000, validation=2000)
     halved = {name: _halved(getattr(task, name)) for name in ("train", "validation", "test")}
-    return replace(task, **halved, shifted={}, ood={}), Training(epochs=20, batch=64, seed=seed)
+    return replace(task, **halved, shifted={}, ood={})
 
 
 def _halved(split: Split) -> Split:
     return Split(nn.functional.avg_pool2d(split.x, 2), split.y)
 
 
-TASKS = {"digits": digits, "fashion": fashion}
+TASKS: dict[str, Callable[[], Task]] = {"digits": digits, "fashion": fashion}
+CHECKS = {"digits": 5, "fashion": 2}
+"""Epochs between two validations: fewer than by default, for the time they take."""
 
 
-def candidates(study: str) -> Iterator[tuple[str, pl.Method]]:
-    """Yield the settings to compare, by a short name."""
-    yield "single", Single()
-    if study == "sae":
-        for alpha in (0.0, 0.01, 0.1):
-            yield f"alpha {alpha}", SAE(alpha=(alpha, alpha))
-        first = SAE(
-            alpha=(0.0, 0.0), temperature=(1.0, 0.01), input_repetition=(0.0, 0.0), draw_from="logits"
-        )
-        yield "version 1", first
-        yield "alpha 0.0, draws from logits", replace(SAE(), alpha=(0.0, 0.0), draw_from="logits")
-    if study == "patching":
-        for method in (EMP, ECMP):
-            for distance in (0.01, 0.1, 0.3, 0.5, 1.0):
-                yield f"{method.kind()} {distance}", method(perturbation=distance, draws=20)
-            yield f"{method.kind()} fresh", method(start="fresh", draws=20)
+@dataclass(frozen=True)
+class Candidate:
+    """Settings to measure.
+
+    Attributes:
+        label: A short name.
+        method: The method.
+        longer: Factor of the steps; None is that of the method's recipe.
+    """
+
+    label: str
+    method: pl.Method
+    longer: float | None = None
 
 
-def measure(method: pl.Method, task: Task, training: Training) -> dict[str, Any]:
+def sae() -> Iterator[Candidate]:
+    """Yield candidates for the Single Architecture Ensemble."""
+    yield Candidate("default", SAE())
+    yield Candidate("default, 2 x steps", SAE(), 2)
+    yield Candidate("one batch", SAE(batch_repetition=1))
+    yield Candidate("independent inputs", SAE(input_repetition=(0.0, 0.0)))
+    yield Candidate("same inputs at the end", SAE(input_repetition=(0.5, 1.0)))
+    first = SAE(temperature=(1.0, 0.01), input_repetition=(0.0, 0.0), draw_from="logits")
+    yield Candidate("authors' code", first)
+
+
+def mimo() -> Iterator[Candidate]:
+    """Yield candidates for MIMO."""
+    for inputs in (2, 3):
+        for repetition in (0.0, 0.5):
+            yield Candidate(
+                f"{inputs} inputs, {repetition}", MIMO(inputs=inputs, input_repetition=repetition)
+            )
+
+
+def patching() -> Iterator[Candidate]:
+    """Yield candidates for the start of EMP and ECMP."""
+    for distance in (0.01, 0.1, 0.3):
+        yield Candidate(f"emp {distance}", EMP(perturbation=distance, draws=20))
+    yield Candidate("emp 0.01, 2 x steps", EMP(perturbation=0.01, draws=20), 2)
+    for distance in (0.01, 0.1, 0.3, 0.5, 1.0):
+        yield Candidate(f"emp {distance} per sample", EMP(perturbation=distance, draws=20, per_sample=True))
+    yield Candidate("emp 0.3, 5 draws a step", EMP(perturbation=0.3, draws=20, train_draws=5))
+    yield Candidate("emp fresh per sample", EMP(start="fresh", draws=20, per_sample=True))
+    for distance in (0.01, 0.1, 0.3, 0.5, 1.0):
+        yield Candidate(f"ecmp {distance}", ECMP(perturbation=distance, draws=20))
+
+
+def masks() -> Iterator[Candidate]:
+    """Yield candidates for the training of Masksembles, at equal steps."""
+    for repeat in (False, True):
+        for statistics in ("shared", "member"):
+            label = f"{statistics} statistics, {'every sample' if repeat else 'a part'} for each member"
+            yield Candidate(label, Masksembles(repeat=repeat, statistics=statistics), 1)
+
+
+STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
+    "masks": masks,
+    "mimo": mimo,
+    "patching": patching,
+    "sae": sae,
+}
+
+
+def measure(candidate: Candidate, name: str, task: Task, seed: int) -> dict[str, Any]:
     """Train once and return the validation scores."""
-    torch.manual_seed(training.seed)
-    x, y = task.validation.x, task.validation.y
+    recipe = candidate.method.recipe()
+    if candidate.longer is not None:
+        recipe = replace(recipe, longer=candidate.longer)
+    size = len(task.train)
+    training = Training(seed=seed, check_every=CHECKS[name]).following(recipe, size)
+    torch.manual_seed(seed)
     model = cnn()
-    ensemble = pl.convert(model, method, example=task.train.x[:2], seed=training.seed)
-    train(ensemble, task, training, show=False)
+    ensemble = pl.convert(model, candidate.method, example=task.train.x[:2], seed=seed)
+    history = train(ensemble, task, training, show=False)
+    x, y = task.validation.x, task.validation.y
     prediction = ensemble.predict(x, chunk=1000)
-    scores = {name: METRICS[name](prediction, y) for name in ("accuracy", "nll", "ece")}
+    scores: dict[str, Any] = {metric: METRICS[metric](prediction, y) for metric in SCORES[:3]}
     scores["mutual_information"] = prediction.mutual_information.mean().item()
     scores["members"] = len(ensemble.weights)
-    scores["weights"] = [round(weight, 4) for weight in ensemble.weights.tolist()][:16]
+    scores["steps"] = history[-1]["step"]
+    checked = [row for row in history if not math.isnan(row["validation_nll"])]
+    scores["best_step"] = min(checked, key=lambda row: row["validation_nll"])["step"]
+    scores["last_nll"] = checked[-1]["validation_nll"]
     one = cost(model, x[:1]).multiply_adds
     scores["multiply_adds_ratio"] = cost(ensemble.freeze(), x[:1]).multiply_adds / one
     return scores
 
 
+def run(study: str, tasks: list[str], seeds: int, labels: str) -> list[dict[str, Any]]:
+    """Run what is missing, write it, and return all runs of the study."""
+    path = RESULTS / f"defaults_{study}.jsonl"
+    runs = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for seed in range(seeds):
+        for name in tasks:
+            task = TASKS[name]()
+            for candidate in (Candidate("single", Single()), *STUDIES[study]()):
+                known = {"task": name, "label": candidate.label, "seed": seed}
+                done = any(known.items() <= one.items() for one in runs)
+                if done or labels not in candidate.label:
+                    continue
+                found = known | measure(candidate, name, task, seed)
+                found["settings"] = candidate.method.to_dict()
+                runs.append(found)
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(found) + "\n")
+    return runs
+
+
 def main() -> None:
-    """Run what is missing, and print a table of means."""
+    """Run what is missing, and print a table of means and standard errors."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("study")
+    parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
+    parser.add_argument("--labels", default="", help="only candidates whose label contains this")
     arguments = parser.parse_args()
-    path = RESULTS / f"defaults_{arguments.study}.jsonl"
-    runs = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    for seed in range(arguments.seeds):
-        for name in arguments.tasks:
-            task, training = TASKS[name](seed)
-            for label, method in candidates(arguments.study):
-                known = {"task": name, "label": label, "seed": seed}
-                if any(known.items() <= run.items() for run in runs):
-                    continue
-                run = known | measure(method, task, training)
-                runs.append(run)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(run) + "\n")
+    runs = run(arguments.study, arguments.tasks, arguments.seeds, arguments.labels)
     for name in arguments.tasks:
-        for label, _ in candidates(arguments.study):
-            found = [run for run in runs if run["task"] == name and run["label"] == label]
-            means = {key: sum(run[key] for run in found) / len(found) for key in ("accuracy", "nll", "ece")}
-            shown = "  ".join(f"{key} {value:.3f}" for key, value in means.items())
-            print(f"{name:8} {label:32} {shown}  {len(found)} runs")
+        for label in dict.fromkeys(one["label"] for one in runs if one["task"] == name):
+            found = [one for one in runs if one["task"] == name and one["label"] == label]
+            print(f"{name:8} {label:32} {_summary(found)}  {len(found)} runs")
+
+
+def _summary(runs: list[dict[str, Any]]) -> str:
+    """Return means over seeds, the NLL with its standard error."""
+    means = "  ".join(f"{key} {fmean(one[key] for one in runs):.4f}" for key in SCORES)
+    errors = [one["nll"] for one in runs]
+    error = stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
+    return f"{means}  ± {error:.4f} NLL"
 
 
 if __name__ == "__main__":

@@ -296,10 +296,9 @@ def compare(
 def shown(cell: dict[str, Any]) -> str:
     """Return `0.458 (−0.012 … +0.003) ✓`."""
     text = f"{cell['mean']:.3f}"
-    if "low" not in cell:
-        return text
-    bounds = f"{cell['low']:+.3f} … {cell['high']:+.3f}".replace("-", "−")
-    return f"{text} ({bounds}){' ✓' * cell['no_worse']}"
+    if "low" in cell:
+        text += f" ({cell['low']:+.3f} … {cell['high']:+.3f}){' ✓' * cell['no_worse']}"
+    return text.replace("-", "−")
 
 
 COLUMNS = {
@@ -320,7 +319,7 @@ def verdict(row: dict[str, Any]) -> str:
     if row["multiply_adds_ratio"] > CHEAP:
         return "too costly"
     if row["seeds"] < FEWEST_SEEDS:
-        return f"open, {row['seeds']} seeds"
+        return f"open: {row['seeds']} of {FEWEST_SEEDS} seeds"
     return "**no worse**" if fine else "not shown"
 
 

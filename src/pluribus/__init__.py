@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
     from pluribus.loading import from_checkpoints, from_models, load
     from pluribus.mechanisms.graph.cost import Cost, cost
+    from pluribus.mechanisms.running.frozen_reading import load_frozen
     from pluribus.method import Method
     from pluribus.prediction import Prediction
     from pluribus.training import Training, train
@@ -68,6 +69,7 @@ __all__ = [
     "from_checkpoints",
     "from_models",
     "load",
+    "load_frozen",
     "methods",
     "metrics",
     "report",
@@ -89,6 +91,7 @@ _HOMES = {
     "likelihood": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Point"),
     "loading": ("from_checkpoints", "from_models", "load"),
     "mechanisms.graph.cost": ("Cost", "cost"),
+    "mechanisms.running.frozen_reading": ("load_frozen",),
     "method": ("Method",),
     "prediction": ("Prediction",),
     "training": ("Training", "train"),

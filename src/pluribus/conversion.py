@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -71,7 +72,16 @@ def convert(
     warn_of_probabilities(network.module, family)
     method = method.resolved(find_sites(network.module))
     choices = choose(network, method, include, exclude, overrides or {})
+    found = method.follow_network(network, choices)
+    if found:
+        method = replace(method, **found)
+        choices = [_with_found(choice, found) for choice in choices]
     return assemble(network, method, family, choices, seed)
+
+
+def _with_found(choice: LayerChoice, found: Mapping[str, Any]) -> LayerChoice:
+    """Return a choice with the settings that follow from the network."""
+    return choice if choice.method is None else replace(choice, method=replace(choice.method, **found))
 
 
 def warn_of_probabilities(module: nn.Module, likelihood: Likelihood) -> None:

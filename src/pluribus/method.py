@@ -106,6 +106,15 @@ class Method(Settings, ABC):
         """The method with the names of layers in place of what selects them, so that it goes to files."""
         return self
 
+    def follow_network(self, network: Network, choices: Sequence[LayerChoice]) -> dict[str, Any]:
+        """Return settings that follow from the network; `convert` applies them, so that files hold them.
+
+        Args:
+            network: The network, which stays as it is.
+            choices: The user's wishes for every layer.
+        """
+        return {}
+
     def why_skipped(self, site: Site) -> str:
         """Why a layer has nothing that this method converts; empty where it has."""
         if not self.own_weights:

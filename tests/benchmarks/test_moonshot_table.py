@@ -1,5 +1,6 @@
 """The bootstrap of the moonshot on synthetic outcomes, where the truth is known."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -99,3 +100,10 @@ def test_unfinished_line_of_a_killed_process_is_passed_over(table, tmp_path):
     (tmp_path / "runs.jsonl").write_text('{"key": "a"}\n{"key": "b')
     store.add("runs.jsonl", {"key": "c"})
     assert [line["key"] for line in store.lines("runs.jsonl")] == ["a", "c"]
+
+
+def test_page_shows_the_tables_of_the_results(table):
+    results = json.loads((FOLDER / "results" / "moonshot_table.json").read_text(encoding="utf-8"))
+    page = (FOLDER.parent / "docs" / "choosing.md").read_text(encoding="utf-8")
+    for task, rows in results["tasks"].items():
+        assert table.markdown(task, rows).strip() in page, task

@@ -130,7 +130,7 @@ def test_a_trained_run_is_examined_and_defects_are_named(run):
             for parameter in ensemble.members.tensors.own.parameters():
                 parameter[1] = parameter[0]
         ensemble.save(run / "ensemble")
-        printed = invoke("doctor", run)
+        printed = " ".join(invoke("doctor", run).split())
     finally:
         file.write_bytes(sound)
         (run / "ensemble" / "ensemble.json").write_bytes(settings)
@@ -226,8 +226,9 @@ def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_pa
     write(tmp_path / "x.csv", [[1, 2, 3, 4], [5, 6, 7, 8]])
     with pytest.raises(pl.InputError, match="must name the 4 features a, b, c, d, got numbers"):
         invoke("predict", run, tmp_path / "x.csv")
+    (tmp_path / "folder.csv").mkdir()
     with pytest.raises(pl.SettingError, match=r"--out must be a file that can be written, got .* Is a dir"):
-        invoke("predict", run, run.parent / "table.csv", "--out", tmp_path)
+        invoke("predict", run, run.parent / "table.csv", "--out", tmp_path / "folder.csv")
 
 
 def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
@@ -400,6 +401,7 @@ def test_export_writes_a_file_that_is_described_by_the_run(run, tmp_path):
     assert found["method"]["members"] == 2
     assert found["preprocessing"]["feature_names"] == [*"abcd"]
     assert found["preprocessing"]["scaling"]["mean"]
+    assert "ok" in invoke("verify", tmp_path)
     module = torch.export.load(tmp_path / "pets.pt2").module()
     assert module(torch.zeros(3, 4))["probabilities"].shape == (3, 2)
 

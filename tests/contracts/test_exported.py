@@ -3,9 +3,7 @@
 import json
 from dataclasses import fields, replace
 
-import numpy
 import onnx
-import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -16,7 +14,6 @@ from pluribus.methods import (
     EMP,
     DeepEnsembles,
     DeepSubEnsembles,
-    EarlyExit,
     LayerEnsembles,
     MCDropout,
     Single,
@@ -150,23 +147,6 @@ def test_every_likelihood_exports(likelihood, form, tmp_path):
     method = EMP(options=3, draws=20)  # rows that were drawn more often count more
     ensemble = pl.convert(network, method, likelihood, example=torch.randn(4, 6)).eval()
     assert ensemble.export(tmp_path / "model", form, members=True).is_file()
-
-
-@pytest.mark.slow
-def test_a_shrunk_ensemble_is_the_first_stage_of_an_anytime_prediction(tmp_path):
-    """The driver of docs/export.md: sure samples are answered by the first exits, the others by all."""
-    ensemble, x = converted("mlp", EarlyExit()), torch.randn(40, 6)
-    first, every = ensemble.shrink([0]).export(tmp_path / "first"), ensemble.export(tmp_path / "every")
-    stages = [
-        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]) for path in (first, every)
-    ]
-    names = ["labels", "confidence"]
-    labels, confidence = stages[0].run(names, {"input": x.numpy()})
-    unsure = confidence < numpy.median(confidence)
-    labels[unsure] = stages[1].run(names, {"input": x.numpy()[unsure]})[0]
-    expected = ensemble.predict(x).labels.numpy()
-    assert (labels[unsure] == expected[unsure]).all()
-    assert (labels[~unsure] == ensemble.shrink([0]).predict(x).labels.numpy()[~unsure]).all()
 
 
 @pytest.mark.slow

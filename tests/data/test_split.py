@@ -85,3 +85,11 @@ def test_input_batches_can_be_gone_through_again():
 
 def test_an_empty_split_has_no_shapes():
     assert repr(Split(A[:0], Y[:0])) == "Split(0 samples)"
+
+
+def test_sample_reads_a_part_of_a_stream():
+    assert Split(A, Y).sample(2).x is A
+    assert torch.equal(Split(PAIRS).sample(3).x, A[[0, 3, 6]])
+    assert torch.equal(Split(DICTS).sample(100).y, Y)
+    first = Split(Stream(), length=7).sample(5)
+    assert torch.equal(first.x["a"], A)

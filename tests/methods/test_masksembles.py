@@ -117,12 +117,42 @@ def test_the_effective_scale_is_the_scale_where_that_is_possible(channels):
     assert effective_scale(8, 4, 2) == math.inf
 
 
-def test_kept_widths_are_aligned_and_the_effective_scale_is_told():
-    ensemble = pl.convert(mlp(8, 3, hidden=(100, 100)), Masksembles(scale=2.0))
-    assert {int(mask[0].sum()) for mask in masks_of(ensemble).values()} == {56}  # 53.3 are asked for
-    assert "56 of 100 channels, scale 1.87" in str(ensemble.conversion)
-    plain = pl.convert(mlp(8, 3, hidden=(100, 100)), Masksembles(scale=2.0, align=1))
-    assert {int(mask[0].sum()) for mask in masks_of(plain).values()} == {53}
+def test_masks_are_rounded_where_it_is_wanted_and_the_effective_scale_is_told():
+    aligned = pl.convert(mlp(8, 3, hidden=(100, 100)), Masksembles(scale=2.0, align_masks=True))
+    assert {int(mask[0].sum()) for mask in masks_of(aligned).values()} == {56}  # 53.3 are asked for
+    assert "56 of 100 channels, scale 1.87" in str(aligned.conversion)
+
+
+@pytest.mark.parametrize(("align", "width"), [(8, 56), (1, 53)])
+def test_widths_are_aligned_in_frozen_members_alone(align, width):
+    network, x = mlp(8, 3, hidden=(100, 100)).double(), torch.randn(5, 8, dtype=torch.float64)
+    ensemble = pl.convert(network, Masksembles(scale=2.0, align=align), example=x).eval()
+    assert {int(mask[0].sum()) for mask in masks_of(ensemble).values()} == {53}
+    weights = [p for p in ensemble.member(0).parameters() if p.ndim == 2]
+    assert [tuple(weight.shape) for weight in weights] == [(width, 8), (width, width), (3, width)]
+    assert_close(ensemble.freeze()(x), ensemble(x))
+
+
+def test_settings_of_the_first_version_keep_their_meaning():
+    values = {"kind": "masksembles", "version": 1, "members": 3}
+    expected = Masksembles(members=3, repeat=False, statistics="shared", align_masks=True)
+    assert Masksembles.from_dict(values) == expected
+
+
+def test_norms_behind_masks_have_statistics_for_each_member():
+    x = torch.randn(8, 3, 8, 8, generator=seeded(0))
+    method = Masksembles(members=3, statistics="member")
+    ensemble = pl.convert(resnet18(width=4), method, example=x).train()
+    ensemble.loss(x, torch.arange(8) % 3)
+    own, shared = masks_of(ensemble), dict(ensemble.members.tensors.shared.named_buffers())
+    means = {name: buffer for name, buffer in own.items() if name.endswith("running_mean")}
+    assert len(means) == 19
+    # Nothing before the first norm has a mask, so that members agree on it.
+    assert [name for name in shared if name.endswith("running_mean")] == ["bn1.running_mean"]
+    for mean in means.values():
+        assert not torch.equal(mean[0], mean[1])
+    ensemble.eval()
+    assert_close(ensemble.freeze()(x), ensemble(x), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("scale", [1, 2])
@@ -130,12 +160,13 @@ def test_one_scale_above_one_is_aligned_and_one_is_the_network(scale):
     assert kept_channels(100, 4, scale, align=8) == {1: 100, 2: 56}[scale]
 
 
-@pytest.mark.parametrize("repeat", [False, True])
-def test_equal_masks_train_the_single_network(repeat):
-    """Statistics included: samples of all members are normalised together, as in the authors' code."""
+@pytest.mark.parametrize(("repeat", "statistics"), [(False, "shared"), (True, "shared"), (True, "member")])
+def test_equal_masks_train_the_single_network(repeat, statistics):
+    """Statistics included: shared ones normalise the samples of all members together."""
     model, x = resnet18(width=4).double().train(), torch.randn(10, 3, 8, 8, dtype=torch.float64)
     y = torch.arange(10) % 3
-    ensemble = pl.convert(model, Masksembles(members=4, scale=1, repeat=repeat), example=x).train()
+    method = Masksembles(members=4, scale=1, repeat=repeat, statistics=statistics)
+    ensemble = pl.convert(model, method, example=x).train()
     loss, expected = ensemble.loss(x, y), cross_entropy(model(x), y)
     assert_close(loss, expected)
     loss.backward()
@@ -145,6 +176,11 @@ def test_equal_masks_train_the_single_network(repeat):
         assert_close(shared.get_parameter(name).grad, parameter.grad)
     if not repeat:  # a repeated batch has another variance, by n / (n - 1)
         assert_close(dict(shared.named_buffers()), dict(model.named_buffers()))
+    if statistics == "member":
+        own = {name: buffer for name, buffer in masks_of(ensemble).items() if "mask_" not in name}
+        assert "layer4.1.bn2.running_var" in own
+        for name, buffer in own.items():
+            assert_close(buffer, torch.stack([model.get_buffer(name)] * 4))
 
 
 def test_masks_are_the_same_in_training_and_do_not_rescale():
@@ -341,6 +377,7 @@ def test_a_widened_network_is_masked_everywhere(selection):
         ({"align": 0}, "align must be at least 1"),
         ({"from_layer": 3}, "from_layer must be a string or None"),
         ({"repeat": 1}, "repeat must be True or False"),
+        ({"statistics": "option"}, "statistics must be"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(settings, said):

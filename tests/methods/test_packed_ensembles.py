@@ -1,6 +1,7 @@
 """Packed-Ensembles: M narrow networks, independent, with the paper's counts."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.backbones import mlp, resnet18, vit, wide_resnet
+from pluribus.backbones import cnn, mlp, resnet18, vit, wide_resnet
 from pluribus.errors import ConversionError, SettingError
 from pluribus.methods import DeepEnsembles, PackedEnsembles
 from pluribus.methods.packed_ensembles import mask_density, sparsity_bound, sparsity_divergence
@@ -101,7 +102,7 @@ def test_alpha_members_is_a_deep_ensemble():
 def test_resnet_18_has_the_counts_of_the_paper():
     x = torch.randn(2, 3, 32, 32)
     method = PackedEnsembles(members=4, alpha=2, gamma=2)
-    ensemble = pl.convert(resnet18(), method, example=x, overrides={"layer*.conv1": {"gamma": 1}}).eval()
+    ensemble = pl.convert(resnet18(), method, example=x).eval()
     cost = pl.cost(ensemble, x[:1])
     assert cost.parameters == 8_175_784
     assert round(cost.multiply_adds / 1e9, 3) == 0.481
@@ -111,6 +112,54 @@ def test_resnet_18_has_the_counts_of_the_paper():
     assert "groups" not in ensemble.conversion["layer4.1.conv1"].became
     assert "groups" not in ensemble.conversion["layer1.1.conv2"].became  # 32 inputs are too few
     assert ensemble.member(2).layer4[1].conv2.groups == 2
+
+
+def test_first_convolutions_of_blocks_have_groups_where_they_are_wanted():
+    x, method = torch.randn(2, 3, 8, 8), PackedEnsembles(members=2, gamma=2, min_channels=1)
+    overrides = {"layer2.0.conv1": {"gamma": 4}}
+    whole = pl.convert(wide_resnet(10, 1), method, example=x, overrides=overrides).member(0)
+    assert (whole.layer3[0].conv1.groups, whole.layer3[0].conv2.groups) == (1, 2)
+    assert whole.layer2[0].conv1.groups == 4
+    every = pl.convert(wide_resnet(10, 1), replace(method, gamma_first=True), example=x).member(0)
+    assert every.layer3[0].conv1.groups == 2
+
+
+def multiply_adds_ratio(ensemble, model, x):
+    return pl.cost(ensemble, x).multiply_adds / pl.cost(model, x).multiply_adds
+
+
+@pytest.mark.parametrize(("cost", "gamma"), [(1.5, 1), (3.0, 2)])
+def test_cost_is_that_of_the_members_and_widths_fit_it(cost, gamma):
+    x, model = torch.randn(2, 1, 8, 8), cnn(width=32).eval()
+    method = PackedEnsembles(members=4, cost=cost, gamma=gamma, min_channels=4)
+    ensemble = pl.convert(model, method, example=x).eval()
+    assert 0.93 * cost < multiply_adds_ratio(ensemble, model, x) <= cost
+    # The widths are the largest that fit: a little more, and they cost more than was wanted.
+    wider = pl.convert(model, replace(ensemble.method, alpha=ensemble.method.alpha * 1.06), example=x).eval()
+    assert multiply_adds_ratio(wider, model, x) > cost
+
+
+def test_solved_width_is_stored_in_place_of_the_cost(tmp_path):
+    model = mlp(8, 3, hidden=(64, 64))
+    ensemble = pl.convert(model, PackedEnsembles(cost=1.5), overrides={"output": {"gamma": 1}}).eval()
+    assert ensemble.method.cost is None
+    assert ensemble.method.alpha > 2
+    ensemble.save(tmp_path / "run")
+    loaded = pl.load(tmp_path / "run", mlp(8, 3, hidden=(64, 64))).eval()
+    assert loaded.method == ensemble.method
+    assert_close(loaded(torch.ones(2, 8)), ensemble(torch.ones(2, 8)), rtol=0, atol=0)
+
+
+def test_cost_below_that_of_single_channels_is_refused():
+    with pytest.raises(SettingError, match=r"cost must be at least .* got 0.01. Have fewer members."):
+        pl.convert(mlp(8, 3, hidden=(16,)), PackedEnsembles(cost=0.01))
+
+
+def test_settings_of_earlier_versions_keep_their_meaning():
+    first = PackedEnsembles.from_dict({"kind": "packed_ensembles", "version": 1, "alpha": 3.0})
+    assert first == PackedEnsembles(alpha=3.0, reduction="mean", gamma_first=True)
+    second = PackedEnsembles.from_dict({"kind": "packed_ensembles", "version": 2, "gamma": 2})
+    assert second == PackedEnsembles(gamma=2, gamma_first=True)
 
 
 @pytest.mark.parametrize(

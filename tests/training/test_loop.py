@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.data import Split, Task, two_moons
 from pluribus.methods import EMP, SAE, BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
-from pluribus.training import Training, loop, train
+from pluribus.training import Augment, Training, loop, train
 
 METHODS = [
     Single(),
@@ -80,6 +80,39 @@ NEW_SETTINGS = [
     {"keep": "accuracy"},
     {"check_every": 2},
 ]
+
+
+AUGMENTED = [
+    Augment(flip=True, crop=1),
+    Augment(operations=2),
+    Augment(mixup=0.5),
+    Augment(cutmix=0.5, each=False),
+]
+
+
+@pytest.mark.parametrize("augment", AUGMENTED, ids=str)
+@pytest.mark.parametrize("method", [Single(), PackedEnsembles(members=2, shuffle_members=True)], ids=str)
+def test_augmented_training_resumes_to_the_same_weights(tmp_path, method, augment):
+    x = torch.rand(24, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    split = Split(x, torch.arange(24) % 2)
+    images = replace(two_moons(train=24), train=split, validation=split, test=split, shifted={}, ood={})
+    training = Training(epochs=3, batch=8, keep="last", augment=augment)
+
+    def make():
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+        return pl.convert(network, method, example=x[:2])
+
+    def stop(row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    whole, resumed = make(), make()
+    train(whole, images, training, show=False)
+    with pytest.raises(KeyboardInterrupt):
+        train(make(), images, training, out=tmp_path, show=False, on_epoch=stop)
+    train(resumed, images, training, out=tmp_path, show=False)
+    assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("settings", NEW_SETTINGS, ids=str)
@@ -317,11 +350,10 @@ def test_training_ends_calibrated_unless_that_is_not_wanted(task):
     assert one.calibration is None
 
 
-def test_targets_that_suit_no_set_do_not_end_training(task, caplog):
-    parts = [Split(part.x, part.y.float() / 3) for part in (task.train, task.validation, task.test)]
-    shares = Task("shares", *parts, pl.Bernoulli())
-    network = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
-    one = pl.convert(network, DeepEnsembles(members=2), "bernoulli")
-    train(one, shares, QUICK, show=False)
-    assert one.calibration is None
-    assert "the ensemble is not calibrated: metrics compare with no and yes" in caplog.text
+def test_a_calibration_that_fails_does_not_lose_the_training(task, caplog, monkeypatch):
+    def fail(self, data):
+        raise pl.InputError("targets must be classes.")
+
+    monkeypatch.setattr(pl.Ensemble, "calibrate", fail)
+    assert len(train(ensemble(), task, QUICK, show=False)) == 3
+    assert "the ensemble is not calibrated: targets must be classes." in caplog.text

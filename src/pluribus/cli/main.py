@@ -338,7 +338,7 @@ def predict(
     task: OwnTask = None,
     model: OwnModel = None,
     data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(help="The .csv, .parquet or .npz file to write.")] = Path(
+    out: Annotated[Path, typer.Option(help="The CSV file to write, or a .parquet or .npz file.")] = Path(
         "pluribus_runs/predict/predictions.csv"
     ),
     most_bytes: Annotated[

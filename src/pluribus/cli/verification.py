@@ -8,6 +8,7 @@
     training.pt            schema, no code, no NaN
     records.jsonl          every line
     outcomes/*.npz         sizes, types, lengths
+    *.onnx, *.pt2, *.xml   the hash in the description beside it
 
 Hashes find damage. They do not find forgery: whoever can write the weights can write the hash.
 """
@@ -23,6 +24,8 @@ from pluribus.data import signature
 from pluribus.data.signature import Signature
 from pluribus.document import check_counts, check_document, methods_of
 from pluribus.errors import CheckpointError, PluribusError
+from pluribus.export.description import check_description
+from pluribus.export.exporting import FORMATS
 from pluribus.method import Method
 from pluribus.saving import (
     REMEDY,
@@ -76,6 +79,7 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield _checked(folder / record.FILE, _check_records)
     for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
         yield _checked(path, Outcomes.load)
+    yield from _exported_findings(folder)
     for child in (folder / run_folder.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
         # Links are not followed: they could lead round in a circle.
         if child.is_dir() and not child.is_symlink():
@@ -85,6 +89,12 @@ def _findings(folder: Path) -> Iterator[Finding]:
 def _ensemble_findings(folder: Path) -> Iterator[Finding]:
     yield _checked(folder / SETTINGS, _check_settings)
     yield _checked(folder / WEIGHTS, _check_weights)
+
+
+def _exported_findings(folder: Path) -> Iterator[Finding]:
+    for form in FORMATS.values():
+        for path in sorted(folder.glob(f"*{form.suffix}.json")):
+            yield _checked(path, check_description)
 
 
 def _checked(path: Path, check: Callable[[Path], object]) -> Finding:

@@ -9,9 +9,9 @@ from typing import Any
 from pluribus.data.corruptions import EXTRA_KINDS, KINDS, corrupt
 from pluribus.data.csv_file import csv_file
 from pluribus.data.digits import digits
+from pluribus.data.image_folders import image_folder
 from pluribus.data.images import MEDICAL_CLASSES, OOD, image_set, medmnist
 from pluribus.data.npz_file import npz_file
-from pluribus.data.pictures import image_folder
 from pluribus.data.scaling import Scaling
 from pluribus.data.shifted import SEVERITIES, Shifted
 from pluribus.data.signature import Signature

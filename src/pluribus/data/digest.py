@@ -40,11 +40,8 @@ def _add(state: Any, value: Any) -> None:
     """Feed a value into a hash, with its type, so that no two different values feed the same bytes."""
     if isinstance(value, Split):
         _add_split(state, value)
-    elif isinstance(value, Shifted):
-        # Corrupted images follow from these, and take long to make.
-        _add(state, [value.images, value.kinds, value.seed])
-    elif isinstance(value, Rescaled):
-        _add(state, value.raw)
+    elif isinstance(value, Mapping):
+        _add_mapping(state, value)
     elif isinstance(value, Tensor):
         flat = value.detach().cpu().contiguous()
         _add_text(state, f"tensor {flat.dtype} {list(flat.shape)}")
@@ -52,17 +49,27 @@ def _add(state: Any, value: Any) -> None:
         state.update(flat.reshape(-1).view(torch.uint8).numpy().data)
     elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         _add(state, torch.from_numpy(np.ascontiguousarray(value)))
-    elif isinstance(value, Mapping):
-        _add_text(state, f"mapping {len(value)}")
-        for name, entry in value.items():
-            _add_text(state, str(name))
-            _add(state, entry)
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         _add_text(state, f"sequence {len(value)}")
         for entry in value:
             _add(state, entry)
     else:
         _add_text(state, f"{type(value).__name__} {_plain(value)}")
+
+
+def _add_mapping(state: Any, value: Mapping[Any, Any]) -> None:
+    if isinstance(value, Shifted):
+        # Corrupted images follow from these, and take long to make.
+        _add(state, [value.images, value.kinds, value.seed])
+    elif isinstance(value, Rescaled):
+        _add(state, value.raw)
+    elif hasattr(value, "identity"):
+        _add(state, value.identity)
+    else:
+        _add_text(state, f"mapping {len(value)}")
+        for name, entry in value.items():
+            _add_text(state, str(name))
+            _add(state, entry)
 
 
 def _add_text(state: Any, text: str) -> None:

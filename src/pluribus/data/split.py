@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
+import torch
 from torch import Generator, Tensor
 
 from pluribus.data.batch import Batch, Names
@@ -199,6 +200,27 @@ class Split:
             found.append(batch)
         if not found:
             raise InputError("a dataset must have at least one sample, got none.")
+        return Split.of(joined(found))
+
+    def sample(self, most: int) -> "Split":
+        """Return up to so many samples of a stream in memory; what is in memory stays whole.
+
+        They are evenly spaced; of samples with an order of their own they are the first. Those that are
+        read by number make one batch, so that texts are padded to one length.
+        """
+        check("most", most, int, at_least=1)
+        if isinstance(self.samples, InMemory):
+            return self
+        if isinstance(self.samples, Indexed):
+            count = min(most, len(self))
+            index = torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long()
+            return Split.of(joined([next(self.samples.take(index).read(count))]))
+        found, seen = [], 0
+        for batch in self.samples.read(READ_AT_ONCE):
+            found.append(batch)
+            seen += len(batch)
+            if seen >= most:
+                break
         return Split.of(joined(found))
 
     def _tensors(self) -> InMemory:

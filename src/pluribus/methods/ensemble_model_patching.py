@@ -25,10 +25,12 @@ costs a few percent more parameters, and trains like the network itself.
 
 Cost: (K − 1) times the patched parameters more than one network, and its passes: one in a training step, as
 many as there are different draws in prediction, less what they share.
-Deviations: options start from the network's own values, a little perturbed, unless they start fresh. Running
-statistics are shared by all options. A network with no noise σ, the default, keeps equal draws of EMP as
-one row with a weight; the shared layers never have noise. Misprints: the last sum of (6) is over shared
-layers; the running mean of Algorithm 1 divides by s + 1 where it means s.
+Deviations: options start from the network's own values, a little perturbed, unless they start fresh. Each
+sample of a training batch has a draw of its own, where the paper draws for the batch: running statistics,
+which all options share, then fit what norms see in training, and every option learns in every step (the
+method's page has the measurements; `per_sample=False` is the paper's form). A network with no noise σ, the
+default, keeps equal draws of EMP as one row with a weight; the shared layers never have noise. Misprints: the
+last sum of (6) is over shared layers; the running mean of Algorithm 1 divides by s + 1 where it means s.
 """
 
 from abc import ABC
@@ -149,13 +151,14 @@ class Patching(Method, ABC):
     noise: float = setting(0.0, at_least=0, at_most=LARGEST)
     train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
     divide: bool = setting(False)
-    per_sample: bool = setting(False)
+    per_sample: bool | None = setting(None, kind=bool)
     objective: str = setting("decay", choices=("decay", "kl"))
     decay: float = setting(1e-3, at_least=0)
     weight_precision: float = setting(1.0, at_least=0)
     bias_precision: float = setting(1.0, at_least=0)
     freeze_shared: bool = setting(False)
 
+    version: ClassVar[int] = 2
     per_layer: ClassVar[frozenset[str]] = frozenset({"options", "perturbation", "probabilities", "start"})
     depends_on_example: ClassVar[bool] = True
     assignment: ClassVar[str]
@@ -181,6 +184,11 @@ class Patching(Method, ABC):
         # Options start apart by a share of each tensor's deviation.
         return "approximate" if self.perturbation + self.noise else "kept"
 
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        # Version 1 drew for whole batches unless the user said otherwise.
+        return values if version > 1 else {"per_sample": False} | values
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers to patch.
         chosen = self._patched(network, choices)
@@ -196,13 +204,24 @@ class Patching(Method, ABC):
         for site, names in sites.items():
             mixing = settings[names[0]].mixing
             mixtures[site] = Mixture(self.assignment, mixing, noise=self.noise)
-        if self.per_sample:
-            _refuse_apart(network, sites)
+        per_sample, why = self._draws_per_sample(network, sites)
+        if why:
+            notes.append(f"draws of training are for whole batches: {why}")
 
         # Make the members, and record what happened.
-        members = self._members(network, own, sites, mixtures, seed)
+        members = self._members(network, own, sites, mixtures, per_sample, seed)
         rows = tuple(self._row(choice, own) for choice in choices)
         return Built(members, rows, tuple(notes))
+
+    def _draws_per_sample(self, network: Network, sites: Mapping[str, Sequence[str]]) -> tuple[bool, str]:
+        """Return whether each sample of a training batch has draws of its own, and why not if nobody said."""
+        if self.per_sample:
+            _refuse_apart(network, sites)
+            return True, ""
+        if self.per_sample is False or self.divide:
+            return False, ""
+        why = _why_apart(network, [name for names in sites.values() for name in names])
+        return not why, why
 
     def _notes(
         self,
@@ -226,13 +245,14 @@ class Patching(Method, ABC):
         own: Mapping[str, Tensor],
         sites: Mapping[str, Sequence[str]],
         mixtures: Mapping[str, Mixture],
+        per_sample: bool,
         seed: int,
     ) -> Members:
         """Return members that are named by options, or by seeds where options alone do not make them."""
         code = PlainCode.of(network.module, network.output)
         # Options of whole layers can be named and shared; noise or single numbers follow from a seed.
         if self.assignment != "layer" or self.noise:
-            index: Index = Seeds(self.draws, self.train_draws, seed, anonymous=self.per_sample)
+            index: Index = Seeds(self.draws, self.train_draws, seed, anonymous=per_sample)
             return Members(index, Mixed(network, own, sites, mixtures), code, lowers=True)
         tensors = OptionTensors(network, own, sites, mixtures)
         probabilities = [mixtures[site].probabilities for site in sites]
@@ -246,7 +266,7 @@ class Patching(Method, ABC):
             self.train_draws,
             torch.tensor(shares, dtype=dtype),
             probabilities,
-            anonymous=self.per_sample,
+            anonymous=per_sample,
         )
         # What precedes the first patch is the same for all members, which is worth a plan.
         return Members(index, tensors, code, lowers=True)
@@ -379,7 +399,8 @@ class EMP(Patching):
         divide: Whether each draw of a training step sees its own part of the batch, of at least two
             samples, in place of all of it.
         per_sample: Whether each sample of a training batch has draws of its own, in one pass, in place of
-            draws for all; patches are then norms, linear layers and convolutions.
+            draws for all; patches are then norms, linear layers and convolutions. None does so where the
+            network allows it.
         objective: What is added to the losses: `decay` is the paper's simplification, `kl` Eq. (6).
         decay: Factor of the squared norm of all parameters, over the size of the batch; at least 0.
         weight_precision: Of the Gaussian prior on weights for `kl`, at least 0.

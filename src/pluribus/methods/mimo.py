@@ -15,7 +15,8 @@ sample, and their N answers are averaged.
     ρ        input_repetition
 
 Cost: one network with a wider first and last layer; frozen, its first layer is that of one network.
-Deviations: none.
+Deviations: by default two samples enter, not three, and half of a batch is the same in both slots: a small
+network has no room for more. The method's page has the measurements.
 """
 
 from collections.abc import Sequence
@@ -49,12 +50,18 @@ class MIMO(Method):
         torch.Size([3, 7, 2])
     """
 
-    inputs: int = setting(3, at_least=1, at_most=MOST_MEMBERS)
-    input_repetition: float = setting(0.0, at_least=0, at_most=1)
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    input_repetition: float = setting(0.5, at_least=0, at_most=1)
     batch_repetition: int = setting(4, at_least=1, at_most=MOST_MEMBERS)
     start: str = setting("fresh", choices=("copy", "fresh"))
 
+    version: ClassVar[int] = 2
     own_weights: ClassVar[bool] = False
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+        # Defaults of version 1 were those of the paper.
+        return values if version > 1 else {"inputs": 3, "input_repetition": 0.0} | values
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)

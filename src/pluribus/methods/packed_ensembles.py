@@ -14,12 +14,15 @@ another, and norms, attention and concatenation need no thought. Inside each, co
 
     symbol   here
     M        members
-    α        alpha; a member's widths are int(width α/M)
-    γ        gamma; lowered until every group reads min_channels inputs
+    α        alpha, or what cost finds; a member's widths are int(width α/M)
+    γ        gamma; lowered until every group reads min_channels inputs, 1 in the first convolution of a block
     p        mask_density(), the share of weights that are left
     σ², μ_z  of the layer's output, from those of its independent inputs
 
-Cost: M networks of α/M times the width: α²/(M γ) times the single network, more for its first and last layer.
+Cost: M networks of α/M times the width: α²/(M γ) times the single network, more for its first and last layer;
+`cost` finds the α with a given number of multiply-adds.
+The paper has no groups in the first convolution of a residual block (App. B); its WideResNets have, by their
+counts (`gamma_first`).
 Deviations: linear layers have no groups inside a member (γ), nor has the last convolution, as in the
 networks of the paper's tables; widths are rounded up to a multiple of γ, where the authors' code
 rounds to a number that γ need not divide. Frozen and excluded layers keep their widths and are shared.
@@ -28,14 +31,16 @@ networks means; here losses are summed (`reduction`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from pluribus.conversion_record import LayerRecord
-from pluribus.errors import ConversionError
+from pluribus.errors import ConversionError, SettingError
+from pluribus.mechanisms.graph.cost import cost as count_cost
+from pluribus.mechanisms.graph.residual_blocks import find_first_in_blocks
 from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
@@ -44,12 +49,13 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.reduction import REDUCTIONS, reduce_losses, trains_apart
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.members.tree import stack_modules
-from pluribus.mechanisms.network.dry_run import seeded
+from pluribus.mechanisms.network.dry_run import dry_run, seeded
 from pluribus.mechanisms.network.fresh import fresh_modules
 from pluribus.mechanisms.network.network import Network, built
 from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples, regroup
 from pluribus.mechanisms.widths.groups import Widths, read_widths
 from pluribus.mechanisms.widths.resize import resize
+from pluribus.mechanisms.widths.solve_cost import solve_width
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import MOST_CHANNELS, MOST_MEMBERS
 from pluribus.recipe import Recipe
@@ -109,6 +115,11 @@ class PackedEnsembles(Method):
             share trained tensors.
         shuffle_members: Whether each member goes through the training set in an order of its own. A batch
             for `loss` is then a batch for the first member, followed by one for the second, and so on.
+        cost: In place of `alpha`, the multiply-adds of all members together as a multiple of the network's,
+            above 0. `convert` counts them on the example and finds the largest widths that cost no more;
+            `ensemble.method` has the `alpha` that it found.
+        gamma_first: Whether the first convolution of a residual block has `gamma` groups too. The paper's
+            ResNets have none there, its WideResNets have.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -123,14 +134,17 @@ class PackedEnsembles(Method):
     min_channels: int = setting(64, at_least=1, at_most=MOST_CHANNELS)
     reduction: str = setting("auto", choices=REDUCTIONS)
     shuffle_members: bool = setting(False)
+    cost: float | None = setting(None, kind=float, above=0, at_most=WIDEST)
+    gamma_first: bool = setting(False)
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     per_layer: ClassVar[frozenset[str]] = frozenset({"gamma"})
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        # Version 1 had no setting, and trained the mean.
-        return values if version > 1 else {"reduction": "mean"} | values
+        # Version 1 had no setting, and trained the mean. Version 2 had groups in all convolutions.
+        before = {"reduction": "mean"} if version == 1 else {}
+        return values if version > 2 else before | {"gamma_first": True} | values
 
     @property
     def factor(self) -> float:
@@ -155,6 +169,32 @@ class PackedEnsembles(Method):
     def is_separate(self, members: AnyMembers) -> bool:
         return trains_apart(self.reduction, members)
 
+    def follow_network(self, network: Network, choices: Sequence[LayerChoice]) -> dict[str, Any]:
+        if self.cost is None:
+            return {}
+        inputs = network.example
+
+        def count(module: nn.Module) -> int:
+            with dry_run(module, training=False):
+                return count_cost(module, *inputs.copy().args, **inputs.copy().keywords).multiply_adds
+
+        one = count(network.module)
+        if not one:
+            raise ConversionError("cost needs a network with multiply-adds, got none. Give alpha instead.")
+
+        def cost_of(alpha: float) -> float:
+            return self.members * count(replace(self, alpha=alpha)._narrow(network, choices, 0)[0]) / one
+
+        # The law of inner layers; the first and last ones cost more, so that the search ends below it.
+        start = (self.cost * self.members * self.gamma) ** 0.5
+        try:
+            return {"alpha": solve_width(cost_of, self.cost, start, WIDEST), "cost": None}
+        except ValueError as error:
+            raise SettingError(
+                f"cost must be at least {error}, the multiply-adds of {self.members} members of the least "
+                f"width that was tried, got {self.cost}. Have fewer members."
+            ) from None
+
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers that each member has for itself.
         names: set[str] = set()
@@ -164,7 +204,8 @@ class PackedEnsembles(Method):
 
         # Make the tensors: narrow the network, and draw it for each member.
         before = _shapes(network)
-        groups, notes = self._narrow(network, choices, seed)
+        module, groups, notes, factory = self._narrow(network, choices, seed)
+        network.become(module, factory)
         modules, redrawn = fresh_modules(network, self.members, seed)
         own = stack_modules(modules, names)
         if redrawn:
@@ -183,31 +224,41 @@ class PackedEnsembles(Method):
 
     def _narrow(
         self, network: Network, choices: Sequence[LayerChoice], seed: int
-    ) -> tuple[dict[str, int], list[str]]:
-        """Put the narrow module into `network`; return the groups of its convolutions, and notes."""
-        gammas: dict[str, int] = {}
-        for choice in choices:
-            if isinstance(choice.method, PackedEnsembles):
-                gammas |= dict.fromkeys(choice.site.names, choice.method.gamma)
+    ) -> tuple[nn.Module, dict[str, int], list[str], Callable[[], nn.Module] | None]:
+        """Return the narrow module, the groups of its convolutions, notes, and what built it if anything."""
+        gammas = self._gammas(network, choices)
         if network.by_width is not None:
-            self._build_narrow(network, partial(network.by_width, self.factor), gammas, seed)
-            return {}, []
+            factory = partial(network.by_width, self.factor)
+            return self._build_narrow(network, factory, gammas, seed), {}, [], factory
         # Nothing changes, so networks whose widths cannot be read are fine here.
         if self.factor == 1 and set(gammas.values()) == {1}:
-            network.become(network.module)
-            return {}, []
+            return network.module, {}, [], None
         widths = read_widths(network, _kept(choices))
         names = [name for name, *_ in inner_convolutions(widths)]
         divisors = multiples(widths, self.factor, gammas, self.min_channels)
         module = resize(network, self.factor, divisors, widths)
         groups = regroup(module, names, gammas, self.min_channels)
-        network.become(module)
-        return groups, _notes(widths)
+        return module, groups, _notes(widths), None
+
+    def _gammas(self, network: Network, choices: Sequence[LayerChoice]) -> dict[str, int]:
+        """Return the wanted groups of each layer by its names, 1 where a residual block begins."""
+        whole: set[str] = set()
+        # A factory builds groups itself, and without groups there is nothing to leave out.
+        if self.gamma > 1 and not self.gamma_first and network.by_width is None:
+            whole = find_first_in_blocks(network)
+        gammas: dict[str, int] = {}
+        for choice in choices:
+            if not isinstance(choice.method, PackedEnsembles):
+                continue
+            # What the user overrides is as the user wants it.
+            first = not choice.overridden and not whole.isdisjoint(choice.site.parameters)
+            gammas |= dict.fromkeys(choice.site.names, 1 if first else choice.method.gamma)
+        return gammas
 
     def _build_narrow(
         self, network: Network, factory: Callable[[], nn.Module], gammas: Mapping[str, int], seed: int
-    ) -> None:
-        """Put the module of a factory by width into `network`."""
+    ) -> nn.Module:
+        """Return the module of a factory by width."""
         if set(gammas.values()) != {1}:
             raise ConversionError(
                 "gamma must be 1 for a factory by width, which builds groups itself, got "
@@ -222,7 +273,7 @@ class PackedEnsembles(Method):
                 f"{', '.join(sorted(expected ^ came)[:5])} at some widths alone. "
                 "Let the width change sizes only."
             )
-        network.become(module, factory)
+        return module
 
 
 def _shapes(network: Network) -> dict[str, tuple[int, ...]]:

@@ -25,6 +25,7 @@ from pluribus.mechanisms.network.inputs import accepted_by
 from pluribus.metrics import METRICS
 from pluribus.metrics.positions import hard_targets
 from pluribus.training import checkpoint
+from pluribus.training.augment import check_augment
 from pluribus.training.averaging import averaged, set_weights, start_mean
 from pluribus.training.budget import is_scored_early
 from pluribus.training.checkpoint import Progress
@@ -88,6 +89,7 @@ def train(
     fabric = fabric or make_fabric()
     folder = _log_folder(out, tensorboard)
     check_smoothing(task, training.label_smoothing)
+    check_augment(task, training.augment)
     check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)

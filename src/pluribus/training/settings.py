@@ -1,7 +1,7 @@
 """Training: the settings of a training, as a value."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -14,6 +14,7 @@ from pluribus.metrics import METRICS
 from pluribus.ranges import LARGEST, invalid
 from pluribus.recipe import Recipe
 from pluribus.settings import Settings, setting
+from pluribus.training.augment import Augment
 from pluribus.training.budget import LEAST_EPOCHS, MOST_CHECKS, Budget, make_budget
 from pluribus.training.schedules import SCHEDULES
 
@@ -59,6 +60,7 @@ class Training(Settings):
             the weights; 0 has no mean. In the first steps the decay is at most (1 + step) / (10 + step).
         check_every: Epochs between two validations, each of which writes a checkpoint; None is about 100
             validations in all, and one after every epoch if there is `patience`.
+        augment: Random changes of images, an `Augment`; None has none.
     """
 
     epochs: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
@@ -81,6 +83,7 @@ class Training(Settings):
     accumulate: int = setting(1, at_least=1, at_most=MOST_STEPS)
     ema: float = setting(0.0, at_least=0, below=1)
     check_every: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
+    augment: Augment | None = None
 
     version: ClassVar[int] = 2
 
@@ -93,6 +96,10 @@ class Training(Settings):
         # A file holds a list, because JSON has no tuples.
         if isinstance(self.milestones, list):
             object.__setattr__(self, "milestones", tuple(self.milestones))
+        if isinstance(self.augment, Mapping):
+            object.__setattr__(self, "augment", Augment.from_dict(self.augment))
+        if not isinstance(self.augment, Augment | None):
+            raise invalid("augment", "an Augment or None", self.augment)
         if not _are_shares(self.milestones):
             raise invalid("milestones", "ascending shares of training above 0 and below 1", self.milestones)
         has_momentum = self.optimizer == "sgd" and self.momentum > 0
@@ -106,7 +113,10 @@ class Training(Settings):
 
     def to_dict(self) -> dict[str, Any]:
         # JSON has no tuples, and what is read back must equal what was written.
-        return super().to_dict() | {"milestones": list(self.milestones)}
+        values = super().to_dict() | {"milestones": list(self.milestones)}
+        augment = values.pop("augment")
+        # Left out where there is none, so that records and checkpoints from before compare equal.
+        return values if augment is None else values | {"augment": augment.to_dict()}
 
     def budget(self, samples: int) -> Budget:
         """Return the steps and epochs of a training set of `samples`."""

@@ -39,7 +39,11 @@ def smooth_labels(y: Tensor, classes: int | None, share: float) -> Tensor:
         return y
     if classes is None:
         return y * (1 - share) + share / 2
-    if y.is_floating_point():
-        return y * (1 - share) + share / classes
-    sure = F.one_hot(y, classes).movedim(-1, 1).float()
-    return sure * (1 - share) + share / classes
+    if not y.is_floating_point():
+        y = class_shares(y, classes)
+    return y * (1 - share) + share / classes
+
+
+def class_shares(y: Tensor, classes: int) -> Tensor:
+    """Return class numbers `[batch, ...]` as probabilities, `[batch, classes, ...]`."""
+    return F.one_hot(y, classes).movedim(-1, 1).float()

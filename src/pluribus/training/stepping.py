@@ -13,14 +13,15 @@ from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError
 from pluribus.mechanisms.network.dry_run import derived_seed
-from pluribus.mechanisms.network.inputs import accepted_by
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.training.augment import Augment, change_images, generator_of, mix_samples
 from pluribus.training.averaging import update_mean
 from pluribus.training.checkpoint import Progress
 from pluribus.training.clipping import clip_gradients
 from pluribus.training.one_cpu import OneCPU
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
-from pluribus.training.smoothing import smooth_labels
+from pluribus.training.smoothing import class_shares, smooth_labels
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -105,20 +106,61 @@ def step_batches(
     Samples with an order of their own, such as those of a loader with a user's sampler, keep it.
 
     Each of several processes takes its share of every batch. If a method has several orders of the samples, a
-    batch holds a batch of each order, one after the other.
+    batch holds a batch of each order, one after the other. Images are augmented and labels smoothed.
     """
     seed = training.seed * 1_000_003 + epoch
     seeds = [seed, *(derived_seed(seed, order) for order in range(1, orders))]
     generators = [torch.Generator().manual_seed(one) for one in seeds]
     mine = slice(fabric.global_rank, None, fabric.world_size)
     waiting: list[Batch] = []
-    for batch in task.train.read(training.batch, generators, epoch, mine):
+    # Random changes follow from the whole batch, whatever part of it this process takes.
+    part = mine if training.augment is None else slice(None)
+    for number, batch in enumerate(task.train.read(training.batch, generators, epoch, part)):
+        if training.augment is not None:
+            parts = _orders_of(batch, orders)
+            made = []
+            for order, one in enumerate(parts):
+                generator = generator_of(seed, number, order, training.augment)
+                made.append(augmented(one, task, training.augment, generator).take(mine))
+            batch = _joined(made)
         waiting.append(batch.to(fabric.device))
         if len(waiting) == training.accumulate:
             yield waiting
             waiting = []
     if waiting:
         yield waiting
+
+
+def _orders_of(batch: Batch, orders: int) -> list[Batch]:
+    """Return the batch of each order, of which a batch holds one after the other."""
+    size = len(batch) // orders
+    return [batch.take(slice(order * size, (order + 1) * size)) for order in range(orders)]
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    """Return the batches of all orders as one."""
+    inputs = Inputs.joined([part.inputs for part in parts])
+    weights = [part.weights for part in parts if part.weights is not None]
+    target = torch.cat([part.target for part in parts])
+    return Batch(inputs, target, torch.cat(weights) if weights else None)
+
+
+def augmented(batch: Batch, task: Task, augment: Augment, generator: torch.Generator) -> Batch:
+    """Return a batch with changed images, and mixed ones with mixed targets.
+
+    Args:
+        batch: Images and their targets.
+        task: The data, for the number of classes.
+        augment: The settings.
+        generator: Of the random numbers.
+    """
+    x, target = change_images(batch.x, augment, generator), batch.target
+    if augment.mixes:
+        # Class numbers cannot be mixed.
+        if task.classes is not None and not target.is_floating_point():
+            target = class_shares(target, task.classes)
+        x, target = mix_samples(x, target, augment, generator)
+    return Batch(Inputs.of(x), target, batch.weights)
 
 
 def finite_mean(losses: list[Tensor], epoch: int) -> float:

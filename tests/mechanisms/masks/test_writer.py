@@ -30,7 +30,7 @@ def written(model, x):
     masked = MaskedProgram(program, frozenset({"mask"}))
     member = MemberConstants(masked, dict(model.named_parameters()) | dict(model.named_buffers()))
     steps = [*masked.trunk, *masked.tail]
-    demand = member.propagate(steps, dict.fromkeys(program.reads(program.results)), align=1)
+    demand = member.propagate(steps, dict.fromkeys(program.reads(program.results)))
     writer = Writer(member, demand)
     writer.enter(dict.fromkeys(program.entries))
     return writer.write(steps, program.results)

@@ -25,6 +25,8 @@ computed in every run."""
 _IDENTITIES = frozenset(
     (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default, aten.detach_.default)
 )
+# Products with a number, of which several in a row are one.
+_PRODUCTS = frozenset((aten.mul.Tensor, aten.div.Tensor))
 # Views are written once, however many steps read them.
 _VIEWS = frozenset(
     (aten.select.int, aten.slice.Tensor, aten.unsqueeze.default, aten.flatten.using_ints, aten.expand.default)
@@ -43,6 +45,8 @@ class GraphBuilder:
         self._stored: dict[tuple[Any, ...], tuple[Tensor, Node]] = {}
         self._views: dict[tuple[Any, ...], Node] = {}
         self._weights: dict[int, Tensor] = {}
+        # By node, the value and the constant of which it is the product.
+        self._scaled: dict[Node, tuple[Node, Tensor]] = {}
 
     def mark_weights(self, tensors: Iterable[Tensor]) -> None:
         """Store these tensors, and what is computed from them, as parameters; all others are buffers."""
@@ -77,8 +81,33 @@ class GraphBuilder:
         if any(issubclass(kind, nn.Module) for kind in kinds):
             raise UnreadableError(f"{target} runs a graph of its own, which cannot be unrolled.")
         if Node in kinds:
-            return self._node(target, args, kwargs)
+            return self._product(target, args, kwargs) or self._node(target, args, kwargs)
         return self._constant(target, args, kwargs)
+
+    def _product(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Node | None:
+        """Return a product with a constant, to which a number that follows, as the rate of dropout, is added.
+
+        One pass over the values is saved, because `x * mask / 0.9` becomes `x * (mask / 0.9)`.
+
+        Args:
+            target: The operator.
+            args: Its arguments, at least one of them a node.
+            kwargs: Its arguments by name.
+
+        Returns:
+            The node; None where the operator is none of these.
+        """
+        if target not in _PRODUCTS or len(args) != 2 or kwargs:
+            return None
+        value, factor = args
+        if target is aten.mul.Tensor and isinstance(factor, Tensor) and factor.is_floating_point():
+            node = self._node(target, args, {})
+            self._scaled[node] = (value, factor)
+            return node
+        if isinstance(factor, float) and value in self._scaled:
+            before, constant = self._scaled[value]
+            return self.call(aten.mul.Tensor, before, self.call(target, constant, factor))  # type: ignore[no-any-return]
+        return None
 
     def _constant(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Return the value of an operator on constants; a node where it is too large to be stored.

@@ -26,15 +26,17 @@ def find_zeros(node: Node, steps: Mapping[Node, Step], masks: Mapping[Node, Posi
     if node in masks:
         return Positions(masks[node].axis, ~masks[node].chosen)
     step = steps.get(node)
-    if step is None or not step.operands:
-        return None
-    keeps_zeros = step.operator in ZERO_AT_ZERO | ORDER_KEEPING or step.is_idle_dropout
-    if not keeps_zeros:
+    if step is None or not step.operands or not keeps_zeros(step):
         return None
     before = find_zeros(step.source, steps, masks)
     if before is None or step.operator not in ORDER_KEEPING:
         return before
     return _reshaped(before, shape_of(step.source), shape_of(node))
+
+
+def keeps_zeros(step: Step) -> bool:
+    """Return whether positions that are zero in its first operand are zero in its result."""
+    return step.operator in ZERO_AT_ZERO | ORDER_KEEPING or step.is_idle_dropout
 
 
 def _reshaped(part: Positions, before: tuple[int, ...], after: tuple[int, ...]) -> Part:

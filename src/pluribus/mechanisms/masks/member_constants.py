@@ -9,6 +9,7 @@ from torch.fx import Node
 
 from pluribus.mechanisms.graph.folding import Norm, fold_norm
 from pluribus.mechanisms.graph.operators import BATCH_NORMS
+from pluribus.mechanisms.masks.aligned_masks import Weights, align_masks
 from pluribus.mechanisms.masks.demand import find_zeros, propagate_demand
 from pluribus.mechanisms.masks.masked_program import MaskedProgram
 from pluribus.mechanisms.masks.positions import Part, Positions
@@ -21,18 +22,20 @@ class MemberConstants:
     Args:
         masked: The network's steps.
         values: The member's tensors by name.
+        align: Widths from 32 on are rounded up to a multiple of it.
 
     Attributes:
         constants: Values of all nodes that no input reaches.
-        masks: For every product with a mask, where the mask is not zero.
+        masks: For every product with a mask, where the mask is not zero, and channels that make its width
+            a multiple of `align`, to which all readers give zero weight.
         weights: For every product with weights, its weight and its bias, a folded norm included.
         folded: Norms that became part of the product before them, and pass on what they get.
-        inputs: For every product with weights, the channels of its input that are not zero.
+        inputs: For every product with weights, the channels of its input that it reads.
     """
 
     @torch.no_grad()
-    def __init__(self, masked: MaskedProgram, values: Mapping[str, Tensor]) -> None:
-        self.masked = masked
+    def __init__(self, masked: MaskedProgram, values: Mapping[str, Tensor], align: int = 1) -> None:
+        self.masked, self.align = masked, align
         program = masked.program
         self.constants: dict[Node, Any] = {}
         for node, name in program.held.items():
@@ -41,12 +44,14 @@ class MemberConstants:
         for node in masked.constant:
             self.constants[node] = program.step(node, self.constants)
         self.masks = {node: self._mask(step) for node, step in masked.maskings.items()}
-        self.weights: dict[Node, tuple[Tensor, Tensor | None]] = {}
+        self.weights: Weights = {}
         self.folded: set[Node] = set()
         self._find_weights()
         for step in masked.steps.values():
             if step.operator in BATCH_NORMS and self._can_fold(step):
                 self._fold(step)
+        if align > 1:
+            self.masks, self.weights = align_masks(masked.steps, self.masks, self.weights, align)
         self.inputs = {node: self._read(masked.steps[node]) for node in self.weights}
 
     @property
@@ -55,10 +60,10 @@ class MemberConstants:
         found: torch.device = next(iter(self.constants.values())).device
         return found
 
-    def propagate(self, steps: Sequence[Step], demand: Mapping[Node, Part], align: int) -> dict[Node, Part]:
+    def propagate(self, steps: Sequence[Step], demand: Mapping[Node, Part]) -> dict[Node, Part]:
         """Return a demand with what some steps need of the values before them."""
         complete = dict(demand)
-        propagate_demand(reversed(steps), complete, self.masks, self.inputs, align)
+        propagate_demand(reversed(steps), complete, self.masks, self.inputs, self.align)
         return complete
 
     def cut_weights(self, step: Step, part: Part) -> tuple[Tensor, Tensor | None]:

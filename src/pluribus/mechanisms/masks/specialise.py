@@ -33,19 +33,19 @@ class Specialiser:
 
     def member(self, values: Mapping[str, Tensor]) -> GraphModule:
         """Return the member with these tensors, from the inputs to the results."""
-        constants = MemberConstants(self.masked, values)
+        constants = MemberConstants(self.masked, values, self.align)
         demand = self._demand_of_tail(constants)
-        demand = constants.propagate(self.masked.trunk, demand, self.align)
+        demand = constants.propagate(self.masked.trunk, demand)
         writer = Writer(constants, demand)
         writer.enter(dict.fromkeys(self.program.entries))
         return writer.write([*self.masked.trunk, *self.masked.tail], self.program.results)
 
     def members(self, rows: Iterable[Mapping[str, Tensor]]) -> tuple[GraphModule, list[GraphModule]]:
         """Return the trunk that all members share, and for each member the tail from there to the results."""
-        constants = [MemberConstants(self.masked, values) for values in rows]
+        constants = [MemberConstants(self.masked, values, self.align) for values in rows]
         demands = [self._demand_of_tail(one) for one in constants]
         # Nothing before the masks tells members apart: the constants of any of them will do.
-        demand = constants[0].propagate(self.masked.trunk, self._common(demands), self.align)
+        demand = constants[0].propagate(self.masked.trunk, self._common(demands))
         trunk = Writer(constants[0], demand)
         trunk.enter(dict.fromkeys(self.program.entries))
         border = self._border()
@@ -61,7 +61,7 @@ class Specialiser:
     def _demand_of_tail(self, constants: MemberConstants) -> dict[Node, Part]:
         """Return what a member needs of its tail, and of the values that the tail reads."""
         results = self.program.reads(self.program.results)
-        return constants.propagate(self.masked.tail, dict.fromkeys(results), self.align)
+        return constants.propagate(self.masked.tail, dict.fromkeys(results))
 
     def _common(self, demands: Iterable[Mapping[Node, Part]]) -> dict[Node, Part]:
         """Return what the tails of all members together need of the trunk."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pluribus.mechanisms.graph.operators import SYM_SIZE
 from pluribus.mechanisms.running.executor import Piece, Task, aten, pieces_of
 
 BATCHED_WEIGHTS = 1 << 20
@@ -47,7 +48,10 @@ def run_batched(task: Task) -> list[Piece]:
         output = executor.call(aten.bmm.default, samples, weights)
     if _is_plain(task, order, len(groups)):
         return pieces_of(output, order)
-    sizes = [len(order), -1, *shape[1:-1], task.like(weight).shape[0]]
+    # Any of the axes may be the batch, as in tensors of sequences first, so sizes are read in every run.
+    first = executor.value(pieces[data][0]) if len(shape) > 2 else None
+    middle = [executor.call(SYM_SIZE, first, axis) for axis in range(1, len(shape) - 1)]
+    sizes = [len(order), -1, *middle, task.like(weight).shape[0]]
     return pieces_of(executor.call(aten.reshape.default, output, sizes), order)
 
 

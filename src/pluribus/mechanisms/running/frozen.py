@@ -24,6 +24,7 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, Saving, explain
 from pluribus.mechanisms.running.freeze import Graphed
+from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
 from pluribus.mechanisms.running.kinds import Kind
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.predicting import predict_parts
@@ -90,10 +91,14 @@ class Frozen(nn.Module):
     ) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
+        # The same modules: looking one up in a ModuleList takes as long as a small operator.
+        self._graphs = tuple(networks)
         self.kinds, self.summaries = tuple(kinds), tuple(summaries)
         self.notes, self.likelihood, self.memory = tuple(notes), likelihood, memory
         # No buffer: a cast to half precision must not round it.
         self.weights = weights
+        # Equal weights need not be checked in every prediction.
+        self._uniform = bool((weights == weights[0]).all())
         self.origin: Origin | None = None
         self.train(False)
 
@@ -137,7 +142,7 @@ class Frozen(nn.Module):
                 place = 0
             else:
                 place, args, kwargs = self._choose(args, kwargs)
-            outputs: Tensor = self.networks[place](*args, **kwargs)
+            outputs: Tensor = self._graphs[place].forward(*args, **kwargs)
             return outputs
 
     def _choose(
@@ -171,11 +176,12 @@ class Frozen(nn.Module):
         if self.memory is not None:
             most = self._most_samples(inputs, self.memory)
             chunk = most if chunk is None else min(chunk, most)
-        return predict_parts([inputs], chunk, self._predict).calibrated(self.calibration)
+        prediction = predict_parts([inputs], chunk, self._predict)
+        return prediction if self.calibration is None else prediction.calibrated(self.calibration)
 
     def _predict(self, inputs: Inputs) -> Prediction:
         outputs = self(*inputs.args, **inputs.keywords)
-        return self.likelihood.prediction(outputs, self.weights)
+        return self.likelihood.prediction(outputs, None if self._uniform else self.weights)
 
     def _most_samples(self, inputs: Inputs, memory: int) -> int:
         """Return how many samples need at most that many bytes of activations."""
@@ -194,6 +200,28 @@ class Frozen(nn.Module):
         with without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
             torch.func.functional_call(self, fake, inputs.args, inputs.keywords)
         return meter.multiply_adds, meter.peak
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder with the tensors (safetensors) and the graphs (JSON), for `pluribus.load_frozen`.
+
+        Args:
+            path: The folder; an earlier frozen ensemble there is replaced.
+
+        Raises:
+            InputError: Members are looped, or an operator is none of torch's that files may name.
+        """
+        check_savable(list(self.networks))
+        write_frozen(
+            path,
+            list(self.networks),
+            self.kinds,
+            self.summaries,
+            self.weights,
+            self.notes,
+            self.likelihood,
+            self.memory,
+            self.calibration,
+        )
 
     def explain(self, x: Any) -> Explanation:
         """Return what the rows of `frozen(x)` share, where they differ, and what that saves."""

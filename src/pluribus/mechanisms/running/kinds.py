@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -58,7 +58,9 @@ def add_inputs(
         leaves[place] = builder.input(named[place])
     in_order = chosen == list(range(len(leaves))) and not example.keywords
     plain = in_order and all(isinstance(one, Tensor) for one in example.args)
-    kind = Kind(signature, tuple(named[place] for place in chosen), tuple(chosen), plain)
+    # The graph returns the prediction itself; a user's function could not be pickled either.
+    bare = replace(signature, returned=None, output=None)
+    kind = Kind(bare, tuple(named[place] for place in chosen), tuple(chosen), plain)
     return kind, leaves
 
 
