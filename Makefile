@@ -79,6 +79,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/masksembles_speed.py
 	$(BIN)/python benchmarks/masksembles_fashion_mnist.py
 	$(BIN)/python benchmarks/layer_ensembles_speed.py
+	$(BIN)/python benchmarks/layer_ensembles_memory.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
 	$(BIN)/python benchmarks/patching_speed.py
 	$(BIN)/python benchmarks/patching_uci.py
@@ -89,6 +90,9 @@ benchmarks: setup
 	$(BIN)/python benchmarks/sae_anytime.py
 	$(BIN)/python benchmarks/sae_quality.py
 	$(BIN)/python benchmarks/fashion_mnist.py
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/moonshot.py
+	$(BIN)/python benchmarks/moonshot_table.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import pluribus as pl
 from pluribus.backbones import resnet18
-from pluribus.mechanisms.running import freeze
+from pluribus.mechanisms.running import channels_last
 from pluribus.methods import DeepEnsembles, PackedEnsembles, Single
 
 
@@ -100,13 +100,13 @@ def gaussian(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def order(number: int) -> list[dict[str, object]]:
-    """Channels last against channels first, frozen: where freeze.NARROW lies."""
+    """Channels last against channels first, frozen: where channels_last.NARROW lies."""
     lines = []
     for width in (8, 16, 32, 48, 64):
         single = pl.convert(resnet18(width=width), Single())
         contestants: Contestants = {}
         for name, limit in (("channels last", float("inf")), ("channels first", 0)):
-            freeze.NARROW = limit
+            channels_last.NARROW = limit
             contestants[f"{name}, width {width}"] = partial(single.freeze(), torch.randn(32, 3, 32, 32))
         lines.append(line(*contestants, rounds(contestants, number, 1)))
     return lines

@@ -1,6 +1,6 @@
 """Ensemble Model Patching on UCI regression: Tables 12 and 13 of its paper.
 
-    PLURIBUS_DATA=... python benchmarks/patching_uci.py [SET ...] [--epochs 4000] [--draws 10000]
+    PLURIBUS_DATA=... python benchmarks/patching_uci.py [SET ...] [--only deep] [--epochs N] [--draws N]
 
 One hidden layer of 50 (protein: 100), ReLU, BatchNorm or dropout after the input and after the hidden
 layer, only norms patched, their scales starting at 0.2; Adam as it comes, weight decay 0.01, batches of
@@ -159,6 +159,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4000)
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--only", nargs="+", choices=methods(1), default=list(methods(1)))
     given = parser.parse_args()
     result = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {"sets": {}}
     result["command"] = "python benchmarks/patching_uci.py"
@@ -166,8 +167,11 @@ def main() -> None:
         tasks = [uci(name, split=split, validation=0) for split in range(given.splits)]
         x, y = (torch.stack([getattr(task.train, part) for task in tasks]) for part in "xy")
         y = y.view(*y.shape[:2], -1)
-        found: dict[str, object] = {"splits": given.splits, "epochs": given.epochs, "draws": given.draws}
-        for kind, method in methods(given.draws).items():
+        # Kinds that are not run again keep the numbers that they have.
+        found = result["sets"].get(name, {})
+        found |= {"splits": given.splits, "epochs": given.epochs, "draws": given.draws}
+        for kind in given.only:
+            method = methods(given.draws)[kind]
             start = time.perf_counter()
             ensemble = trained(kind, method, x, y, HIDDEN.get(name, 50), given.epochs)
             measured = {metric: shown(values) for metric, values in scores(ensemble, tasks).items()}

@@ -90,3 +90,12 @@ def test_using_the_library_does_not_load_torchs_compiler():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_method_may_be_named_by_its_folder_or_as_text():
+    import torch
+
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    assert pl.methods.DeepEnsembles(members=3).members == 3
+    packed = pl.convert(network, "packed_ensembles(alpha=2)", example=torch.zeros(2, 4))
+    assert packed.method == pl.methods.PackedEnsembles(alpha=2)

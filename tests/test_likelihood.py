@@ -336,3 +336,34 @@ def test_the_loss_of_a_member_depends_on_that_member_alone(value, seed, members,
     target = fitting(value, batch, seed=seed + 1)
     alone = torch.cat([value.losses(outputs[m : m + 1], target) for m in range(members)])
     assert_close(value.losses(outputs, target), alone)
+
+
+@pytest.mark.parametrize("law", [Gaussian(), Gaussian(precision=4.0), Point(), Bernoulli()], ids=str)
+def test_missing_targets_are_left_out_of_the_mean(law):
+    outputs = normal(3, 5, 4 if law == Gaussian() else 2)
+    target = (normal(5, 2, seed=1) > 0).double()
+    target[1, 0] = target[3, 1] = math.nan
+    target[4] = math.nan
+    found = law.losses(outputs, target)
+    each = [0, 2] if law == Gaussian() else [0]
+    for sample, column in ((1, 1), (3, 0)):
+        alone = law.losses(outputs[:, :, [column + skip for skip in each]], target.nan_to_num(0)[:, [column]])
+        assert_close(found[:, sample], alone[:, sample])
+    assert_close(found[:, [0, 2]], law.losses(outputs, target.nan_to_num(0))[:, [0, 2]])
+    assert_close(found[:, 4], torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("law", [Categorical(), Bernoulli(), Gaussian(precision=4.0), Point()], ids=str)
+def test_weights_of_positions_weight_the_mean_of_a_sample(law):
+    classes = (4,) if law == Categorical() else ()
+    outputs = normal(2, 3, *classes, 6)
+    target = (normal(3, 6, seed=1) > 0).double()
+    if classes:
+        target = target.long()
+        target[0, 2] = -100
+    weights = torch.tensor([0.0, 0.0, 1.0, 3.0, 0.0, 0.0], dtype=torch.float64).expand(3, 6)
+    alone = [law.losses(outputs[..., [place]], target[:, [place]]) for place in (2, 3)]
+    expected = alone[0] / 4 + alone[1] * 3 / 4
+    if classes:
+        expected[:, 0] = alone[1][:, 0]
+    assert_close(law.losses(outputs, target, weights), expected)

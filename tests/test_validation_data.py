@@ -7,8 +7,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
 from pluribus import InputError, SettingError
-from pluribus.data import two_moons
-from pluribus.data.task import Split
+from pluribus.data import Split, two_moons
 from pluribus.validation_data import read_shifted, read_validation
 
 X, Y = torch.randn(10, 2), torch.arange(10) % 2

@@ -16,16 +16,25 @@ from pluribus.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from pluribus import backbones, calibration, comparison, data, methods, metrics, report, training
-    from pluribus.comparison import compare, doctor, evaluate
+    from pluribus.comparison import compare, doctor, evaluate, finetune
     from pluribus.conversion import convert
     from pluribus.data import Split, Task
     from pluribus.ensemble import Ensemble
-    from pluribus.errors import CheckpointError, ConversionError, InputError, PluribusError, SettingError
+    from pluribus.errors import (
+        CheckpointError,
+        ConversionError,
+        ExportError,
+        InputError,
+        PluribusError,
+        SettingError,
+    )
     from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, Point
     from pluribus.loading import from_checkpoints, from_models, load
     from pluribus.mechanisms.graph.cost import Cost, cost
+    from pluribus.mechanisms.running.frozen_reading import load_frozen
     from pluribus.method import Method
     from pluribus.prediction import Prediction
+    from pluribus.summary import Summary
     from pluribus.training import Training, train
 
 __all__ = [
@@ -35,6 +44,7 @@ __all__ = [
     "ConversionError",
     "Cost",
     "Ensemble",
+    "ExportError",
     "Gaussian",
     "InputError",
     "Likelihood",
@@ -44,6 +54,7 @@ __all__ = [
     "Prediction",
     "SettingError",
     "Split",
+    "Summary",
     "Task",
     "Training",
     "__version__",
@@ -56,9 +67,11 @@ __all__ = [
     "data",
     "doctor",
     "evaluate",
+    "finetune",
     "from_checkpoints",
     "from_models",
     "load",
+    "load_frozen",
     "methods",
     "metrics",
     "report",
@@ -69,16 +82,21 @@ __all__ = [
 # Importing PyTorch takes seconds. Names are imported when they are first used, so that `import pluribus`,
 # `pluribus --help` and a server that has no PyTorch do not.
 _HOMES = {
-    "comparison": ("compare", "doctor", "evaluate"),
+    "comparison": ("compare", "doctor", "evaluate", "finetune"),
     "conversion": ("convert",),
     "data": ("Split", "Task"),
     "ensemble": ("Ensemble",),
-    "errors": ("CheckpointError", "ConversionError", "InputError", "PluribusError", "SettingError"),
+    "errors": (
+        *("CheckpointError", "ConversionError", "ExportError"),
+        *("InputError", "PluribusError", "SettingError"),
+    ),
     "likelihood": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Point"),
     "loading": ("from_checkpoints", "from_models", "load"),
     "mechanisms.graph.cost": ("Cost", "cost"),
+    "mechanisms.running.frozen_reading": ("load_frozen",),
     "method": ("Method",),
     "prediction": ("Prediction",),
+    "summary": ("Summary",),
     "training": ("Training", "train"),
 }
 """By module, the public names that it holds."""

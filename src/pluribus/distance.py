@@ -106,4 +106,7 @@ def whitening_of(covariance: Tensor) -> Tensor:
 
 def distance(features: Tensor, means: Tensor, whitening: Tensor) -> Tensor:
     """Compute Eq. (1) of each sample, `[batch]`."""
-    return torch.cdist(features @ whitening, means @ whitening).amin(1)
+    points, centres = features @ whitening, means @ whitening
+    # torch.cdist chooses its algorithm by the size of the batch, which an exported graph must not depend on.
+    squares = points.square().sum(1, keepdim=True) - 2 * points @ centres.T + centres.square().sum(1)
+    return squares.amin(1).clamp(min=0).sqrt()

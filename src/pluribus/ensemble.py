@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -15,33 +15,42 @@ from torch import Tensor, nn
 from pluribus.calibration.fit import fit_calibration
 from pluribus.calibration_record import Calibration
 from pluribus.conversion_record import Conversion
+from pluribus.data.signature import Signature
 from pluribus.deprecation import RenamedAttribute, renamed_arguments
-from pluribus.errors import ConversionError, InputError
+from pluribus.errors import ConversionError, InputError, UnreadableError
+from pluribus.export.exporting import export_file
+from pluribus.export.file_format import Dynamic
+from pluribus.export.source import Origin
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
-from pluribus.mechanisms.members.index import Row, share_among
+from pluribus.mechanisms.members.index import share_among
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
-from pluribus.mechanisms.network.error_context import blaming_inputs
-from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
+from pluribus.mechanisms.network.example import make_example
+from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of, count_samples
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
 from pluribus.mechanisms.running.anytime import predict_anytime
+from pluribus.mechanisms.running.division import why_not_divided
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
-from pluribus.mechanisms.running.freeze import freeze
-from pluribus.mechanisms.running.frozen import Frozen, FrozenRows
+from pluribus.mechanisms.running.freeze import freeze, resolved
+from pluribus.mechanisms.running.frozen import Frozen, LoopedRows
 from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
-from pluribus.mechanisms.running.specialised import cut_member, cut_members
+from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
+from pluribus.mechanisms.running.predicting import predict_parts
+from pluribus.mechanisms.running.sample_weights import check_weights
+from pluribus.mechanisms.running.specialised import cut_member
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
 from pluribus.saving import CALIBRATION, write_folder
+from pluribus.summary import Keep, Summary
 from pluribus.validation_data import read_shifted, read_validation
 
 LOGGER = logging.getLogger("pluribus")
@@ -64,9 +73,11 @@ class Ensemble(nn.Module):
         members: All members: which there are, what they are made of, how the user's code runs.
         network_name: The class of the network it was made from.
         seed: Of the conversion.
+        selection: The choice for every layer, as files keep it.
         ranking: The rows, best first, as `rank` found them last; None before that.
         shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
         calibration: What `calibrate` fitted; None before that, and after further training.
+        trained: Whether it saw a training batch, or loaded weights that did.
     """
 
     def __init__(
@@ -84,11 +95,14 @@ class Ensemble(nn.Module):
         self.members: AnyMembers = built.members
         within = "members.learnt" if isinstance(built.members, WithPrior) else "members"
         self._no_decay = {f"{within}.{name}" for name in built.no_decay}
-        self.network_name, self.seed, self._selection = network.kind, seed, list(selection)
+        self.network_name, self.seed, self.selection = network.kind, seed, list(selection)
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
         self.calibration: Calibration | None = None
+        self.trained = False
         self._example = network.given
+        # Made for the conversion; the first inputs seen tell more.
+        self._guess = network.guess
         self._output = network.output
         self._training_lock = Lock()
         self.training = self.members.training = self._caller.module.training
@@ -132,16 +146,20 @@ class Ensemble(nn.Module):
         progress: float = 0.0,
         dataset_size: int | None = None,
         criterion: Criterion | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """The method's training objective on one batch, a scalar: most often the mean of the members' losses.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
-            y: The targets, `[batch, ...]`.
+            y: The targets, `[batch, ...]`: class numbers, or probabilities `[batch, classes, ...]`; labels;
+                or numbers. Where a sample has several, missing ones are NaN, or -100 for classes.
             progress: How much of training is done, in [0, 1]; drives schedules.
             dataset_size: The size of the training set, for methods with a prior term; the batch's.
             criterion: In place of the likelihood, a loss of one member's outputs and the targets,
                 a scalar or one value per sample.
+            weights: How much each sample counts, `[batch]`, or each position of a dense target, at least 0;
+                losses are divided by their sum.
         """
         check("progress", progress, float, at_least=0, at_most=1)
         check("dataset_size", dataset_size, int, at_least=1, optional=True)
@@ -150,12 +168,15 @@ class Ensemble(nn.Module):
         if not isinstance(y, Tensor) or y.ndim == 0 or y.shape[0] != inputs.batch:
             came = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
+        if weights is not None:
+            check_weights(weights, y)
         size = inputs.batch if dataset_size is None else dataset_size
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
             self._drop_calibration_in_training()
+            self.trained |= self.training
             rows = self._rows(training=self.training)
-            total = self._objective(Losses(self.likelihood, criterion), inputs, y, rows, progress)
+            total = self._objective(Losses(self.likelihood, criterion), inputs, y, weights, rows, progress)
             return total + self.method.penalty(self.members, inputs.batch, size, progress)
 
     def after_step(self, progress: float) -> None:
@@ -192,6 +213,34 @@ class Ensemble(nn.Module):
         ]
         return [group for group in groups if group["params"]]
 
+    @overload
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        best: int | None = None,
+        draws: int | None = None,
+        memory: int | None = None,
+        exit_when: float | None = None,
+        keep: Literal["members"] = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        best: int | None = None,
+        draws: int | None = None,
+        memory: int | None = None,
+        exit_when: float | None = None,
+        keep: Keep,
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction | Summary: ...
+
     @renamed_arguments(budget="best")
     def predict(
         self,
@@ -202,7 +251,9 @@ class Ensemble(nn.Module):
         draws: int | None = None,
         memory: int | None = None,
         exit_when: float | None = None,
-    ) -> Prediction:
+        keep: Keep = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction | Summary:
         """Return the prediction of the ensemble, in eval mode and without gradients.
 
         Args:
@@ -216,31 +267,41 @@ class Ensemble(nn.Module):
             exit_when: Of networks with exits, the probability of a class, from 0 to 1, at which a sample
                 leaves, at every position if there are several: what follows is not run for it.
                 `prediction.spent` are its multiply-adds.
+            keep: `members` keeps the outputs of all members, `[members, batch, ...]`. `summary`, or names of
+                summaries such as `["labels", "entropy"]`, keeps these alone and returns a `Summary`: they are
+                computed piece by piece, which bounds the memory of dense predictions.
+            most_bytes: Without `chunk`, the most bytes of activations at a time: a larger batch is cut into
+                pieces that fit, if its samples do not depend on one another.
 
         The prediction is calibrated after `calibrate`, unless `best`, `draws` or `exit_when` is given: they
         make another ensemble than the one that was calibrated.
         """
         check("chunk", chunk, int, at_least=1, optional=True)
         check("memory", memory, int, at_least=1, optional=True)
+        check("most_bytes", most_bytes, int, at_least=1)
         check("exit_when", exit_when, float, at_least=0, at_most=1, optional=True)
         if exit_when is not None and memory is not None:
             raise InputError("memory= and exit_when= exclude each other, got both.")
         with torch.no_grad():
             rows, weights = self._counted_rows(best, draws)
-            predictions = []
-            batches = batches_of(x, self.members.code.forward, self.device)
-            for inputs in (part for batch in batches for part in batch.chunks(chunk)):
-                with blaming_inputs(inputs):
-                    predictions.append(
-                        self._prediction(rows, weights, inputs, memory)
-                        if exit_when is None
-                        else self._anytime(rows, weights, inputs, exit_when)
-                    )
-        if not predictions:
-            raise InputError("a loader must give at least one batch, got none.")
-        prediction = type(predictions[0]).concatenate(predictions)
+
+        def outputs(inputs: Inputs) -> Tensor:
+            return run_rows(self.members, rows, inputs, memory=memory)
+
         others = {"best": best, "draws": draws, "exit_when": exit_when}
-        return prediction.calibrated(self._calibration_unless(others))
+        calibration = self._calibration_unless(others)
+
+        def predict(inputs: Inputs) -> Prediction:
+            if exit_when is None:
+                return self.likelihood.prediction(outputs(inputs), weights).calibrated(calibration)
+            return predict_anytime(self.members, self.likelihood, rows, weights, inputs, exit_when)
+
+        # A bound that the user gave holds for the batch as it is.
+        limit = most_bytes if memory is None else None
+        cache = self._caller.cache
+        batches = batches_of(x, self.members.code.forward, self.device)
+        pieces = (cut(batch, chunk, limit, outputs, cache, f"{len(rows)} rows") for batch in batches)
+        return predict_parts(itertools.chain.from_iterable(pieces), None, predict, count_samples(x), keep)
 
     def calibrate(
         self,
@@ -402,26 +463,79 @@ class Ensemble(nn.Module):
                 return cut_member(self.members, picked, self._example)
         return self.members.as_module(picked)
 
-    def freeze(self) -> Frozen:
-        """All members for inference alone: no gradients, nothing left to compute before a run.
+    def freeze(self, examples: Sequence[Any] | None = None, memory: int | None = None) -> Frozen:
+        """Return all members for inference alone, as one plain graph of torch operators.
 
-        BatchNorm becomes part of the layer before it where the data flow, read with the example of
-        `convert`, proves that this changes nothing but rounding. Masked members are cut out: only the
-        channels are left that they need, and what precedes the first mask is computed once.
+        The graph is read with an example, and computes what the members compute at two sizes of batch, or
+        it is not used: then members run one after the other, and `notes` says why. What members share is
+        computed once, BatchNorm becomes part of the layer before it, drawn weights and masks are stored,
+        and masked members are cut out.
+
+        Args:
+            examples: One input of each kind that the frozen ensemble is to take: a tensor, a tuple or a dict.
+                Inputs of other sizes, the batch excepted, or of another precision are refused. Without
+                examples, the one of `convert` or the first inputs seen.
+            memory: The most bytes of activations that `predict` may need; it takes so many samples at a
+                time, and the order of steps is chosen for it as far as possible.
         """
-        frozen = self._frozen()
-        frozen.calibration = self.calibration
+        check("memory", memory, int, at_least=1, optional=True)
+        if examples is not None and (not isinstance(examples, list | tuple) or not examples):
+            raise InputError(f"examples must be a list of at least one input, got {examples!r}.")
+        given = [self._example or self._guess] if examples is None else [Inputs.of(one) for one in examples]
+        frozen = self._frozen(given, memory)
+        facts = {"method": self.method.to_dict(), "case": self.case, "network": self.network_name}
+        frozen.calibration, frozen.origin = self.calibration, Origin(given[0], facts)
         return frozen
 
-    def _frozen(self) -> Frozen:
-        why = ""
-        if isinstance(self.members, Members) and isinstance(self.members.code, MaskedCode):
-            try:
-                return Frozen(*cut_members(self.members, self._example), self.likelihood)
-            except ConversionError as error:
-                why = f"masks are multiplied, not cut out: {error}"
-        members, notes = freeze(self.members, self._example)
-        return Frozen(FrozenRows(members), [why] * bool(why) + notes, self.likelihood)
+    def _frozen(self, examples: Sequence[Inputs | None], memory: int | None) -> Frozen:
+        """Return all members as graphs, or looped where their data flow cannot be read."""
+        try:
+            graphs = [freeze(self.members, example, memory) for example in examples]
+        except UnreadableError as error:
+            looped = LoopedRows(resolved(self.members))
+            return Frozen([looped], (), (), self.weights, [f"members are looped: {error}"], self.likelihood)
+        return Frozen.of(graphs, self.weights.clone(), self.likelihood, memory)
+
+    def export(
+        self,
+        path: str | Path,
+        format: str = "onnx",
+        *,
+        members: bool = False,
+        dynamic: Dynamic | None = None,
+        level: float = 0.9,
+        signature: Signature | None = None,
+    ) -> Path:
+        """Write the ensemble as one file that runs without this library, and return its path.
+
+        The outputs are the summaries of `predict`, by name. The file is run on fresh inputs and compared with
+        `predict` before it is put in its place, with a description of inputs and outputs beside it.
+
+        Args:
+            path: The file; the suffix of the format is added where it has none.
+            format: `onnx`, `pt2` or `openvino`.
+            members: Whether the raw outputs of all members are among the outputs.
+            dynamic: By input and axis, names of sizes that may vary, such as `{"x": {2: "height"}}`; the
+                batch always may.
+            level: Of the interval of a Gaussian, in (0, 1).
+            signature: Scaling, columns and class names of the task, for the description.
+
+        Raises:
+            ExportError: A package is missing, the members are no single graph, or the file does not compute
+                what `predict` computes.
+
+        Example:
+            >>> ensemble.export("model.onnx")  # doctest: +SKIP
+            PosixPath('model.onnx')
+        """
+        if self.device.type != "cpu":
+            moved = copy.deepcopy(self).cpu()
+            return moved.export(
+                path, format, members=members, dynamic=dynamic, level=level, signature=signature
+            )
+        example = self._example or self._guess or make_example(self.member(0))
+        source = self.freeze([example]).export_source(self.predict, signature)
+        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""
@@ -430,7 +544,7 @@ class Ensemble(nn.Module):
             "network": self.network_name,
             "method": self.method.to_dict(),
             "likelihood": self.likelihood.to_dict(),
-            "selection": self._selection,
+            "selection": self.selection,
             "output": output if isinstance(output, str | int) else None,
             "output_is_function": callable(output),
             "seed": self.seed,
@@ -448,12 +562,14 @@ class Ensemble(nn.Module):
         saved = {name.removeprefix(prefix) for name in state}
         for old, new in current_names(self.state_dict(), saved).items():
             state[prefix + new] = state.pop(prefix + old)
+        self.trained = True
         self._drop_calibration("loading other weights")
         super()._load_from_state_dict(state, prefix, *others)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """The example goes along with the tensors, to another precision or device."""
         self._example = self._example and self._example.each(fn)
+        self._guess = self._guess and self._guess.each(fn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
@@ -486,15 +602,6 @@ class Ensemble(nn.Module):
         if self._example is None:
             self._example = inputs.take(slice(0, 2)).copy()
 
-    def _prediction(
-        self, rows: Sequence[Row], weights: Tensor, inputs: Inputs, memory: int | None
-    ) -> Prediction:
-        """Return what rows predict in eval mode, whatever mode the ensemble is in."""
-        return self.likelihood.prediction(run_rows(self.members, rows, inputs, memory=memory), weights)
-
-    def _anytime(self, rows: Sequence[Row], weights: Tensor, inputs: Inputs, sure: float) -> Prediction:
-        return predict_anytime(self.members, self.likelihood, rows, weights, inputs, sure)
-
     def _rows(
         self, members: Sequence[Any] | None = None, draws: int | None = None, training: bool = False
     ) -> Sequence[Any]:
@@ -518,20 +625,43 @@ class Ensemble(nn.Module):
             raise InputError("best= and draws= exclude each other, got both.")
         return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
 
+    def _check_division(self, rows: Sequence[Any], inputs: Inputs, part: Tensor) -> None:
+        """Raise if samples depend on one another, for a method that gives each member a part of them."""
+        settings = {"repeat": "repeat=True", "divide": "divide=False"}
+        remedy = next((text for name, text in settings.items() if hasattr(self.method, name)), None)
+        # Slots of one run see the whole batch in several orders.
+        if remedy is None:
+            return
+        reason = why_not_divided(self.members, rows, inputs, part)
+        if reason:
+            name = type(self.method).__name__
+            raise InputError(
+                f"samples must not depend on one another where {name} divides a batch among its members, "
+                f"got a network that runs on all {inputs.batch} samples and {reason}. "
+                f"Use {name}({remedy}), which gives all samples to every member."
+            )
+
     def _objective(
-        self, losses: Losses, inputs: Inputs, y: Tensor, rows: Sequence[Any], progress: float
+        self,
+        losses: Losses,
+        inputs: Inputs,
+        y: Tensor,
+        weights: Tensor | None,
+        rows: Sequence[Any],
+        progress: float,
     ) -> Tensor:
         """Compute the method's objective from the rows' losses, each on the samples that the row sees."""
         parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
         if parts is None:
-            means = losses.of_batch(self.members, rows, inputs, y, self._caller.modes)
+            means = losses.of_batch(self.members, rows, inputs, y, self._caller.modes, weights)
             # Rows of training are drawn for it and count alike.
             shares = torch.full_like(means, 1 / len(rows)) if self.training else self.weights.to(means)
         else:
             parts = [part.to(y.device) for part in parts]
             rows = [row for row, part in zip(rows, parts, strict=True) if len(part)]
             parts = [part for part in parts if len(part)]
-            means = losses.of_parts(self.members, rows, inputs, y, parts, self._caller.modes)
+            self._check_division(rows, inputs, parts[0])
+            means = losses.of_parts(self.members, rows, inputs, y, parts, self._caller.modes, weights)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
         return self.method.combine(means, shares, self.members, progress)

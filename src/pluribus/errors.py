@@ -27,3 +27,7 @@ class CheckpointError(PluribusError):
 
 class WriteError(PluribusError, OSError):
     """Raised if a file cannot be written: the disk is full or not writable. Earlier files are kept."""
+
+
+class ExportError(PluribusError):
+    """Raised if an ensemble cannot be exported as requested; no file is left behind."""

@@ -11,6 +11,9 @@ Weights are fixed because a network is built anew for every run, usually with ot
 are compared as numbers and not by a hash, because another processor rounds differently.
 """
 
+import copy
+import hashlib
+import json
 import math
 import re
 import zlib
@@ -22,6 +25,7 @@ from torch import Generator, Tensor, nn
 
 from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.network.dry_run import dry_run
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by
 from pluribus.schema import Fields, Items, Named, Number, Schema, Text, Whole
 
 KEPT = 32
@@ -42,18 +46,18 @@ SCHEMA: Schema = Fields(
 )
 
 
-def fingerprint(ensemble: Ensemble, x: Tensor) -> dict[str, Any]:
+def fingerprint(ensemble: Ensemble, x: Any) -> dict[str, Any]:
     """Return the fingerprint of an ensemble's network as a plain dict.
 
     Args:
         ensemble: Its tensors and its mode stay as they are.
-        x: Inputs that the network takes, `[samples, ...]`; their shape counts, and not their values.
+        x: Inputs that the network takes, as `Inputs.of` takes them; their shapes count, and not their values.
     """
     # The last member of a network with exits is the deepest, which runs all of the user's code.
     member = ensemble.member(ensemble.members.count - 1).cpu()
     layers = {name: _described(layer) for name, layer in member.named_modules()}
     tensors = {name: list(tensor.shape) for name, tensor in member.state_dict().items()}
-    inputs = _probe_input(x)
+    inputs = _probe_inputs(accepted_by(Inputs.of(x), ensemble.members.code.forward))
     _fill(member)
     # Both modes, because dropout, norms and the user's own `if self.training` differ between them.
     outputs = {
@@ -67,6 +71,33 @@ def fingerprint(ensemble: Ensemble, x: Tensor) -> dict[str, Any]:
         "outputs": outputs,
         "tolerance": _tolerance(member),
     }
+
+
+def digest(ensemble: Ensemble, x: Any) -> str:
+    """Return a short text that is equal for networks whose fingerprints agree, for use in a key.
+
+    Args:
+        ensemble: As for `fingerprint`.
+        x: Likewise.
+    """
+    # In float64 the rounding of another processor lies far below the digits that are kept.
+    exact = Inputs.of(x).each(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+    found = fingerprint(copy.deepcopy(ensemble).double(), exact)
+    # A network that insists on another precision returned nothing.
+    if not found["outputs"]["eval"]:
+        found = fingerprint(ensemble, x)
+    structure = {part: found[part] for part in ("network", "layers", "tensors")}
+    outputs = {mode: _rounded(values) for mode, values in found["outputs"].items()}
+    text = json.dumps([structure, outputs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _rounded(values: list[float]) -> list[str]:
+    """Return numbers with three digits of the largest among them."""
+    finite = [abs(value) for value in values if math.isfinite(value)]
+    size = max(finite, default=0.0) or 1.0
+    # Adding zero turns -0.0 into 0.0.
+    return [f"{round(value / size, 3) + 0.0}" for value in values]
 
 
 def _tolerance(member: nn.Module) -> float:
@@ -110,12 +141,16 @@ def _described(layer: nn.Module) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 
-def _probe_input(x: Tensor) -> Tensor:
-    """Return two samples of the shape of `x`, with values that depend on nothing but the shape."""
-    first = x[:2].detach().cpu()
-    # Integers stay as they are: drawn ones might be outside of the vocabulary.
+def _probe_inputs(inputs: Inputs) -> Inputs:
+    """Return two samples of the shapes of these, with values that depend on nothing but the shape."""
+    return inputs.take(slice(0, 2)).each(_probe_values)
+
+
+def _probe_values(first: Tensor) -> Tensor:
+    # One is a token of any vocabulary, and true in a mask; drawn integers might be out of range. The values
+    # of samples would have to be stored with a run, which may not hold any.
     if not first.is_floating_point():
-        return first.clone()
+        return torch.ones_like(first, device="cpu")
     generator = Generator().manual_seed(0)
     drawn = torch.rand(first.shape, generator=generator, dtype=torch.float64)
     return drawn.to(first.dtype)
@@ -145,11 +180,12 @@ def _overwrite(tensor: Tensor, name: str, scale: float, offset: float) -> None:
     tensor.copy_(values)
 
 
-def _outputs(member: nn.Module, inputs: Tensor, training: bool) -> list[float]:
+def _outputs(member: nn.Module, inputs: Inputs, training: bool) -> list[float]:
     """Return the first numbers of the output, or none if the network does not run in this mode."""
     try:
         with dry_run(member, training), torch.no_grad():
-            returned = member(inputs.clone())
+            given = inputs.copy()
+            returned = member(*given.args, **given.keywords)
     # The user's code may raise anything. Layers and tensors are compared all the same.
     except Exception:
         return []

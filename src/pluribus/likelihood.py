@@ -137,11 +137,41 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     return outputs, weights / weights.sum()
 
 
-def per_sample(values: Tensor) -> Tensor:
-    """Return the mean over all axes but the first two, `[members, batch]`."""
+def per_sample(values: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean over all axes but the first two, `[members, batch]`.
+
+    Args:
+        values: `[members, batch, ...]`.
+        weights: Of the targets or positions of a sample, `[batch, ...]`; alike unless given. A sample without
+            any weight has the mean 0.
+    """
+    if weights is not None:
+        weights = fork(weights.reshape(values.shape[1:]).to(values.dtype), 1)
+        total = per_sample(weights)
+        return per_sample(values * weights) / total.masked_fill(total == 0, 1)
     if values.shape[2:].numel() == 1:
         return values.reshape(values.shape[:2])
     return values.flatten(2).mean(2)
+
+
+def fill_missing(target: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return numbers with 0 in place of missing ones, and a mask of those that are there, None if all are.
+
+    NaN stands for a missing number where a sample has several. A sample with one number must have it.
+    """
+    if not target.is_floating_point() or target[:1].numel() < 2:
+        return target, None
+    missing = target.isnan()
+    if not missing.any():
+        return target, None
+    return target.masked_fill(missing, 0), ~missing
+
+
+def joint_weights(present: Tensor | None, weights: Tensor | None) -> Tensor | None:
+    """Return the weights of targets, 0 for those that are missing; None where all count alike."""
+    if present is None or weights is None:
+        return present if weights is None else weights
+    return weights.reshape(present.shape) * present
 
 
 @dataclass(frozen=True)
@@ -149,11 +179,17 @@ class Likelihood(Settings, ABC):
     """The distribution of a target that a network's outputs stand for."""
 
     @abstractmethod
-    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def losses(self, outputs: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         """Compute the negative log-likelihood of each member on each sample, `[members, batch]`.
 
-        Outputs are `[members, batch, ...]`, targets `[batch, ...]`. What a sample has several of,
-        targets or positions, is averaged.
+        What a sample has several of, targets or positions, is averaged. Missing ones are left out: NaN, or
+        -100 for classes.
+
+        Args:
+            outputs: `[members, batch, ...]`.
+            target: `[batch, ...]`.
+            weights: Of the targets or positions in a sample's mean, at least 0, in the shape of the target
+                (without the axis of classes); alike unless given.
         """
 
     @abstractmethod
@@ -171,6 +207,10 @@ class Likelihood(Settings, ABC):
         Several targets of a sample count in full: their log-likelihoods add up.
         """
 
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> Prediction:
+        """Return the same as `prediction`, without a look at values, which an exported graph cannot take."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Categorical(Likelihood):
@@ -184,18 +224,24 @@ class Categorical(Likelihood):
     (tensor([[0.5000, 0.5000]]), tensor([0.6931]))
     """
 
-    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def losses(self, outputs: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         check_classes(outputs)
         members, logits = len(outputs), at_least_float32(outputs)
-        read = class_probabilities if target.is_floating_point() else class_indices
-        target = read(target, logits)
-        losses = F.cross_entropy(fold(logits), fold(fork(target, members)), reduction="none")
+        soft = target.is_floating_point()
+        target = (class_probabilities if soft else class_indices)(target, logits)
+        losses = unfold(F.cross_entropy(fold(logits), fold(fork(target, members)), reduction="none"), members)
+        if weights is not None:
+            present = None if soft else target != IGNORED
+            return per_sample(losses, joint_weights(present, weights))
         counted = per_sample(fork(target != IGNORED, 1).to(losses.dtype))
-        return per_sample(unfold(losses, members)) / counted.masked_fill(counted == 0, 1)
+        return per_sample(losses) / counted.masked_fill(counted == 0, 1)
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> CategoricalPrediction:
         check_classes(outputs)
-        return CategoricalPrediction(*mixture(outputs, weights), at_least_float32(outputs).log_softmax(2))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> CategoricalPrediction:
+        return CategoricalPrediction(outputs, weights, at_least_float32(outputs).log_softmax(2))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         probabilities = at_least_float32(outputs).softmax(1)
@@ -212,10 +258,10 @@ class Bernoulli(Likelihood):
     (tensor([0.7500]), tensor([1]))
     """
 
-    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def losses(self, outputs: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         check_outputs(outputs)
         logits = at_least_float32(outputs)
-        target = align(target, logits.shape[1:]).to(logits.dtype)
+        target, present = fill_missing(align(target, logits.shape[1:]).to(logits.dtype))
         known = (target >= 0) & (target <= 1)
         if not known.all():
             raise InputError(
@@ -223,13 +269,16 @@ class Bernoulli(Likelihood):
                 "Use Categorical for classes."
             )
         target = fork(target, len(logits))
-        return per_sample(F.binary_cross_entropy_with_logits(logits, target, reduction="none"))
+        losses = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        return per_sample(losses, joint_weights(present, weights))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> BernoulliPrediction:
-        members, weights = mixture(outputs, weights)
-        logits = at_least_float32(members)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> BernoulliPrediction:
+        logits = at_least_float32(outputs)
         logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
-        return BernoulliPrediction(members, weights, logs)
+        return BernoulliPrediction(outputs, weights, logs)
 
     def curvature(self, outputs: Tensor) -> Tensor:
         yes = at_least_float32(outputs).sigmoid()
@@ -250,13 +299,17 @@ class Gaussian(Likelihood):
 
     precision: float | None = setting(None, kind=float, above=0)
 
-    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def losses(self, outputs: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+        target, present = fill_missing(target)
         check_finite("targets", target, MISSING)
-        return per_sample(gaussian_nll_per_sample(target, *gaussian_parameters(outputs, self.precision)))
+        losses = gaussian_nll_per_sample(target, *gaussian_parameters(outputs, self.precision))
+        return per_sample(losses, joint_weights(present, weights))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> GaussianPrediction:
-        parameters = gaussian_parameters(outputs, self.precision)
-        return GaussianPrediction(*mixture(outputs, weights), *parameters)
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> GaussianPrediction:
+        return GaussianPrediction(outputs, weights, *gaussian_parameters(outputs, self.precision))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         _, variances = gaussian_parameters(outputs[None], self.precision)
@@ -280,14 +333,19 @@ class Point(Likelihood):
             [4.]])
     """
 
-    def losses(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def losses(self, outputs: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         check_outputs(outputs)
+        target, present = fill_missing(target)
         check_finite("targets", target, MISSING)
         means = at_least_float32(outputs)
-        return per_sample((means - align(target, means.shape[1:]).to(means.dtype)).square())
+        errors = means - align(target, means.shape[1:]).to(means.dtype)
+        return per_sample(errors.square(), joint_weights(present, weights))
 
     def prediction(self, outputs: Tensor, weights: Tensor | None = None) -> PointPrediction:
-        return PointPrediction(*mixture(outputs, weights), at_least_float32(outputs))
+        return self.unchecked(*mixture(outputs, weights))
+
+    def unchecked(self, outputs: Tensor, weights: Tensor) -> PointPrediction:
+        return PointPrediction(outputs, weights, at_least_float32(outputs))
 
     def curvature(self, outputs: Tensor) -> Tensor:
         # The second derivative of a squared error: that of a Gaussian of variance 1/2.

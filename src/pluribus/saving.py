@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,35 @@ NESTED = ("state_dict", "model_state_dict", "model")
 STATE_DICT = "Save model.state_dict()."
 ANSI_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 HASH = Text(pattern="[0-9a-f]{64}", name="a SHA-256 in hexadecimal")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One kind of folder: weights, and a JSON file beside them.
+
+    Attributes:
+        settings: Name of the JSON file.
+        format: How the JSON file calls itself.
+        version: The latest version that can be read.
+        written_by: The call that writes such a folder.
+    """
+
+    settings: str
+    format: str
+    version: int
+    written_by: str
+
+
+ENSEMBLE = Layout(SETTINGS, FORMAT, VERSION, "ensemble.save(...)")
 DOCUMENT = Fields(optional={HASHES: Fields({"weights": HASH, "settings": HASH})}, others=True)
 
 
-def write_folder(path: str | Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def write_folder(
+    path: str | Path,
+    settings: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    layout: Layout = ENSEMBLE,
+) -> None:
     """Write an ensemble beside its target, then move it into place; replace an earlier ensemble there.
 
     The settings include the hashes of both files, so that `pluribus verify` can find damage.
@@ -57,8 +83,8 @@ def write_folder(path: str | Path, settings: Mapping[str, Any], tensors: Mapping
             raise CheckpointError(
                 f"{target} must lie in a folder, got {parent}, which is a file. Choose another folder."
             )
-    restore_backup(target)
-    if target.exists() and not _is_ours(target):
+    restore_backup(target, layout)
+    if target.exists() and not _is_ours(target, layout):
         raise CheckpointError(
             f"{target} must be new, empty or a saved ensemble, got a folder that holds something else. "
             "Choose another folder."
@@ -68,13 +94,15 @@ def write_folder(path: str | Path, settings: Mapping[str, Any], tensors: Mapping
     try:
         with explaining(target):
             fresh.mkdir(parents=True)
-            _write_files(fresh, settings, tensors)
+            _write_files(fresh, settings, tensors, layout)
             _put_in_place(fresh, target)
     finally:
         remove(fresh)
 
 
-def _write_files(folder: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def _write_files(
+    folder: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], layout: Layout
+) -> None:
     weights = folder / WEIGHTS
     # safetensors 0.6 writes files with mode 0600 and ignores the umask: restore the usual mode.
     weights.touch()
@@ -84,11 +112,11 @@ def _write_files(folder: Path, settings: Mapping[str, Any], tensors: Mapping[str
         plain_tensors[name] = tensor.detach().cpu().contiguous()
     save_file(plain_tensors, weights)
     weights.chmod(mode)
-    document = {"format": FORMAT, "version": VERSION, **settings}
+    document = {"format": layout.format, "version": layout.version, **settings}
     # Hash the settings as a reader gets them: JSON turns a tuple into a list.
     plain = json.loads(json.dumps(document))
     document[HASHES] = {"weights": file_hash(weights), "settings": document_hash(plain)}
-    (folder / SETTINGS).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    (folder / layout.settings).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _put_in_place(fresh: Path, target: Path) -> None:
@@ -110,14 +138,14 @@ def _put_in_place(fresh: Path, target: Path) -> None:
     remove(backup)
 
 
-def restore_backup(target: Path) -> None:
+def restore_backup(target: Path, layout: Layout = ENSEMBLE) -> None:
     """Move the backup of a killed `write_folder` back to the target, if the target does not exist."""
     if target.exists() or not target.parent.is_dir():
         return
     # Versions before 0.2 gave the backup a random name.
     earlier = sorted(target.parent.glob(f".{glob.escape(target.name)}-*-old"))
     for backup in (_backup(target), *earlier):
-        if not backup.is_dir() or not _is_ours(backup):
+        if not backup.is_dir() or not _is_ours(backup, layout):
             continue
         # Another process may have restored it first.
         with suppress(OSError):
@@ -129,10 +157,10 @@ def _backup(target: Path) -> Path:
     return target.with_name(f".{target.name}.backup")
 
 
-def read_folder(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_folder(path: str | Path, layout: Layout = ENSEMBLE) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the settings and tensors that `write_folder` wrote."""
     folder = Path(path)
-    settings = read_settings(folder)
+    settings = read_settings(folder, layout)
     read_header(folder / WEIGHTS, REMEDY)
     tensors = read_tensors(folder / WEIGHTS)
     check_weights_hash(folder, settings)
@@ -140,32 +168,32 @@ def read_folder(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return settings, tensors
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
+def read_settings(path: str | Path, layout: Layout = ENSEMBLE) -> dict[str, Any]:
     """Return the settings of a saved ensemble. No tensor is read."""
-    folder = Path(path)
-    restore_backup(folder.resolve())
-    missing = [name for name in (SETTINGS, WEIGHTS) if not (folder / name).is_file()]
+    folder, name = Path(path), layout.settings
+    restore_backup(folder.resolve(), layout)
+    missing = [file for file in (name, WEIGHTS) if not (folder / file).is_file()]
     if missing:
         raise CheckpointError(
-            f"{folder} must hold {SETTINGS} and {WEIGHTS}, got no {' and no '.join(missing)}. "
-            "Give the folder that ensemble.save(...) wrote."
+            f"{folder} must hold {name} and {WEIGHTS}, got no {' and no '.join(missing)}. "
+            f"Give the folder that {layout.written_by} wrote."
         )
-    settings: dict[str, Any] = read_json(folder / SETTINGS, DOCUMENT, REMEDY)
-    if settings.get("format") != FORMAT:
+    settings: dict[str, Any] = read_json(folder / name, DOCUMENT, REMEDY)
+    if settings.get("format") != layout.format:
         raise CheckpointError(
-            f"{folder / SETTINGS} must have the format {FORMAT!r}, got {shown(settings.get('format'))}. "
-            "Give the folder that ensemble.save(...) wrote."
+            f"{folder / name} must have the format {layout.format!r}, got {shown(settings.get('format'))}. "
+            f"Give the folder that {layout.written_by} wrote."
         )
-    _check_version(settings.get("version"), folder)
+    _check_version(settings.get("version"), folder, layout.version)
     return settings
 
 
-def _check_version(version: object, folder: Path) -> None:
+def _check_version(version: object, folder: Path, latest: int) -> None:
     # A boolean is an integer for `isinstance`, but no version.
-    if type(version) is int and 1 <= version <= VERSION:
+    if type(version) is int and 1 <= version <= latest:
         return
     raise CheckpointError(
-        f"{folder} must have a version from 1 to {VERSION}, got {shown(version)}. Install a later Pluribus."
+        f"{folder} must have a version from 1 to {latest}, got {shown(version)}. Install a later Pluribus."
     )
 
 
@@ -260,14 +288,14 @@ def _load_any(path: Path) -> Any:
         ) from error
 
 
-def _is_ours(folder: Path) -> bool:
-    """Return whether the folder is empty or holds an ensemble and nothing else."""
+def _is_ours(folder: Path, layout: Layout) -> bool:
+    """Return whether the folder is empty or holds an ensemble of this layout and nothing else."""
     if not folder.is_dir():
         return False
     names = {entry.name for entry in folder.iterdir()}
-    if not names <= {WEIGHTS, SETTINGS}:
+    if not names <= {WEIGHTS, layout.settings}:
         return False
-    if SETTINGS not in names:
+    if layout.settings not in names:
         return True
-    text = (folder / SETTINGS).read_text(encoding="utf-8", errors="ignore")
-    return FORMAT in text
+    text = (folder / layout.settings).read_text(encoding="utf-8", errors="ignore")
+    return layout.format in text

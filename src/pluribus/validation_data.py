@@ -5,12 +5,18 @@ from typing import Any
 
 import torch
 
-from pluribus.calibration.fit import Validation
-from pluribus.data.task import Split, Task
+from pluribus.calibration.fit import LEAST_SAMPLES, Validation
+from pluribus.data.split import Split
+from pluribus.data.task import Task
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.ranking.rank import with_targets
 from pluribus.ranges import invalid
+
+MOST_STREAMED = 1024
+"""Samples of a stream that are read to calibrate by."""
+MOST_NUMBERS = 2**26
+"""Numbers of their inputs."""
 
 
 def read_validation(data: Any, forward: Callable[..., Any], device: torch.device) -> Validation:
@@ -29,7 +35,10 @@ def read_validation(data: Any, forward: Callable[..., Any], device: torch.device
             )
         scaling, data = data.scaling, data.validation
     if isinstance(data, Split):
-        data = (data.x, data.y)
+        # All of it is altered and run several times, so that a part of a stream has to do.
+        numbers = sum(tensor[0].numel() for tensor in data.example(1).inputs.tensors())
+        held = data.sample(max(LEAST_SAMPLES, min(MOST_STREAMED, MOST_NUMBERS // max(numbers, 1))))
+        data = (held.x, held.y)
     inputs, targets = [], []
     for batch, target in with_targets(data, forward):
         inputs.append(batch.to(device))

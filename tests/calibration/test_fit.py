@@ -146,7 +146,7 @@ def test_temperature_below_one_is_tried_on_shifted_data():
     assert harmless.temperature == pytest.approx(0.3, rel=0.1)
     harmful, _ = calibrated(Categorical(), unsure, x, target, shifted=Validation(Inputs.of(-x), target))
     assert harmful.temperature == 1.0
-    assert "on corrupted data it raises the NLL" in harmful.notes[0]
+    assert "on corrupted data that raises the NLL" in harmful.notes[0]
 
 
 def test_images_are_corrupted_to_try_a_temperature_below_one():

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from pluribus import Bernoulli, Categorical
 from pluribus.calibration import fit_temperature, with_temperature
 from pluribus.calibration.temperature import safe_temperature
+from pluribus.metrics import nll
 
 
 def classified(temperature: float = 1.0, samples: int = 4000, seed: int = 0):
@@ -101,4 +102,12 @@ def test_temperature_below_one_needs_corrupted_data_on_which_it_does_no_harm():
     assert safe_temperature(0.5, unsure, target) == (0.5, "")
     kept, note = safe_temperature(0.5, sure, target)
     assert kept == 1.0
-    assert "on corrupted data it raises the NLL from" in note
+    assert "on corrupted data that raises the NLL from" in note
+
+
+def test_temperature_that_is_too_sharp_for_corrupted_data_is_the_one_that_fits_it():
+    corrupted, target = classified(0.7)
+    kept, note = safe_temperature(0.2, corrupted, target)
+    assert kept == fit_temperature(corrupted, target) == pytest.approx(0.7, rel=0.05)
+    assert "though 0.2 fits clean validation data" in note
+    assert nll(with_temperature(corrupted, kept), target) < nll(corrupted, target)

@@ -1,10 +1,12 @@
 """The command line: what it prints, what it writes, what it refuses."""
 
 import csv
+import json
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -14,6 +16,7 @@ from pluribus.cli import commands, run_file
 from pluribus.cli import main as cli
 from pluribus.comparison import record
 from pluribus.data import TASKS, csv_file
+from pluribus.export.exporting import FORMATS
 from pluribus.methods import EMP
 from tests.report.records import classes, numbers
 
@@ -114,6 +117,40 @@ def test_a_trained_run_is_measured(run, tmp_path):
     assert found.cost["parameters_ratio"] == 2
 
 
+def test_a_trained_run_is_examined_and_defects_are_named(run):
+    """A run of one epoch is still improving; members that became one are found besides."""
+    assert " ".join(invoke("doctor", run).split()) == (
+        "still_improving: epoch 1 of 1 was the best on validation data. Train for more steps."
+    )
+    file = run / "ensemble" / "weights.safetensors"
+    sound, settings = file.read_bytes(), (run / "ensemble" / "ensemble.json").read_bytes()
+    try:
+        ensemble = run_file.load_run(run, None).ensemble
+        with torch.no_grad():
+            for parameter in ensemble.members.tensors.own.parameters():
+                parameter[1] = parameter[0]
+        ensemble.save(run / "ensemble")
+        printed = " ".join(invoke("doctor", run).split())
+    finally:
+        file.write_bytes(sound)
+        (run / "ensemble" / "ensemble.json").write_bytes(settings)
+    assert printed.startswith("collapsed: 2 members differ by 0,")
+    assert "Start members apart" in printed
+    (run / "training.pt").rename(run / "elsewhere.pt")
+    try:
+        assert invoke("doctor", run).strip() == "nothing found"
+    finally:
+        (run / "elsewhere.pt").rename(run / "training.pt")
+
+
+def test_predictions_of_a_calibrated_run_have_sets_and_flags(run, tmp_path):
+    invoke("predict", run, run.parent / "table.csv", "--out", tmp_path / "1.csv")
+    rows = read(tmp_path / "1.csv")
+    assert {row["flagged"] for row in rows} <= {"True", "False"}
+    assert {row["set"] for row in rows} <= {"", "cat", "dog", "cat | dog"}
+    assert all(float(row["ood_score"]) == float(row["ood_score"]) for row in rows)
+
+
 def test_predictions_follow_the_names_of_columns_and_tell_those_of_classes(run, tmp_path):
     header, *rows = csv.reader((run.parent / "table.csv").read_text().splitlines())
     write(tmp_path / "turned.csv", [header[3::-1], *(row[3::-1] for row in rows)])
@@ -189,8 +226,9 @@ def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_pa
     write(tmp_path / "x.csv", [[1, 2, 3, 4], [5, 6, 7, 8]])
     with pytest.raises(pl.InputError, match="must name the 4 features a, b, c, d, got numbers"):
         invoke("predict", run, tmp_path / "x.csv")
+    (tmp_path / "folder.csv").mkdir()
     with pytest.raises(pl.SettingError, match=r"--out must be a file that can be written, got .* Is a dir"):
-        invoke("predict", run, run.parent / "table.csv", "--out", tmp_path)
+        invoke("predict", run, run.parent / "table.csv", "--out", tmp_path / "folder.csv")
 
 
 def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
@@ -223,7 +261,6 @@ def test_compare_ends_with_an_error_where_runs_failed(failed, tmp_path, monkeypa
     result = CliRunner().invoke(cli.app, ["compare", *QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert f"error: {failed} of 2 runs failed" in result.stderr
-    assert (tmp_path / "report.html").exists() is (failed < 2)
 
 
 def test_an_interrupted_comparison_says_how_to_go_on(tmp_path, monkeypatch):
@@ -259,6 +296,7 @@ def test_help_names_tasks_and_networks_and_says_what_is_read_and_written():
     assert "by default that of the first records" in help_of("report", "out")
     assert "before scaling" in help_of("predict", "inputs")
     assert "CSV file" in help_of("predict", "out")
+    assert help_of("export", "format") == ", ".join(FORMATS)
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -344,6 +382,7 @@ def test_costs_are_counted_in_records_and_on_the_page(run, tmp_path):
     costs = ["--costs", "miss=10,alarm=1,defer=0.5"]
     printed = invoke("evaluate", run, *costs, "--out", tmp_path)
     assert "expected_cost" in printed
+    assert "Share of the samples of class 1 that are found." in " ".join(printed.split())
     (found,) = record.read([tmp_path])
     assert found.decisions["cost_miss"] == 10
     assert len(found.intervals["threshold_sensitivity"]) == 2
@@ -352,3 +391,49 @@ def test_costs_are_counted_in_records_and_on_the_page(run, tmp_path):
     with pytest.raises(pl.SettingError, match="Did you mean 'miss'"):
         invoke("compare", *QUICK, "--costs", "mis=3", "--out", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_export_writes_a_file_that_is_described_by_the_run(run, tmp_path):
+    printed = invoke("export", run, "--format", "pt2", "--out", tmp_path / "pets")
+    assert "pets.pt2: " in printed
+    found = json.loads((tmp_path / "pets.pt2.json").read_text())
+    assert found["classes"] == ["cat", "dog"]
+    assert found["method"]["members"] == 2
+    assert found["preprocessing"]["feature_names"] == [*"abcd"]
+    assert found["preprocessing"]["scaling"]["mean"]
+    assert "ok" in invoke("verify", tmp_path)
+    module = torch.export.load(tmp_path / "pets.pt2").module()
+    assert module(torch.zeros(3, 4))["probabilities"].shape == (3, 2)
+
+
+def test_export_refuses_a_format_that_there_is_not_before_it_reads_the_run(tmp_path):
+    with pytest.raises(pl.SettingError, match="format must be one of onnx, pt2, openvino, got 'onx'"):
+        invoke("export", tmp_path, "--format", "onx")
+
+
+def test_tasks_lists_every_task_and_the_options_of_one():
+    printed = invoke("tasks")
+    for name in TASKS:
+        assert f"{name}\n" in printed
+    printed = invoke("tasks", "csv")
+    assert "path (required): A file in UTF-8" in printed
+    assert "delimiter (by default ,): Character between cells." in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    with pytest.raises(pl.SettingError, match="Did you mean 'csv'"):
+        invoke("tasks", "cvs")
+
+
+@pytest.mark.parametrize("command", ["compare", "train", "evaluate", "doctor", "predict"])
+def test_commands_that_compute_choose_device_and_precision(command):
+    for name in ("accelerator", "devices", "precision"):
+        assert help_of(command, name)
+
+
+def test_trained_ensembles_predict_in_other_precisions(run, tmp_path):
+    table = run.parent / "table.csv"
+    invoke("predict", run, table, "--precision", "bf16-mixed", "--out", tmp_path / "1.csv")
+    assert len(read(tmp_path / "1.csv")) == 60
+    with pytest.raises(pl.SettingError, match="precision of predictions must be"):
+        invoke("predict", run, table, "--precision", "64-true", "--out", tmp_path / "2.csv")
+    with pytest.raises(pl.SettingError, match="predictions need 1 device"):
+        invoke("evaluate", run, "--devices", 2, "--out", tmp_path)

@@ -9,8 +9,7 @@ from torch import nn
 import pluribus as pl
 from pluribus import methods
 from pluribus.comparison.diagnosis import doctor
-from pluribus.data import two_moons
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task, two_moons
 from pluribus.training import Training, train
 
 SOUND = [
@@ -31,6 +30,11 @@ SOUND = [
     methods.MCDropout(rate=0.1, draws=4),
     methods.DropConnect(rate=0.1, draws=4),
     methods.SWAG(members=4),
+    methods.LoRAEnsembles(members=3, rank=4, freeze_shared=False),
+    methods.Laplace(draws=8),
+    methods.BayesByBackprop(draws=8),
+    methods.VNN(draws=8),
+    methods.Hypermodel(draws=8),
 ]
 # After 150 steps the last output of EarlyExit is worse than its first exit, and is found to hurt.
 STEPS = {"early_exit": 400}
@@ -178,6 +182,15 @@ def test_training_that_is_still_improving_is_found(deep, task):
     assert codes(deep, task, history=falling) == ["still_improving"]
     early = [*falling, *({"epoch": epoch, "validation_nll": 0.5} for epoch in range(41, 51))]
     assert codes(deep, task, history=early) == []
+
+
+@pytest.mark.parametrize("check_every", [1, 1000])
+def test_scores_of_the_end_of_training_alone_are_no_improvement(check_every, task):
+    """SWAG has members in the last quarter of training only, and they improve with every snapshot."""
+    found = ensemble(methods.SWAG(members=4))
+    settings = Training(steps=150, batch=64, lr=1e-2, keep="last", check_every=check_every)
+    history = train(found, task, settings, show=False)
+    assert codes(found, task, history=history) == []
 
 
 def test_doctor_changes_nothing(deep, task):

@@ -1,6 +1,7 @@
 """evaluate: complete records in the units of the data, whatever the likelihood."""
 
 import itertools
+import time
 
 import pytest
 import torch
@@ -23,6 +24,10 @@ def test_classification_has_all_sections():
     assert {"accuracy", "nll", "ece"} <= one.shifted["fog/3"].keys()
     assert {"auroc_entropy", "fpr95_mutual_information"} <= one.ood["photographs"].keys()
     assert 0.5 <= one.posthoc["conformal_coverage"] <= 1
+    assert {"scaled_nll", "scaled_ece", "false_alarms", "temperature"} <= one.posthoc.keys()
+    assert {"nll", "scaled_nll"} <= one.shifted["fog/3"].keys()
+    assert 0 <= one.ood["photographs"]["auroc_chosen"] <= 1
+    assert one.ood_score
     assert one.cost["multiply_adds_ratio"] == 2
     assert one.cost["parameters_ratio"] == 1
     assert one.versions["torch"] == torch.__version__
@@ -34,6 +39,11 @@ def test_classification_has_all_sections():
     assert (one.outcomes.gallery.pixels[0, ..., 0] == (raw * 255).round().numpy()).all()
 
 
+def calibrated(ensemble, task):
+    ensemble.calibrate(task)
+    return ensemble
+
+
 @pytest.mark.parametrize("likelihood", ["gaussian", "point"])
 def test_regression_is_measured_in_the_units_of_the_data(likelihood):
     task = diabetes(likelihood=likelihood)
@@ -43,7 +53,9 @@ def test_regression_is_measured_in_the_units_of_the_data(likelihood):
     truth = task.target_scaling.invert(task.test.y)
     assert one.metrics["rmse"] == pytest.approx((mean - truth).square().mean().sqrt().item(), rel=1e-5)
     assert one.metrics["rmse"] > 20  # disease progression is counted in tens and hundreds
-    assert ("conformal_width" in one.posthoc) == (likelihood == "gaussian")
+    low, high = task.in_units(calibrated(ensemble, task).predict(task.test.x)).interval()
+    assert one.posthoc["conformal_width"] == pytest.approx((high - low).mean().item(), rel=1e-4)
+    assert ("variance_scale" in one.posthoc) == (likelihood == "gaussian")
 
 
 def test_what_is_kept_is_counted_as_saved_and_what_runs_as_frozen():
@@ -82,7 +94,24 @@ def clock(monkeypatch):
     """The time, in seconds, in a list that a run may add to."""
     now = [0.0]
     monkeypatch.setattr(evaluation.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(evaluation.time, "thread_time", lambda: now[0])
     return now
+
+
+def test_one_thread_counts_the_time_of_the_processor_alone(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(evaluation.torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(evaluation.time, "thread_time", lambda: now[0])
+
+    def takes(seconds):
+        def run(x):
+            now[0] += seconds
+            # Meanwhile other processes ran.
+            time.sleep(1e-3)
+
+        return run
+
+    assert latency_ratio(takes(4.0), takes(1.0), torch.zeros(1)) == 4
 
 
 def test_the_ratio_of_times_is_the_median_of_ratios_measured_in_turn(clock):

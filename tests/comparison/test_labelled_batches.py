@@ -6,7 +6,7 @@ import torch
 import pluribus as pl
 from pluribus.comparison import labelled_batches as module
 from pluribus.comparison.labelled_batches import labelled_batches
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task
 
 X, Y = torch.arange(12.0).reshape(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
 FORMS = {

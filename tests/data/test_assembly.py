@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from pluribus.data import Split
 from pluribus.data.assembly import assemble
 from pluribus.data.scaling import Scaling
-from pluribus.data.task import Split
 from pluribus.errors import InputError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian
 

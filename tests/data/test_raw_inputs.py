@@ -102,7 +102,7 @@ def test_bytes_are_shares_of_255(tmp_path):
         (np.full((2, 1, 4, 4), np.nan), "NaN"),
         (np.array([["a", "b"]]), r"must hold numbers \[count, ...\], got <U1 of shape \[1, 2\]"),
         (np.array([[None, 1]]), "must hold numbers, got pickled objects"),
-        (np.zeros((0, 1, 4, 4)), r"got float64 of shape \[0, 1, 4, 4\]"),
+        (np.zeros((0, 1, 4, 4)), "got none"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(values, message, tmp_path):

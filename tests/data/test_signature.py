@@ -35,7 +35,8 @@ def test_saved_signature_is_the_same(tmp_path, kind):
     raw = torch.rand(5, *task.input_shape).double()
     assert_close(found.prepare(raw), task.prepare(raw), rtol=0, atol=0)
     assert_close(found.low, Signature.of(task).low)
-    assert found.example().shape == (2, *task.input_shape)
+    assert found.example().args[0].shape == (2, *task.input_shape)
+    assert not found.has_several_inputs
 
 
 def test_predictions_are_told_as_the_task_tells_them(tmp_path):
@@ -50,14 +51,16 @@ def test_predictions_are_told_as_the_task_tells_them(tmp_path):
 def test_no_sample_of_the_data_is_in_the_file(tmp_path):
     task = table(tmp_path)
     Signature.of(task).save(tmp_path)
-    example = Signature.load(tmp_path).example()
+    example = Signature.load(tmp_path).example().args[0]
     assert not (example[:, None] == task.train.x[None]).all(-1).any()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("version", 2),
+        ("version", 3),
+        ("inputs", [{"key": "x", "shape": [10**18], "dtype": "float32"}]),
+        ("inputs", [{"key": "x", "shape": [3], "dtype": "object"}]),
         ("input_shape", []),
         ("input_shape", [10**18]),
         ("input_shape", [0]),

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from pluribus.data import Split
 from pluribus.data.splits import divide, quotas, seeded, stratified
-from pluribus.data.task import Split
 from pluribus.errors import InputError, SettingError
 
 

@@ -5,7 +5,8 @@ import datetime
 import pytest
 
 from pluribus.data.column_kinds import learn_columns
-from pluribus.data.tables import check_columns, from_frame, is_number, read_table
+from pluribus.data.table_chunks import read_table
+from pluribus.data.tables import check_columns, from_frame, is_number
 from pluribus.errors import InputError
 
 LINES = [

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 import pluribus as pl
 from pluribus.comparison.comparison import compare
 from pluribus.comparison.evaluation import evaluate
+from pluribus.data import Split, Task
 from pluribus.data.scaling import Scaling
-from pluribus.data.task import Split, Task
 from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
 from pluribus.methods import Single

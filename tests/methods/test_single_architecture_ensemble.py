@@ -245,13 +245,13 @@ def test_a_pruned_configuration_costs_what_its_accounting_says(kept):
     for slot, depth in enumerate(kept):
         ensemble.members.index.logits.data[slot, depth] = 1.0
     found = pl.cost(ensemble.freeze(), X[:1])
-    first, block, norm = 6 * 8, 8 * 8, 2 * 8
+    first, block = 6 * 8, 8 * 8
     trunk = first + (max(kept) + 1) * block
     shallow = {depth for depth in kept if depth < 3}
     rows = len(kept) * 8 * 2
     assert found.multiply_adds == trunk + len(shallow) * block + rows
     biases = 8 + (max(kept) + 1) * 8 + len(shallow) * 8 + len(kept) * 2
-    assert found.parameters == found.multiply_adds + biases + len(shallow) * norm
+    assert found.parameters == found.multiply_adds + biases
 
 
 def test_files_of_the_version_before_keep_their_schedules():

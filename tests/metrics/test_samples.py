@@ -105,3 +105,26 @@ def test_exact_values_leave_the_graph():
     values = normal(3, dtype=torch.float32).requires_grad_()
     assert_close(exact(values), values.detach().double())
     assert not exact(values).requires_grad
+
+
+def test_missing_labels_are_left_out():
+    prediction, target = answers(4, 3)
+    target = target.float()
+    target[1, 2] = target[3, 0] = torch.nan
+    counted = ~target.isnan().flatten()
+    flattened, labels = samples(prediction, target)
+    assert_close(labels, target.flatten()[counted].long())
+    assert_close(flattened.probabilities, prediction.probabilities.flatten()[counted])
+
+
+@pytest.mark.parametrize("made", [numbers, points])
+def test_numbers_with_missing_ones_are_samples_of_their_own(made):
+    prediction, target = made(5, 2)
+    target[1, 1] = torch.nan
+    target[4] = torch.nan
+    counted = ~target.isnan()
+    flattened, found = samples(prediction, target)
+    assert_close(found, target[counted])
+    assert_close(flattened.mean, prediction.mean[counted])
+    assert_close(flattened.std, prediction.std[counted])
+    assert len(flattened) == 7

@@ -88,3 +88,26 @@ def test_any_number_is_better_than_none():
     assert column.better(0.1, math.nan)
     assert not column.better(math.nan, 0.1)
     assert not column.better(math.nan, math.nan)
+
+
+def test_raw_and_calibrated_scores_stand_side_by_side():
+    parts = {
+        "posthoc": {"scaled_nll": 0.15, "scaled_ece": 0.01},
+        "shifted": {"fog/1": {"nll": 1.0, "scaled_nll": 0.8}, "fog/2": {"nll": 2.0, "scaled_nll": 1.0}},
+        "ood": {"night": {"auroc_chosen": 0.9, "auroc_entropy": 0.6}},
+    }
+    table = make_table([one("single", 0, 0.8, **parts)])
+    titles = [column.title for column in table.columns]
+    found = dict(zip(titles, [cell.mean for cell in table.rows["single"]], strict=True))
+    assert titles[1:3] == ["NLL", "NLL calibrated"]
+    assert found["NLL calibrated"] == 0.15
+    assert found["shifted NLL"] == 1.5
+    assert found["shifted NLL calibrated"] == pytest.approx(0.9)
+    assert found["OOD AUROC"] == 0.9
+    assert found["OOD AUROC, entropy"] == 0.6
+
+
+def test_records_without_a_chosen_score_are_read_by_entropy():
+    table = make_table([one("single", 0, 0.8, ood={"night": {"auroc_entropy": 0.6}})])
+    assert [column.title for column in table.columns][-1] == "OOD AUROC"
+    assert table.rows["single"][-1].mean == 0.6

@@ -79,7 +79,7 @@ def test_every_figure_is_drawn_and_nothing_sticks_out(opened, width, scheme):
         "#group-0 .plot .main-svg", "els => els.map(e => e.getBoundingClientRect().right)"
     )
     assert max(widths) <= width
-    assert page.locator("#group-0 [data-more]").count() == (2 if width < 600 else 0)  # tables that are cut
+    assert page.locator("#group-0 [data-more]").count() == (3 if width < 600 else 0)  # tables that are cut
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
 
 
@@ -147,14 +147,14 @@ def test_a_table_that_is_cut_has_a_shadow_until_its_end_is_reached(opened):
             e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundImage != 'none'])"""
         return page.eval_on_selector_all("#group-0 .scroll", script)
 
-    assert tables(opened(1280)) == [[False, False]] * 2
+    assert tables(opened(1280)) == [[False, False]] * 3
     page = opened(390)
-    assert tables(page) == [[True, True]] * 2
+    assert tables(page) == [[True, True]] * 3
     page.eval_on_selector_all("#group-0 .scroll", "els => els.forEach(e => { e.scrollLeft = 9999 })")
     page.wait_for_function("!document.querySelector('#group-0 [data-more]')")
-    assert tables(page) == [[True, False]] * 2
+    assert tables(page) == [[True, False]] * 3
     page.set_viewport_size({"width": 300, "height": 900})
-    page.wait_for_function("document.querySelectorAll('#group-0 [data-more]').length == 2")
+    page.wait_for_function("document.querySelectorAll('#group-0 [data-more]').length == 3")
 
 
 @pytest.mark.slow
@@ -190,6 +190,24 @@ def test_the_numbers_of_a_figure_can_be_read(opened):
     card.locator("summary").click()
     card.locator("details table tbody tr").first.wait_for()
     assert card.locator("details table tbody tr").count() == 20 * len(KINDS)
+
+
+def test_the_legend_shows_other_configurations(opened):
+    page = opened()
+    seen = (
+        "document.getElementById('selective-0').data.filter(t => t.visible !== 'legendonly').map(t => t.name)"
+    )
+    assert page.evaluate(seen) == ["single", "batch_ensemble"]
+    # Arrow keys walk over what is seen alone.
+    page.locator("#selective-0").focus()
+    for _ in range(21):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "document.querySelector('#selective-0 .hoverlayer').textContent.includes('batch_ensemble')"
+    )
+    page.locator("#selective-0 .legend .legendtoggle").nth(1).click()
+    page.wait_for_function(f"{seen}.length == 3")
+    assert "deep_ensembles" in page.evaluate(seen)
 
 
 def test_inputs_and_exits_are_drawn_walked_over_and_told(opened, tmp_path):

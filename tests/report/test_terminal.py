@@ -99,3 +99,17 @@ def test_heads_are_cut_between_words():
     assert wrap_head("shifted acc.", "↑", 7) == "shifted\nacc. ↑"
     assert wrap_head("NLL", "↓", 7) == "NLL ↓"
     assert wrap_head("OOD AUROC", "↑", 20) == "OOD AUROC ↑"
+
+
+def test_eighty_columns_show_raw_and_calibrated_scores_shift_strangers_and_cost(capsys, monkeypatch):
+    runs = []
+    for kind in ("single", "deep_ensembles"):
+        run = classes(kind)
+        run.posthoc["scaled_nll"] = 0.5
+        for section in run.shifted.values():
+            section["scaled_nll"] = 0.7
+        run.ood["noise"]["auroc_chosen"] = 0.9
+        runs.append(run)
+    printed = printed_at(80, capsys, monkeypatch, make_table(runs))
+    head = set(printed.split("single")[0].split())
+    assert {"Accuracy", "NLL", "calibrated", "shifted", "OOD", "mult-adds"} <= head

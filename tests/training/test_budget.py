@@ -1,8 +1,10 @@
 """Budgets: steps, epochs, and what a default is."""
 
+import math
+
 import pytest
 
-from pluribus.training.budget import Budget, make_budget
+from pluribus.training.budget import Budget, is_scored_early, make_budget
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,16 @@ def test_the_last_epoch_may_be_a_part():
 @pytest.mark.parametrize(("epoch", "late"), [(0, False), (95, False), (96, True), (100, True)])
 def test_the_last_twentieth_is_late(epoch, late):
     assert Budget(500, 5).is_late(epoch) is late
+
+
+@pytest.mark.parametrize(
+    ("scores", "early"),
+    [
+        ([1.0, 2.0, 3.0], True),
+        ([math.nan, 1.0, 2.0, 3.0], True),
+        ([math.nan] * 3 + [1.0], False),
+        ([], False),
+    ],
+)
+def test_scores_are_early_if_one_lies_in_the_first_half(scores, early):
+    assert is_scored_early(scores) == early

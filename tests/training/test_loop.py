@@ -11,8 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.data import two_moons
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task, two_moons
 from pluribus.methods import EMP, SAE, BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
 from pluribus.training import Augment, Training, loop, train
 
@@ -341,3 +340,20 @@ def test_tensorboard_that_is_not_installed_is_told_before_training(task, tmp_pat
     with pytest.raises(pl.SettingError, match="needs the package tensorboard, but it is not installed"):
         train(ensemble(), task, QUICK, out=tmp_path, tensorboard=True, show=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_training_ends_calibrated_unless_that_is_not_wanted(task):
+    one = ensemble()
+    train(one, task, QUICK, show=False)
+    assert one.calibration.samples == len(task.validation)
+    train(one, task, QUICK, show=False, calibrate=False)
+    assert one.calibration is None
+
+
+def test_a_calibration_that_fails_does_not_lose_the_training(task, caplog, monkeypatch):
+    def fail(self, data):
+        raise pl.InputError("targets must be classes.")
+
+    monkeypatch.setattr(pl.Ensemble, "calibrate", fail)
+    assert len(train(ensemble(), task, QUICK, show=False)) == 3
+    assert "the ensemble is not calibrated: targets must be classes." in caplog.text

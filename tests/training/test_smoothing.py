@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.data import two_moons
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task, two_moons
 from pluribus.training.smoothing import check_smoothing, smooth_labels
 
 

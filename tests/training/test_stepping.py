@@ -22,7 +22,7 @@ def steps_of(task, orders: int) -> list:
 
 def test_a_step_accumulates_its_batches(task):
     steps = list(step_batches(task, Training(batch=25, accumulate=2), 0, OneCPU(), 1))
-    assert [[len(x) for x, _ in parts] for parts in steps] == [[25, 25], [25, 25], [20]]
+    assert [[len(batch) for batch in parts] for parts in steps] == [[25, 25], [25, 25], [20]]
 
 
 def test_losses_that_are_not_finite_raise():
@@ -34,7 +34,7 @@ def test_members_may_go_through_the_samples_in_orders_of_their_own(task):
     together = steps_of(task, orders=1)
     apart = steps_of(task, orders=2)
     assert len(together) == len(apart)
-    first, second = (torch.cat([x.chunk(2)[stream] for x, _ in apart]) for stream in range(2))
-    assert_close(first, torch.cat([x for x, _ in together]), rtol=0, atol=0)
+    first, second = (torch.cat([batch.x.chunk(2)[stream] for batch in apart]) for stream in range(2))
+    assert_close(first, torch.cat([batch.x for batch in together]), rtol=0, atol=0)
     assert not torch.equal(first, second)
     assert_close(second.sort(0).values, first.sort(0).values, rtol=0, atol=0)

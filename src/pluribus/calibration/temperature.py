@@ -10,8 +10,9 @@ is its label with equal probability, and its prediction is the average over all 
 
     −Σ_i log p_T(y_i | x_i) − 1/n Σ_i 1/C Σ_c log p_T(c | x_i).                   (2)
 
-T < 1 makes probabilities sharper, which is right on clean data and may be wrong on shifted data. It is kept
-only if the likelihood of corrupted samples is no worse (`safe_temperature`).
+T < 1 makes probabilities sharper, which is right on clean data and may be wrong on shifted data. It is
+applied only if the likelihood of corrupted samples is no worse. Where it is worse, the temperature that fits
+these samples best is applied, if that is below 1: by convexity it is better on both than T = 1.
 """
 
 import math
@@ -86,12 +87,18 @@ def safe_temperature(
     """
     if fitted >= 1:
         return fitted, ""
-    kept = f"The temperature stays at 1, though {fitted:.3g} fits clean validation data"
     if corrupted is None or target is None:
-        return 1.0, f"{kept}: there is no corrupted data to try it on."
+        return 1.0, (
+            f"The temperature stays at 1, though {fitted:.3g} fits clean validation data: there is no "
+            "corrupted data to try it on."
+        )
     raw, target = samples(corrupted.raw, target)
     before = average(nll_per_sample(raw, target))
     after = average(nll_per_sample(with_temperature(raw, fitted), target))
-    if after > before:
-        return 1.0, f"{kept}: on corrupted data it raises the NLL from {before:.4g} to {after:.4g}."
-    return fitted, ""
+    if after <= before:
+        return fitted, ""
+    safe = min(1.0, fit_temperature(raw, target))
+    return safe, (
+        f"The temperature is {safe:.3g}, though {fitted:.3g} fits clean validation data: on corrupted data "
+        f"that raises the NLL from {before:.4g} to {after:.4g}."
+    )

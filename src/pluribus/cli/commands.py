@@ -1,13 +1,16 @@
 """The commands of the command line, in a file of their own because they import PyTorch."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import typer
 
+from pluribus.cli.chosen_run import chosen_run
 from pluribus.cli.parsing import (
     Build,
     default_model,
@@ -16,35 +19,43 @@ from pluribus.cli.parsing import (
     parse_methods,
     resolve_task,
 )
+from pluribus.cli.prediction_files import prediction_file
 from pluribus.cli.printing import console, counted, say
-from pluribus.cli.run_file import load_for_prediction, load_run, write_run
-from pluribus.cli.spreadsheet import write_table
+from pluribus.cli.run_file import load_for_prediction, load_run
+from pluribus.cli.task_help import summary, task_options
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
+from pluribus.comparison.run_folder import write_run
 from pluribus.conversion import convert
-from pluribus.data.raw_inputs import far_outside, read_inputs
+from pluribus.data import TASKS
+from pluribus.data.raw_inputs import RawInputs, far_outside, input_chunks
+from pluribus.data.signature import Signature
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task
+from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
+from pluribus.export.exporting import description_path, find_format
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import ON_TRAINED, Method
 from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
 from pluribus.metrics.costs import parse_costs
-from pluribus.report.budget import Limit, parse_budget
+from pluribus.report.budget import parse_budget
 from pluribus.report.figure_files import check_figures, write_figures
-from pluribus.report.groups import Group, group_records
+from pluribus.report.groups import group_records
 from pluribus.report.page import write_page
-from pluribus.report.recommendation import check_metric, qualities, recommend
-from pluribus.report.tables import make_table
-from pluribus.report.terminal import print_table
+from pluribus.report.presenting import print_groups
+from pluribus.report.recommendation import check_metric
+from pluribus.report.record_table import print_record
 from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
-from pluribus.training.loop import make_fabric
+from pluribus.training.hardware import Hardware
+from pluribus.training.progress import SECONDS_BETWEEN_LINES
+from pluribus.training.split_prediction import CHUNK
 
 
 def compare(
@@ -66,21 +77,27 @@ def compare(
     budget: str,
     metric: str | None,
     costs: str,
+    accelerator: str,
+    devices: int,
+    precision: str,
     out: Path | None,
 ) -> None:
     """Train and measure methods on a task, and recommend one. Run again, it continues."""
     # Everything that can be wrong with the arguments is checked before the first hour of training.
     chosen = parse_methods(methods)
     data = resolve_task(task, data_dir, option)
-    limits = parse_budget(budget)
+    parse_budget(budget)
     check_metric(metric)
     prices = parse_costs(costs)
     check_costs(prices, data)
+    hardware = Hardware(accelerator, devices, precision)
     name = model or default_model(data)
     training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep, steps=steps)
     build = Build(name, data)
     folder = writable(out or Path("pluribus_runs/compare"))
     hint(task, data, option)
+    if (folder / record.FILE).is_file():
+        warn_of_damage([folder])
     records = run_comparison(
         build,
         data,
@@ -93,17 +110,12 @@ def compare(
         shifted=shifted,
         recipes=recipes,
         costs=prices,
+        hardware=hardware,
+        budget=budget,
+        metric=metric,
+        source=(task, option or []),
     )
-    # Read again with the outcomes, which the figures of the page need.
-    measured = {one.key: one for one in record.read([folder], outcomes=True)}
-    warn_of_damage([folder])
-    # Runs that were finished before may have been measured with other costs.
-    groups = group_records([with_costs(measured[one.key], prices) for one in records])
-    print_groups(groups, limits, metric)
-    console.print(f"records: {folder / record.FILE}", highlight=False)
     failed = [one for one in records if one.error]
-    if len(failed) < len(records):
-        console.print(f"report:  {write_page(folder, groups, limits, metric)}", highlight=False)
     if failed:
         say(f"error: {len(failed)} of {counted(len(records), 'run')} failed", "red")
         raise typer.Exit(1)
@@ -156,8 +168,8 @@ def train(
         training = training.following(chosen.recipe(), len(data.train))
     with seeded(seed):
         network = Build(name, data)()
-    ensemble = convert(network, chosen, data.likelihood, example=data.train.x[:2], seed=seed)
-    fabric = make_fabric(accelerator, devices, precision)
+    ensemble = convert(network, chosen, data.likelihood, example=data.train.example_for(network), seed=seed)
+    fabric = Hardware(accelerator, devices, precision).fabric()
     folder = writable(out or Path("pluribus_runs/train"))
     hint(task, data, option)
     history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
@@ -175,6 +187,9 @@ def evaluate(
     model: str | None,
     data_dir: Path | None,
     costs: str,
+    accelerator: str,
+    devices: int,
+    precision: str,
     out: Path | None,
 ) -> None:
     """Measure a trained ensemble on its task."""
@@ -182,29 +197,38 @@ def evaluate(
     found = load_run(run, data_dir, task, model)
     folder = writable(out or Path("pluribus_runs/evaluate"))
     ensemble, data = found.ensemble, found.task
-    single = convert(found.build(), Single(), data.likelihood, example=data.train.x[:2])
-    measured = run_evaluation(
-        ensemble,
-        data,
-        single=single.to(ensemble.device),
-        network=found.build.name,
-        training=found.training,
-        costs=prices,
-    )
+    network = found.build()
+    single = convert(network, Single(), data.likelihood, example=data.train.example_for(network))
+    with Hardware(accelerator, devices, precision).predicting(ensemble):
+        measured = run_evaluation(
+            ensemble,
+            data,
+            single=single.to(ensemble.device),
+            network=found.build.name,
+            training=found.training,
+            costs=prices,
+        )
     record.append(folder, measured)
-    for section in (measured.metrics, measured.posthoc, measured.decisions, measured.cost):
-        print_numbers("", section)
-    for kind, scores in measured.ood.items():
-        print_numbers(f"{kind} ", scores)
+    print_record(measured)
     console.print(f"record: {folder / record.FILE}", highlight=False)
 
 
-def doctor(*, run: Path, task: str | None, model: str | None, data_dir: Path | None) -> None:
-    """Looks for defects of a trained ensemble, and names remedies."""
+def doctor(
+    *,
+    run: Path,
+    task: str | None,
+    model: str | None,
+    data_dir: Path | None,
+    accelerator: str,
+    devices: int,
+    precision: str,
+) -> None:
+    """Look for defects of a trained ensemble, and name remedies."""
     found = load_run(run, data_dir, task, model)
     state = run / checkpoint.FILE
     history = checkpoint.read_state(state)["progress"]["history"] if state.is_file() else []
-    findings = examine(found.ensemble, found.task, history=history)
+    with Hardware(accelerator, devices, precision).predicting(found.ensemble):
+        findings = examine(found.ensemble, found.task, history=history)
     for one in findings:
         console.print(f"{one.code}: {one.message}. {one.remedy}", highlight=False, markup=False)
     if not findings:
@@ -220,23 +244,83 @@ def predict(
     data_dir: Path | None,
     out: Path,
     most_bytes: int,
+    accelerator: str,
+    devices: int,
+    precision: str,
 ) -> None:
-    """Write predictions with their uncertainty as CSV, one row for each input; needs no training data."""
-    ensemble, signature = load_for_prediction(run, data_dir, task, model)
-    raw = read_inputs(inputs, signature, most_bytes)
+    """Write predictions with their uncertainty, one row for each input; needs no training data."""
+    folder, choice = chosen_run(run)
+    if choice:
+        say(choice, "none")
+    ensemble, signature = load_for_prediction(folder, data_dir, task, model)
     writable(out.parent)
-    far = far_outside(raw.values, signature)
-    if far:
-        say(f"warning: {far}")
-    prediction = ensemble.predict(signature.prepare(raw.values), chunk=512)
-    table = signature.table(prediction)
-    # Rows that are unlike the training data are predicted all the same, and marked in a column.
-    flagged = sum(map(bool, raw.flags))
+    count = flagged = strange = 0
+    told = time.monotonic()
+    with prediction_file(out) as file, Hardware(accelerator, devices, precision).predicting(ensemble):
+        for raw in input_chunks(inputs, signature, most_bytes=most_bytes):
+            rows = predicted_rows(ensemble, signature, raw, out.suffix == ".npz")
+            file.write(rows)
+            # One warning is enough: all chunks come from one source.
+            far = "" if count else far_outside(raw.values, signature)
+            if far:
+                say(f"warning: {far}")
+            count += len(raw)
+            flagged += sum(map(bool, raw.flags))
+            strange += sum(map(bool, rows.get("flagged", ())))
+            if time.monotonic() - told > SECONDS_BETWEEN_LINES:
+                told = time.monotonic()
+                say(f"{counted(count, 'prediction')} so far", "none")
+    if strange:
+        say(f"warning: {counted(strange, 'row')} of {count} unlike validation data, see the column flagged")
     if flagged:
-        say(f"warning: {counted(flagged, 'row')} of {len(raw)} unlike training, see the column flag")
-        table["flag"] = list(raw.flags)
-    write_table(out, table)
-    console.print(f"{counted(len(raw), 'prediction')} in {out}", highlight=False)
+        say(f"warning: {counted(flagged, 'row')} of {count} unlike training, see the column flag")
+    console.print(f"{counted(count, 'prediction')} in {out}", highlight=False)
+
+
+def predicted_rows(
+    ensemble: Ensemble, signature: Signature, raw: RawInputs, arrays: bool
+) -> dict[str, Sequence[Any]]:
+    """Return the columns of some predictions, with the ids of their inputs before them.
+
+    Args:
+        ensemble: In eval mode.
+        signature: Of its inputs and outputs.
+        raw: The inputs.
+        arrays: Whether dense predictions keep all positions: a file of arrays has room for them.
+    """
+    values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
+    prediction = ensemble.predict(signature.call(values), chunk=CHUNK)
+    rows: dict[str, Sequence[Any]] = {"id": raw.ids}
+    rows |= signature.arrays(prediction) if arrays else signature.summaries(prediction)
+    # Rows that are unlike the training data are predicted all the same, and marked in a column.
+    if raw.flags:
+        rows["flag"] = raw.flags
+    return rows
+
+
+def export(
+    *,
+    run: Path,
+    format: str,
+    members: bool,
+    level: float,
+    task: str | None,
+    model: str | None,
+    data_dir: Path | None,
+    out: Path | None,
+) -> None:
+    """Write a trained ensemble as one file that runs without Pluribus, and check it."""
+    # A wrong format or a missing package is found before the run is read.
+    find_format(format).load_packages()
+    ensemble, signature = load_for_prediction(run, data_dir, task, model)
+    target = out or run / "ensemble"
+    writable(target.parent)
+    path = ensemble.export(target, format, members=members, level=level, signature=signature)
+    console.print(
+        f"{path}: {path.stat().st_size:,} bytes; inputs and outputs are in {description_path(path).name}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def verify(*, run: Path) -> None:
@@ -269,20 +353,24 @@ def methods(*, name: str | None) -> None:
         )
 
 
-def print_groups(groups: list[Group], limits: tuple[Limit, ...], metric: str | None) -> None:
-    """Print a table for each network and task, and below it the recommendation."""
-    for group in groups:
-        print_table(make_table(group), group.title, metric)
-        # One page may mix classification and regression, which have different metrics.
-        judge = metric if metric in qualities(group) else None
-        found = recommend(group, limits, judge)
-        console.print(f"{found.title}. {found.sentences[0]}", highlight=False, markup=False)
-
-
-def print_numbers(prefix: str, numbers: Mapping[str, float]) -> None:
-    """Print one line for each number, its name first."""
-    for name, value in numbers.items():
-        console.print(f"{prefix + name:40} {value:.6g}", highlight=False)
+def tasks(*, name: str | None) -> None:
+    """List the tasks, or explain the options of one task."""
+    if name is None:
+        for known in TASKS:
+            console.print(f"[bold]{known}[/bold]", highlight=False)
+            console.print(
+                fill(summary(known), console.width, initial_indent="    ", subsequent_indent="    ")
+            )
+        return
+    options = task_options(name)
+    console.print(fill(summary(name), console.width), highlight=False, markup=False)
+    console.print("\nOptions, each given as --option name=value:", highlight=False)
+    for option in options:
+        default = (
+            " (required)" if option.required else f" (by default {option.default})" * bool(option.default)
+        )
+        text = fill(f"    {option.name}{default}: {option.meaning}", console.width, subsequent_indent=" " * 8)
+        console.print(text, highlight=False, markup=False)
 
 
 def warn_of_damage(runs: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""The command line: compare, report, train, evaluate, predict, methods."""
+"""The command line: compare, report, train, evaluate, doctor, predict, export, verify, methods, tasks."""
 
 import sys
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
-from pluribus.cli.printing import console, say
+from pluribus.cli.printing import console, never_fail_on_characters, say
 from pluribus.cli.termination import exit_code, sigterm_interrupts
 from pluribus.errors import PluribusError
 from pluribus.version import VERSION
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # The functions behind these names need PyTorch, which takes seconds to import; help texts need names alone.
 MOST_DRAWS = 16
 MOST_BYTES = 4 * 2**30
+PLAIN = "32-true"
 DEMO = (
     "single,deep_ensembles,packed_ensembles,sae,mimo,masksembles,"
     f"emp(draws={MOST_DRAWS}),layer_ensembles(draws={MOST_DRAWS})"
@@ -56,6 +57,7 @@ TASK_NAMES = (
     "npz",
     "folder",
 )
+FORMAT_NAMES = ("onnx", "pt2", "openvino")
 BACKBONE_NAMES = (
     "mlp",
     "residual_mlp",
@@ -94,7 +96,13 @@ Model = Annotated[
     typer.Option(help=f"{', '.join(BACKBONE_NAMES)}, or package.module:function that returns the network."),
 ]
 DataDir = Annotated[Path | None, typer.Option(help="The folder of the data sets; by default $PLURIBUS_DATA.")]
-Options = Annotated[list[str] | None, typer.Option("--option", help="An option of the task, name=value.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        help="An option of the task, name=value or features=a,b,c; `pluribus tasks csv` lists those of csv.",
+    ),
+]
 Epochs = Annotated[
     int | None,
     typer.Option(min=1, help="Passes over the training set; by default 30, or more for 1000 steps."),
@@ -122,7 +130,14 @@ CostText = Annotated[
         help="What decisions cost: miss=10,alarm=1,defer=0.5 of two classes; wrong=1,defer=0.2 of more.",
     ),
 ]
+Accelerator = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, mps.")]
+Devices = Annotated[int, typer.Option(min=1, help="How many devices.")]
+Precision = Annotated[str, typer.Option(help="32-true, bf16-mixed, 16-mixed; to train also 64-true.")]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
+AnyRun = Annotated[
+    Path,
+    typer.Argument(help="The folder of `pluribus train`, or of `pluribus compare`: its recommended run."),
+]
 OwnTask = Annotated[
     str | None,
     typer.Option("--task", help="Your own task again, if the run has one."),
@@ -190,6 +205,9 @@ def compare(
     budget: BudgetText = "",
     metric: Judge = None,
     costs: CostText = "",
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
     out: Out = None,
 ) -> None:
     """Train and measure methods on a task, and recommend one. Run again, it continues."""
@@ -211,6 +229,9 @@ def compare(
         budget=budget,
         metric=metric,
         costs=costs,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
         out=out,
     )
 
@@ -244,9 +265,9 @@ def train(
     rate: Rate = 3e-3,
     seed: Seed = 0,
     recipes: Recipes = True,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda, mps")] = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="How many devices or processes.")] = 1,
-    precision: Annotated[str, typer.Option(help="32-true, bf16-mixed, 16-mixed, 64-true")] = "32-true",
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard logs too.")] = False,
     data_dir: DataDir = None,
     option: Options = None,
@@ -280,39 +301,78 @@ def evaluate(
     model: OwnModel = None,
     data_dir: DataDir = None,
     costs: CostText = "",
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
     out: Out = None,
 ) -> None:
     """Measure a trained ensemble on its task."""
-    commands().evaluate(run=run, task=task, model=model, data_dir=data_dir, costs=costs, out=out)
+    given = {"task": task, "model": model, "data_dir": data_dir}
+    computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
+    commands().evaluate(run=run, costs=costs, out=out, **given, **computed)
 
 
 @app.command()
-def doctor(run: Run, task: OwnTask = None, model: OwnModel = None, data_dir: DataDir = None) -> None:
-    """Looks for defects of a trained ensemble, and names remedies."""
-    commands().doctor(run=run, task=task, model=model, data_dir=data_dir)
+def doctor(
+    run: Run,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+) -> None:
+    """Look for defects of a trained ensemble, and name remedies."""
+    computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
+    commands().doctor(run=run, task=task, model=model, data_dir=data_dir, **computed)
 
 
 @app.command()
 def predict(
-    run: Run,
+    run: AnyRun,
     inputs: Annotated[
         Path,
         typer.Argument(
             help="Raw inputs, before scaling, as in the source of the task (images as bytes or from 0 to "
-            "1): a .npy or .npz file (x), a CSV file whose first line names the columns, or a .parquet file."
+            "1): a .npy or .npz file (x, or the names of several inputs), a CSV file whose first line names "
+            "the columns, a .parquet file, or a folder of pictures."
         ),
     ],
     task: OwnTask = None,
     model: OwnModel = None,
     data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(help="The CSV file to write.")] = Path(
+    out: Annotated[Path, typer.Option(help="The CSV file to write, or a .parquet or .npz file.")] = Path(
         "pluribus_runs/predict/predictions.csv"
     ),
-    most_bytes: Annotated[int, typer.Option(min=1, help="Memory that the inputs may take.")] = MOST_BYTES,
+    most_bytes: Annotated[
+        int, typer.Option(min=1, help="Memory that a chunk of inputs may take.")
+    ] = MOST_BYTES,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
 ) -> None:
-    """Write predictions with their uncertainty as CSV, one row for each input; needs no training data."""
+    """Write predictions with their uncertainty, one row for each input; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
-    commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given)
+    computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
+    commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given, **computed)
+
+
+@app.command()
+def export(
+    run: Run,
+    format: Annotated[str, typer.Option(help=", ".join(FORMAT_NAMES))] = "onnx",
+    members: Annotated[bool, typer.Option("--members", help="Export all members' outputs too.")] = False,
+    level: Annotated[float, typer.Option(help="Probability of the interval of a number.")] = 0.9,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; by default RUN/ensemble with the format's suffix.")
+    ] = None,
+) -> None:
+    """Write a trained ensemble as one file that runs without Pluribus; needs no training data."""
+    given = {"task": task, "model": model, "data_dir": data_dir}
+    commands().export(run=run, format=format, members=members, level=level, out=out, **given)
 
 
 @app.command()
@@ -331,8 +391,17 @@ def methods(
     commands().methods(name=name)
 
 
+@app.command()
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="A task whose options to explain.")] = None,
+) -> None:
+    """List the tasks, or explain the options of one task."""
+    commands().tasks(name=name)
+
+
 def main() -> None:
     """Run the command `pluribus`. Errors of Pluribus are one line, without a traceback."""
+    never_fail_on_characters()
     try:
         app(standalone_mode=True)
     except PluribusError as error:

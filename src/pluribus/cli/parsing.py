@@ -2,7 +2,8 @@
 
 import inspect
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from pluribus.method import Method
 from pluribus.method_text import parse_options, read_methods, split_outside_brackets
 from pluribus.ranges import nearest, show
 
+# At least two plain words with commas between them.
+WORDS = re.compile(r"[\w.-]+(,[\w.-]+)+")
 MOST_DRAWS = 16
 """Most draws of a method if all methods are compared."""
 
@@ -101,7 +104,7 @@ def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) ->
     Raises:
         SettingError: there is no such task, or the user's function fails or returns something else.
     """
-    values = parse_options(options or [])
+    values = parse_task_options(options or [])
     if ":" not in name:
         if name == "digits":
             # With all samples every method is nearly perfect, and a comparison shows nothing.
@@ -111,6 +114,21 @@ def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) ->
     if not isinstance(task, Task):
         raise SettingError(f"{name} must return a Task, got {type(task).__name__}.")
     return task
+
+
+def parse_task_options(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the values of options of a task; `a,b,c` is a list of words, unless it stands in quotes.
+
+    >>> parse_task_options(["features=a,b", "kinds=zip=category,year=number", "path='a,b.csv'"])
+    {'features': ['a', 'b'], 'kinds': 'zip=category,year=number', 'path': 'a,b.csv'}
+    """
+    values = parse_options(texts)
+    for text in texts:
+        name, _, raw = (part.strip() for part in text.partition("="))
+        # Numbers with commas are a tuple already.
+        if isinstance(values[name], str) and WORDS.fullmatch(raw):
+            values[name] = raw.split(",")
+    return values
 
 
 def default_model(task: Task) -> str:
@@ -131,7 +149,7 @@ class Build:
 
     def __init__(self, name: str, task: Task | Signature) -> None:
         self.name = name
-        shape = task.input_shape
+        shape = task.input_shape or (1,)
         self.known = {
             "task": task,
             "classes": task.outputs,

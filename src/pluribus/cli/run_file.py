@@ -5,40 +5,27 @@ network of the user's own is code, and must be named on the command line again (
 is compared with the one in the file.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from pluribus.backbones import BACKBONES
 from pluribus.cli.parsing import Build, resolve_task
+from pluribus.comparison.run_folder import ENSEMBLE, FILE, SCHEMA, described, given_delimiter
 from pluribus.data import TASKS
 from pluribus.data.signature import FILE as SIGNATURE
 from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError, SettingError
-from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference, fingerprint
 from pluribus.loading import load
-from pluribus.method_text import parse_options
-from pluribus.schema import Anything, Fields, Items, Named, Schema, Text, shown
+from pluribus.schema import shown
 from pluribus.training import Training
 from pluribus.untrusted import read_json
-from pluribus.writing import replacing
 
-FILE = "run.json"
-ENSEMBLE = "ensemble"
 REMEDY = "Train again with `pluribus train`."
-
-# Runs of earlier versions have no `data` and no `network`.
-SCHEMA: Schema = Fields(
-    {"task": Text(), "options": Items(Text()), "model": Text()},
-    {"training": Named(Anything()), "data": Named(Anything()), "network": FINGERPRINT},
-)
 
 
 @dataclass(frozen=True)
@@ -58,29 +45,6 @@ class Run:
     build: Build
     options: list[str]
     training: Training | None
-
-
-def write_run(
-    folder: Path,
-    task: str,
-    options: list[str],
-    model: str,
-    training: Training,
-    data: Task,
-    ensemble: Ensemble,
-) -> None:
-    """Write `run.json` and `signature.json` into the folder of a trained ensemble."""
-    document = {
-        "task": task,
-        "options": options,
-        "model": model,
-        "training": training.to_dict(),
-        "data": described(data),
-        "network": fingerprint(ensemble, data.train.x),
-    }
-    with replacing(folder / FILE) as unfinished:
-        unfinished.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    Signature.of(data, given_delimiter(options)).save(folder)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -111,8 +75,10 @@ def load_run(folder: Path, data_dir: Path | None, task: str | None = None, model
         raise InputError(f"{folder} needs the data that it was trained on ({needed}): {error}") from error
     _check_data(folder, document.get("data"), data)
     build = Build(model_name, data)
-    ensemble = load(folder / ENSEMBLE, build(), example=data.train.x[:2])
-    _check_network(folder, document.get("network"), ensemble, data.train.x)
+    network = build()
+    example = data.train.example_for(network)
+    ensemble = load(folder / ENSEMBLE, network, example=example)
+    _check_network(folder, document.get("network"), ensemble, example)
     training = Training.from_dict(document["training"]) if "training" in document else None
     return Run(ensemble.eval(), data, build, options, training)
 
@@ -127,17 +93,13 @@ def load_for_prediction(
     document = read_run(folder)
     if task is not None or not (folder / SIGNATURE).is_file():
         run = load_run(folder, data_dir, task, model)
-        return run.ensemble, Signature.of(run.task, given_delimiter(run.options))
+        forward = run.ensemble.members.code.forward
+        return run.ensemble, Signature.of(run.task, given_delimiter(run.options), forward)
     signature = Signature.load(folder)
     build = Build(trusted_name(folder, "model", document["model"], model, BACKBONES), signature)
     ensemble = load(folder / ENSEMBLE, build(), example=signature.example())
     _check_network(folder, document.get("network"), ensemble, signature.example())
     return ensemble.eval(), signature
-
-
-def given_delimiter(options: list[str] | None) -> str:
-    """Return the delimiter among the options of a task."""
-    return str(parse_options(options or []).get("delimiter", ","))
 
 
 def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, registry: Iterable[str]) -> str:
@@ -148,7 +110,8 @@ def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, regi
         CheckpointError: the file names something that there is not.
     """
     if given is not None:
-        if given != recorded:
+        # A comparison in Python knows a network by its name alone; its fingerprint is compared later.
+        if given != recorded and (":" in recorded or recorded in registry):
             raise SettingError(
                 f"--{kind} must be what {folder} was made with, {shown(recorded)}, got {given!r}. "
                 f"Give the same --{kind}."
@@ -162,20 +125,10 @@ def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, regi
             f"{folder} was made with a {kind} of your own, {shown(recorded)}, and code is never taken from a "
             f"file. If you trust it, name it again with --{kind}."
         )
-    raise CheckpointError(f"{folder / FILE}: field {kind} must be built in, got {shown(recorded)}. {REMEDY}")
-
-
-def described(data: Task) -> dict[str, Any]:
-    """Return the properties that tell one task from another: sizes, shapes and classes."""
-    return {
-        "name": data.name,
-        "sizes": f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test",
-        "input_shape": str(list(data.input_shape)),
-        "likelihood": data.likelihood.to_dict(),
-        "classes": data.classes,
-        "class_names": list(data.class_names),
-        "feature_names": list(data.feature_names),
-    }
+    raise CheckpointError(
+        f"{folder / FILE}: field {kind} must be built in, got {shown(recorded)}. "
+        f"Name it with --{kind} package.module:function."
+    )
 
 
 def _check_data(folder: Path, before: dict[str, Any] | None, data: Task) -> None:
@@ -190,7 +143,7 @@ def _check_data(folder: Path, before: dict[str, Any] | None, data: Task) -> None
             )
 
 
-def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Tensor) -> None:
+def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Any) -> None:
     if before is None:
         return
     reason = difference(before, fingerprint(ensemble, x))

@@ -8,6 +8,7 @@
     training.pt            schema, no code, no NaN
     records.jsonl          every line
     outcomes/*.npz         sizes, types, lengths
+    *.onnx, *.pt2, *.xml   the hash in the description beside it
 
 Hashes find damage. They do not find forgery: whoever can write the weights can write the hash.
 """
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pluribus.cli import run_file
-from pluribus.comparison import record
+from pluribus.comparison import record, run_folder
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.data import signature
 from pluribus.data.signature import Signature
 from pluribus.document import check_counts, check_document, methods_of
 from pluribus.errors import CheckpointError, PluribusError
+from pluribus.export.description import check_description
+from pluribus.export.exporting import FORMATS
 from pluribus.method import Method
 from pluribus.saving import (
     REMEDY,
@@ -57,15 +60,15 @@ def verify(folder: Path) -> list[Finding]:
     found = list(_findings(folder))
     if not found:
         raise CheckpointError(
-            f"{folder} must be a folder that Pluribus wrote, got none of {run_file.FILE}, {SETTINGS}, "
+            f"{folder} must be a folder that Pluribus wrote, got none of {run_folder.FILE}, {SETTINGS}, "
             f"{checkpoint.FILE} and {record.FILE}. Give the folder of a run, a comparison or an ensemble."
         )
     return found
 
 
 def _findings(folder: Path) -> Iterator[Finding]:
-    if (folder / run_file.FILE).exists():
-        yield _checked(folder / run_file.FILE, lambda path: run_file.read_run(path.parent))
+    if (folder / run_folder.FILE).exists():
+        yield _checked(folder / run_folder.FILE, lambda path: run_file.read_run(path.parent))
     if (folder / signature.FILE).exists():
         yield _checked(folder / signature.FILE, lambda path: Signature.load(path.parent))
     if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
@@ -76,7 +79,8 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield _checked(folder / record.FILE, _check_records)
     for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
         yield _checked(path, Outcomes.load)
-    for child in (folder / run_file.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
+    yield from _exported_findings(folder)
+    for child in (folder / run_folder.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
         # Links are not followed: they could lead round in a circle.
         if child.is_dir() and not child.is_symlink():
             yield from _findings(child)
@@ -85,6 +89,12 @@ def _findings(folder: Path) -> Iterator[Finding]:
 def _ensemble_findings(folder: Path) -> Iterator[Finding]:
     yield _checked(folder / SETTINGS, _check_settings)
     yield _checked(folder / WEIGHTS, _check_weights)
+
+
+def _exported_findings(folder: Path) -> Iterator[Finding]:
+    for form in FORMATS.values():
+        for path in sorted(folder.glob(f"*{form.suffix}.json")):
+            yield _checked(path, check_description)
 
 
 def _checked(path: Path, check: Callable[[Path], object]) -> Finding:

@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import importlib.util
+import logging
 import math
 import time
 import traceback
@@ -19,22 +21,28 @@ from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
+from pluribus.comparison.run_folder import ENSEMBLE, RUNS, write_run
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
+from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
 from pluribus.metrics.costs import Costs
 from pluribus.ranges import check
 from pluribus.training import Training, train
+from pluribus.training.hardware import Hardware
 from pluribus.training.work import train_multiply_adds
 
 Build = Callable[[], nn.Module]
 
 ERROR_FILE = "error.txt"
+AUTOMATIC = Hardware()
+
+logger = logging.getLogger("pluribus")
 
 
 @dataclass(frozen=True)
@@ -51,18 +59,27 @@ class Job:
     shifted: bool = True
     usual_steps: int = 1
     """Steps of a method without a recipe, by which the cost of training is divided."""
+    digest: str = ""
+    """Digest of the network, by which a changed one is told from that of an earlier comparison."""
     costs: Costs | None = None
     """Costs of decisions. They are no part of the key, because reports compute them anew."""
+    hardware: Hardware = AUTOMATIC
+    """Device and precision. Only another precision than float32 is part of the key."""
+    source: tuple[str, Sequence[str]] | None = None
+    """Name and options of the task on the command line, for `run.json`."""
 
     @property
     def key(self) -> str:
-        """Return the key of its record: equal settings have equal keys."""
-        return key_of(*self.settings, self.shifted)
+        """Return the key of its record: equal settings and equal networks have equal keys."""
+        return key_of(*self.settings, self.shifted, self.task.fingerprint, self.digest)
 
     @property
     def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
         """Return the settings in the order of the fields of `Record`."""
-        return self.method.to_dict(), repr(self.task), self.network, self.seed, self.training.to_dict()
+        trained = self.training.to_dict()
+        if not self.hardware.is_plain:
+            trained["precision"] = self.hardware.precision
+        return self.method.to_dict(), repr(self.task), self.network, self.seed, trained
 
     @property
     def title(self) -> str:
@@ -72,7 +89,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """Return the folder of its checkpoint and its trained ensemble."""
-        return self.out / "runs" / f"{self.method.kind()}-{self.seed}-{self.key}"
+        return self.out / RUNS / f"{self.method.kind()}-{self.seed}-{self.key}"
 
 
 def compare(
@@ -89,11 +106,16 @@ def compare(
     show: bool = True,
     recipes: bool = True,
     costs: Costs | None = None,
+    hardware: Hardware | None = None,
+    budget: str = "",
+    metric: str | None = None,
+    source: tuple[str, Sequence[str]] | None = None,
 ) -> list[Record]:
     """Train and measure every method with every seed. Finished runs are not repeated.
 
     Args:
-        build: Makes the network; called once for each run, with torch's seed set.
+        build: Makes the network; called once for each run, with torch's seed set, and once before, to tell
+            whether finished runs are of the same network.
         task: The data.
         methods: The methods to compare. Costs are relative to `Single()`, in the list or not.
         seeds: Runs of each method, at least 1.
@@ -102,10 +124,14 @@ def compare(
         network: Name of the network in the records; by default the name of `build`.
         workers: Number of processes, each with one thread; 1 runs in this process.
         shifted: Measure on shifted data too, which takes longest.
-        show: Show progress.
+        show: Show progress, then print the table and the recommendation, and write `report.html`.
         recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
             the cost of training either way.
         costs: What wrong answers and deferring cost, for the records' `decisions`.
+        hardware: Devices, among which the runs are divided, and precision; by default a GPU or the CPU.
+        budget: Limits of cost for the recommendation, as `multiply_adds<=1.5x,parameters<=2M`.
+        metric: The metric to recommend by; by default the NLL, or RMSE where there is none.
+        source: Name and options of the task on the command line, which `run.json` of each run keeps.
 
     Returns:
         One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
@@ -120,16 +146,25 @@ def compare(
     _check_contestants(build, methods)
     name = network or str(getattr(build, "__name__", type(build).__name__))
     check("recipes", recipes, bool)
-    usual = (training or Training()).resolved(len(task.train))
+    usual = (training or Training()).suited_to(task.train).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
-    jobs = []
+    devices, digested = hardware or AUTOMATIC, _digest(build, task)
+    jobs: list[Job] = []
     for method in methods:
         own = usual.following(method.recipe(), len(task.train)) if recipes else usual
         for seed in range(seeds):
-            seeded_training = replace(own, seed=seed)
-            settings = (build, task, method, seed, seeded_training, name, Path(out), shifted, steps, costs)
-            jobs.append(Job(*settings))
-    finished = _finished(Path(out))
+            common = (Path(out), shifted, steps, digested, costs, devices.for_run(len(jobs)), source)
+            jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
+    records = _run_jobs(jobs, workers, show)
+    if show:
+        _present(Path(out), [job.key for job in jobs], budget, metric, costs)
+    return records
+
+
+def _run_jobs(jobs: Sequence[Job], workers: int, show: bool) -> list[Record]:
+    """Run the jobs that are not finished, and return the records of all."""
+    out = jobs[0].out
+    finished = _finished(out)
     waiting = [job for job in jobs if job.key not in finished]
     with (
         Display(len(jobs), len(jobs) - len(waiting), show) as display,
@@ -138,8 +173,19 @@ def compare(
     ):
         for job, done in results:
             display.finish(job.title, done.error or "done")
-    records = {one.key: one for one in record.read([Path(out)])}
+    records = {one.key: one for one in record.read([out])}
     return [records[job.key] for job in jobs]
+
+
+def _present(out: Path, keys: Sequence[str], budget: str, metric: str | None, costs: Costs | None) -> None:
+    """Print the table and the recommendation, and write the page, as far as their packages are installed."""
+    # The report reads records and imports this package. Its packages are extras of the library.
+    if importlib.util.find_spec("rich") is None or importlib.util.find_spec("plotly") is None:
+        logger.warning("no table and no page: install pluribus with the extra cli")
+        return
+    from pluribus.report.presenting import present
+
+    present(out, keys, budget, metric, costs)
 
 
 def _check_contestants(build: Any, methods: Any) -> None:
@@ -158,6 +204,18 @@ def _check_contestants(build: Any, methods: Any) -> None:
             "build must be a function that makes the network anew for each run, got "
             f"{type(build).__name__}. Give `lambda: ...`."
         )
+
+
+def _digest(build: Build, task: Task) -> str:
+    """Return the digest of the network that `build` makes; empty if it fails."""
+    try:
+        with seeded(0):
+            network = build()
+        single = convert(network, Single(), task.likelihood, example=task.train.example_for(network))
+        return digest(single, task.train.example().inputs)
+    # The user's code may raise anything. Each run raises it again, and its record has the reason.
+    except Exception:
+        return ""
 
 
 def run(job: Job, report: Report = silent) -> Record:
@@ -187,7 +245,7 @@ def run(job: Job, report: Report = silent) -> Record:
 
 
 def _failed(job: Job, error: str) -> Record:
-    return Record(job.key, *job.settings, error=error)
+    return Record(job.key, *job.settings, data=job.task.fingerprint, error=error)
 
 
 def _measure(job: Job, report: Report) -> Record:
@@ -196,7 +254,7 @@ def _measure(job: Job, report: Report) -> Record:
         network = job.build()
     options: dict[str, Any] = {
         "likelihood": job.task.likelihood,
-        "example": job.task.train.x[:2],
+        "example": job.task.train.example_for(network),
         "seed": job.seed,
     }
     ensemble = convert(network, job.method, **options)
@@ -206,8 +264,15 @@ def _measure(job: Job, report: Report) -> Record:
     def report_epoch(row: dict[str, float]) -> None:
         report(trained(int(row["epoch"]), epochs, row["loss"]))
 
-    rows = train(ensemble, job.task, job.training, out=job.folder, show=False, on_epoch=report_epoch)
-    ensemble.save(job.folder / "ensemble")
+    fabric = job.hardware.fabric()
+    rows = train(
+        ensemble, job.task, job.training, out=job.folder, fabric=fabric, show=False, on_epoch=report_epoch
+    )
+    # Trained in any precision, all are measured in float32.
+    ensemble.float()
+    ensemble.save(job.folder / ENSEMBLE)
+    task, given = job.source or (job.task.name, ())
+    write_run(job.folder, task, given, job.network, job.training, job.task, ensemble)
     seconds = {"training": time.perf_counter() - start}
     # Costs are relative to the plain network, measured on the same device.
     single = convert(network, Single(), **options).to(ensemble.device)
@@ -224,6 +289,8 @@ def _measure(job: Job, report: Report) -> Record:
     training_cost = _training_cost(job, ensemble, single, int(rows[-1]["step"]))
     return replace(
         measured,
+        key=job.key,
+        training=job.settings[-1],
         cost=measured.cost | training_cost,
         seconds=seconds | measured.seconds,
         findings=[asdict(one) for one in doctor(ensemble, job.task, history=rows)],

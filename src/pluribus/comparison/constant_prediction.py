@@ -18,10 +18,12 @@ def constant_loss(ensemble: Ensemble, target: Tensor) -> float:
     if isinstance(likelihood, Categorical):
         return float(torch.special.entr(target.double().mean(0)).sum())
     target = target.double().flatten(1) if target.ndim > 1 else target.double().unsqueeze(1)
+    # Where samples have several targets, missing ones are NaN.
+    mean = target.nanmean(0)
     if isinstance(likelihood, Bernoulli):
-        share = target.mean(0)
+        share = mean
         return float((torch.special.entr(share) + torch.special.entr(1 - share)).mean())
-    variance = target.var(0, unbiased=False).clamp(min=1e-12)
+    variance = (target - mean).square().nanmean(0).clamp(min=1e-12)
     if not isinstance(likelihood, Gaussian):
         return variance.mean().item()
     if likelihood.precision is None:

@@ -22,7 +22,7 @@ from pluribus.mechanisms.exits.pairs import Pairs
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import DiscretePrediction
-from pluribus.training.budget import LATE
+from pluribus.training.budget import LATE, is_scored_early
 
 COLLAPSED = 1e-3
 """Least spread of members over that of samples. Members that start one percent apart are ten times that."""
@@ -38,6 +38,9 @@ HURTS = 0.1
 
 LEAST_WEIGHT = 0.01
 """Weight of an exit, of its even share, below which nobody uses it."""
+
+MOST_NUMBERS = 2**25
+"""Outputs that are looked at; those of images have one for every pixel and class."""
 
 GAP = 0.1
 """Greatest distance of confidence and accuracy, besides three standard errors."""
@@ -110,8 +113,9 @@ def doctor(
     if not isinstance(ensemble, Ensemble):
         raise InputError(f"doctor expects an Ensemble, got {type(ensemble).__name__}. Use convert(...).")
     training = ensemble.training
+    batches = labelled_batches(data, ensemble.device, ensemble.members.code.forward)
     try:
-        return _examine(ensemble.eval(), labelled_batches(data, ensemble.device), history or ())
+        return _examine(ensemble.eval(), batches, history or ())
     finally:
         ensemble.train(training)
 
@@ -120,15 +124,31 @@ def doctor(
 def _examine(
     ensemble: Ensemble, batches: list[tuple[Inputs, Tensor]], history: Sequence[Mapping[str, float]]
 ) -> list[Finding]:
-    outputs = torch.cat([ensemble(*inputs.args, **inputs.keywords) for inputs, _ in batches], 1)
-    if broken := list(not_finite(ensemble, outputs)):
+    outputs = _outputs(ensemble, batches)
+    batches = batches[: len(outputs)]
+    joined = torch.cat(outputs, 1)
+    if broken := list(not_finite(ensemble, joined)):
         # Nothing else can be computed.
         return broken
     target = torch.cat([y for _, y in batches])
-    losses = ensemble.likelihood.losses(outputs, target).mean(1)
+    losses = ensemble.likelihood.losses(joined, target).mean(1)
     baseline = constant_loss(ensemble, target)
-    evidence = Evidence(ensemble, batches, outputs, target, losses, baseline, history)
+    evidence = Evidence(ensemble, batches, joined, target, losses, baseline, history)
     return [finding for check in CHECKS for finding in check(evidence)]
+
+
+def _outputs(ensemble: Ensemble, batches: Sequence[tuple[Inputs, Tensor]]) -> list[Tensor]:
+    """Return the outputs of the first batches: of one shape, and no more than memory holds with ease."""
+    outputs: list[Tensor] = []
+    numbers = 0
+    for inputs, _ in batches:
+        found = ensemble(*inputs.args, **inputs.keywords)
+        numbers += found.numel()
+        # Texts of another length have outputs of another shape.
+        if outputs and (numbers > MOST_NUMBERS or found.shape[2:] != outputs[0].shape[2:]):
+            break
+        outputs.append(found)
+    return outputs
 
 
 def not_finite(ensemble: Ensemble, outputs: Tensor) -> Iterator[Finding]:
@@ -169,6 +189,23 @@ def collapsed(evidence: Evidence) -> Iterator[Finding]:
         code="collapsed",
         message=message,
         remedy=remedy,
+    )
+
+
+def untrained(evidence: Evidence) -> Iterator[Finding]:
+    """Find an ensemble that predicts before it was trained, though its method does not keep a network."""
+    method = evidence.ensemble.method
+    if method.on_trained != "retrain" or evidence.ensemble.trained:
+        return
+    loss = evidence.losses.median().item()
+    message = (
+        f"{type(method).__name__} does not keep a trained network, and saw no training batch; members have a "
+        f"loss of {loss:.3g}, a constant {evidence.baseline:.3g}"
+    )
+    yield Finding(
+        code="untrained",
+        message=message,
+        remedy="Train the ensemble, or take a method that keeps the network: pluribus methods lists them.",
     )
 
 
@@ -273,6 +310,8 @@ def inert_prior(evidence: Evidence) -> Iterator[Finding]:
 def still_improving(evidence: Evidence) -> Iterator[Finding]:
     """Find a best epoch in the last twentieth of training."""
     scores = [row.get("validation_nll", math.nan) for row in evidence.history]
+    if not is_scored_early(scores):
+        return
     known = [(score, epoch) for epoch, score in enumerate(scores, 1) if not math.isnan(score)]
     if known and min(known)[1] > LATE * len(scores):
         message = f"epoch {min(known)[1]} of {len(scores)} was the best on validation data"
@@ -305,6 +344,7 @@ def wrong_confidence(evidence: Evidence) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+    untrained,
     collapsed,
     broken_member,
     wrong_statistics,

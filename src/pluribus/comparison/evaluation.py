@@ -5,28 +5,40 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pluribus.calibration import ConformalIntervals, ConformalSets, fit_temperature, with_temperature
+from pluribus.calibration_record import Calibration
 from pluribus.comparison.at_threshold import at_threshold
+from pluribus.comparison.calibrated import (
+    calibration_for,
+    measure_calibration,
+    measure_strangers,
+    scaled_metrics,
+)
 from pluribus.comparison.decisions import check_costs, with_costs
-from pluribus.comparison.maps import make_maps
-from pluribus.comparison.outcomes import make_gallery, read_outcomes, stored_ood_scores
+from pluribus.comparison.gallery_candidates import Candidates
+from pluribus.comparison.outcomes import read_outcomes, stored_ood_scores
 from pluribus.comparison.record import Record, key_of
-from pluribus.data.task import Split, Task, check_task
+from pluribus.data.batch import Batch
+from pluribus.data.split import Split
+from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
+from pluribus.fingerprint import digest
 from pluribus.mechanisms.graph.cost import Cost, cost
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
-from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_all, evaluate_ood
+from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_ood
 from pluribus.metrics.bootstrap import Interval
-from pluribus.prediction import CategoricalPrediction, GaussianPrediction, Prediction
+from pluribus.metrics.tally import Tally
+from pluribus.prediction import Prediction
 from pluribus.training.settings import Training
+from pluribus.training.split_prediction import CHUNK, tally_split
 from pluribus.version import VERSION
 
-CHUNK = 512
 SHIFT_METRICS = ("accuracy", "nll", "ece", "brier", "rmse", "gaussian_nll")
 TIMINGS = 8
 """Rounds of measuring two networks; even, so that each of them goes first in half of the rounds."""
@@ -46,10 +58,11 @@ def evaluate(
     training: Training | None = None,
     costs: Costs | None = None,
 ) -> Record:
-    """Measure a trained ensemble on the test data of a task.
+    """Measure a trained ensemble on the test data of a task, raw and calibrated.
 
     Args:
-        ensemble: The ensemble; it is put into eval mode.
+        ensemble: The ensemble; it is put into eval mode. Without a calibration one is fitted on the
+            validation data, and not kept.
         task: The data. Errors of regression are in the units of the data.
         single: The same network as an ensemble of one, for ratios of costs.
         shifted: Measure on shifted data too, which takes longest.
@@ -70,40 +83,42 @@ def evaluate(
     check_costs(costs, task)
     ensemble.eval()
     start = time.perf_counter()
-    prediction = _predict(ensemble, task, task.test.x)
-    target = _in_units(task, task.test.y).to(prediction.members.device)
+    calibration = _in_units(calibration_for(ensemble, task), task)
+    candidates = Candidates(task.scaling)
+    test = _tally(ensemble, task, task.test, on_batch=candidates.add)
+    prediction, target = test.prediction, test.target
+    calibrated = prediction.calibrated(calibration)
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
     frozen = ensemble.freeze()
     outcomes = read_outcomes(prediction, target)
     ood = {}
     for name, x in task.ood.items():
-        out = _predict(ensemble, task, x)
-        ood[name] = evaluate_ood(prediction, out)
+        out = _tally(ensemble, task, Split.of_inputs(x)).prediction
+        ood[name] = evaluate_ood(prediction, out) | measure_strangers(calibrated, out.calibrated(calibration))
         outcomes.ood[name] = stored_ood_scores(out)
     moved = {}
     if shifted:
         # Shifted splits have targets of their own, and may have fewer samples than the test data.
         for (kind, severity), split in task.shifted.items():
-            moved[f"{kind}/{severity}"] = _scores(frozen, task, split)
-    pictures = task.scaling.invert(task.test.x)
-    gallery = make_gallery(prediction, target, pictures, task.class_names)
-    maps = make_maps(prediction, target, pictures)
-    posthoc, ends = _posthoc(ensemble, task, prediction, target)
+            moved[f"{kind}/{severity}"] = _scores(ensemble, frozen, task, split, calibration)
+    rates, ends = _at_threshold(ensemble, task, prediction, target)
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     measured = Record(
-        key_of(*settings, trained, shifted),
+        key_of(*settings, trained, shifted, task.fingerprint, digest(ensemble, task.train.example().inputs)),
         *settings,
         trained,
-        metrics=evaluate_all(prediction, target),
+        data=task.fingerprint,
+        metrics=test.metrics(),
         shifted=moved,
         ood=ood,
-        posthoc=posthoc,
+        posthoc=measure_calibration(calibrated, target) | rates,
+        ood_score=calibration.score if calibration else "",
         cost=_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
         intervals=bootstrap_intervals(prediction, target) | ends,
-        outcomes=replace(outcomes, gallery=gallery, maps=maps),
+        outcomes=replace(outcomes, gallery=candidates.gallery(task.class_names), maps=candidates.maps()),
     )
     return with_costs(measured, costs)
 
@@ -113,15 +128,23 @@ def versions() -> dict[str, str]:
     return {"pluribus": VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
-    """Return the time of `module` on `x` over that of `single`, the median of several rounds."""
+def latency_ratio(module: nn.Module, single: nn.Module, x: Any) -> float:
+    """Return the time of `module` on `x` over that of `single`, the median of several rounds.
 
-    def seconds(run: Callable[[Tensor], object]) -> float:
-        start = time.perf_counter()
-        run(x)
-        if x.is_cuda:
+    On a CPU with one thread, as in the workers of `compare`, it is the time that the processor spent. It does
+    not count the time in which other processes ran.
+    """
+    inputs = Inputs.of(x)
+    on_gpu = any(tensor.is_cuda for tensor in inputs.tensors())
+    alone = not on_gpu and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else time.perf_counter
+
+    def seconds(run: Callable[..., object]) -> float:
+        start = clock()
+        run(*inputs.args, **inputs.keywords)
+        if on_gpu:
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return clock() - start
 
     # Warm up: first calls allocate memory and choose kernels.
     seconds(module)
@@ -135,62 +158,57 @@ def latency_ratio(module: nn.Module, single: nn.Module, x: Tensor) -> float:
     return statistics.median(ratios)
 
 
-def _predict(ensemble: Ensemble | Frozen, task: Task, x: Tensor) -> Prediction:
-    return task.in_units(ensemble.predict(x.to(ensemble.weights.device), chunk=CHUNK).raw)
+def _in_units(calibration: Calibration | None, task: Task) -> Calibration | None:
+    """Return a calibration, fitted in the units of the network, for predictions in those of the data."""
+    return None if calibration is None else replace(calibration, unit=task.target_scaling.std)
 
 
-def _in_units(task: Task, y: Tensor) -> Tensor:
-    return task.target_scaling.invert(y) if y.is_floating_point() else y
+def _tally(
+    ensemble: Ensemble,
+    task: Task,
+    split: Split,
+    runner: Frozen | None = None,
+    on_batch: Callable[[Batch, Prediction, Tensor | None], None] | None = None,
+) -> Tally:
+    """Return the raw predictions and targets of a split in the units of the data."""
+
+    def in_units(prediction: Prediction, target: Tensor | None) -> tuple[Prediction, Tensor | None]:
+        if target is not None and target.is_floating_point():
+            target = task.target_scaling.invert(target)
+        return task.in_units(prediction.raw), target
+
+    return tally_split(ensemble, split, CHUNK, runner, in_units, on_batch)
 
 
-def _scores(ensemble: Frozen, task: Task, split: Split) -> dict[str, float]:
-    prediction = _predict(ensemble, task, split.x)
-    target = _in_units(task, split.y).to(prediction.members.device)
+def _scores(
+    ensemble: Ensemble, frozen: Frozen, task: Task, split: Split, calibration: Calibration | None
+) -> dict[str, float]:
+    """Return some metrics on shifted data, raw and, as `scaled_<name>`, calibrated."""
+    # Streamed samples may differ in size, which a frozen ensemble refuses.
+    tally = _tally(ensemble, task, split, None if split.streams else frozen)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
-    return {metric.name: metric(prediction, target) for metric in metrics if metric.suits(prediction)}
+    found = {metric.name: tally.compute(metric) for metric in metrics if metric.suits(tally.prediction)}
+    if calibration is None:
+        return found
+    return found | scaled_metrics(tally.prediction.calibrated(calibration), tally.target)
 
 
-def _posthoc(
+def _at_threshold(
     ensemble: Ensemble, task: Task, test: Prediction, target: Tensor
 ) -> tuple[dict[str, float], dict[str, Interval]]:
-    """Return metrics of the test data after corrections fitted on the validation data, and intervals."""
+    """Return rates of the test data at a threshold of the validation data, and their intervals."""
     if not len(task.validation):
         return {}, {}
-    fitted = _predict(ensemble, task, task.validation.x)
-    truth = _in_units(task, task.validation.y).to(target.device)
-    rates, intervals = at_threshold(fitted, truth, test, target)
-    return _corrected(fitted, truth, test, target) | rates, intervals
-
-
-def _corrected(fitted: Prediction, truth: Tensor, test: Prediction, target: Tensor) -> dict[str, float]:
-    """Return metrics of the test data after calibration on the validation data."""
-    if isinstance(test, CategoricalPrediction) and isinstance(fitted, CategoricalPrediction):
-        temperature = fit_temperature(fitted, truth)
-        scaled = with_temperature(test, temperature)
-        sets = ConformalSets.fit(fitted, truth)
-        return {
-            "temperature": temperature,
-            "scaled_nll": METRICS["nll"](scaled, target),
-            "scaled_ece": METRICS["ece"](scaled, target),
-            "scaled_brier": METRICS["brier"](scaled, target),
-            "conformal_level": sets.level,
-            "conformal_coverage": sets.coverage(test, target),
-            "conformal_size": sets.size(test),
-        }
-    if isinstance(test, GaussianPrediction) and isinstance(fitted, GaussianPrediction):
-        intervals = ConformalIntervals.fit(fitted, truth)
-        return {
-            "conformal_level": intervals.level,
-            "conformal_coverage": intervals.coverage(test, target),
-            "conformal_width": intervals.width(test),
-        }
-    return {}
+    validation = _tally(ensemble, task, task.validation)
+    return at_threshold(validation.prediction, validation.target, test, target)
 
 
 def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:
     """Return the sizes of the saved ensemble, and the work of a prediction of the frozen one."""
-    x = task.test.x.to(ensemble.device)
-    stored, run = cost(ensemble, x[:1]), cost(frozen, x[:1])
+    forward = ensemble.members.code.forward
+    several = accepted_by(_timed_inputs(task), forward).to(ensemble.device)
+    one = several.take(slice(0, 1))
+    stored, run = _cost(ensemble, one), _cost(frozen, one)
     found: dict[str, float] = {
         "parameters": stored.parameters,
         "multiply_adds": run.multiply_adds,
@@ -199,15 +217,28 @@ def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | No
     }
     if single is None:
         return found
-    base = cost(single.eval(), x[:1])
+    base = _cost(single.eval(), one)
     found["parameters_ratio"] = stored.parameters / base.parameters
     found["multiply_adds_ratio"] = run.multiply_adds / base.multiply_adds
     # The latency of the single network over itself is 1 by definition. Measured, it would be noise, and a
     # budget of 1 × would sometimes exclude it.
     found["latency_ratio"] = 1.0
     if not isinstance(ensemble.method, Single):
-        found["latency_ratio"] = latency_ratio(frozen, _frozen_once(single, base), x[:LATENCY_BATCH])
+        found["latency_ratio"] = latency_ratio(frozen, _frozen_once(single, base), several)
     return found
+
+
+def _timed_inputs(task: Task) -> Inputs:
+    """Return a batch of test inputs; of a stream, the first two training inputs again and again."""
+    if not task.test.streams:
+        return task.test.example(LATENCY_BATCH).inputs
+    # A frozen ensemble takes inputs of the sizes of its example; other texts would be of other lengths.
+    two = task.train.example(2).inputs
+    return Inputs.joined([two] * (LATENCY_BATCH // two.batch))
+
+
+def _cost(module: nn.Module, inputs: Inputs) -> Cost:
+    return cost(module, *inputs.args, **inputs.keywords)
 
 
 def _frozen_once(single: Ensemble, base: Cost) -> Frozen:

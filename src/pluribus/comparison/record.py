@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pluribus.comparison.one_line import one_line
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.errors import CheckpointError
 from pluribus.notebook import html_table
@@ -32,6 +33,8 @@ SCHEMA = Fields(
         "training": Named(Anything()),
     },
     {
+        # Records of earlier versions know a task by its description alone.
+        "data": Text(most=64),
         "metrics": NUMBERS,
         "shifted": Named(NUMBERS),
         "ood": Named(NUMBERS),
@@ -44,6 +47,7 @@ SCHEMA = Fields(
         "intervals": Named(Items(Optional(Number()))),
         "decisions": NUMBERS,
         "findings": Items(Fields({"code": Text(), "message": Text(), "remedy": Text()})),
+        "ood_score": Text(most=100),
     },
 )
 """Fields of a line, as in `Record`; null stands for a number that is not finite."""
@@ -54,21 +58,22 @@ SECTIONS = (
 """Sections of numbers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One method, trained and measured once on one task.
 
     Attributes:
-        key: Identifies the settings: equal settings have equal keys.
+        key: Identifies the settings and what the network computes: equal ones have equal keys.
         method: Settings of the method.
         task: Name and sizes of the task.
         network: Name of the network.
         seed: Seed of initial weights and training.
         training: Settings of the training.
-        metrics: On the test data, by name; regression in the units of the data.
-        shifted: Some metrics on shifted test data, by `kind/severity`.
-        ood: How well other data are told from the test data, by data set.
-        posthoc: After corrections fitted on validation data.
+        data: Fingerprint of the data and settings of the task; empty in records of earlier versions.
+        metrics: On the test data, raw, by name; regression in the units of the data.
+        shifted: Some metrics on shifted test data, by `kind/severity`; `scaled_<name>` are calibrated.
+        ood: How well other data are told from the test data, by data set; `auroc_chosen` by `ood_score`.
+        posthoc: Of the calibration on the test data: `scaled_<name>` are metrics after it.
         cost: Parameters and bytes of the ensemble as it is saved; multiply-adds of one sample, bytes of
             activations, and time relative to the single network, of the frozen one.
         versions: Versions of Pluribus, torch and Python.
@@ -78,6 +83,7 @@ class Record:
         intervals: Both ends of the 95 % bootstrap intervals of metrics, over test samples, by name.
         decisions: What decisions cost on the test data, where costs are given, and the costs themselves.
         findings: Defects that `doctor` found, each with code, message and remedy.
+        ood_score: Name of the out-of-distribution score that the calibration chose; empty without one.
         outcomes: Predictions for each test sample, in a file of their own; None if that was not read.
     """
 
@@ -97,13 +103,25 @@ class Record:
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
     findings: list[dict[str, str]] = field(default_factory=list)
+    data: str = ""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     decisions: dict[str, float] = field(default_factory=dict)
+    ood_score: str = ""
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Return the run in a line, with the numbers that matter most."""
+        return f"Record({one_line(self.names, self.error, self.metrics, self.cost)})"
+
+    @property
+    def names(self) -> str:
+        """Return the method, the task, the network and the seed in words."""
+        task = self.task.removeprefix("Task(").partition(":")[0]
+        return f"{self.method.get('kind')} on {task}, {self.network}, seed {self.seed}"
 
     def _repr_html_(self) -> str:
         """Return what was measured as a table for notebooks."""
-        sections = {"metrics": self.metrics, "after corrections": self.posthoc, "cost": self.cost}
+        sections = {"metrics": self.metrics, "calibrated": self.posthoc, "cost": self.cost}
         rows = [(part, name, value) for part, found in sections.items() for name, value in found.items()]
         title = f"{self.method.get('kind')} · {self.task} · {self.network} · seed {self.seed}"
         notes = [f"failed: {self.error}"] if self.error else []
@@ -127,11 +145,29 @@ class Record:
 
 
 def key_of(
-    method: Mapping[str, Any], task: str, network: str, seed: int, training: Mapping[str, Any], shifted: bool
+    method: Mapping[str, Any],
+    task: str,
+    network: str,
+    seed: int,
+    training: Mapping[str, Any],
+    shifted: bool,
+    data: str = "",
+    digest: str = "",
 ) -> str:
-    """Return a short name that depends on the settings of a run and on nothing else."""
-    settings = {"method": method, "task": task, "network": network, "seed": seed}
-    settings |= {"training": training, "shifted": shifted}
+    """Return a short name that depends on the settings of a run and on nothing else.
+
+    Args:
+        method: Settings of the method.
+        task: Description of the task, which counts where there is no fingerprint.
+        network: Name of the network.
+        seed: Of the run.
+        training: Settings of the training.
+        shifted: Whether shifted data was measured.
+        data: Fingerprint of the task.
+        digest: Digest of the network, since code can change under one name.
+    """
+    settings = {"method": method, "task": data or task, "network": network, "seed": seed}
+    settings |= {"training": training, "shifted": shifted, "digest": digest}
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

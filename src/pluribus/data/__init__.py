@@ -9,16 +9,17 @@ from typing import Any
 from pluribus.data.corruptions import EXTRA_KINDS, KINDS, corrupt
 from pluribus.data.csv_file import csv_file
 from pluribus.data.digits import digits
+from pluribus.data.image_folders import image_folder
 from pluribus.data.images import MEDICAL_CLASSES, OOD, image_set, medmnist
 from pluribus.data.npz_file import npz_file
-from pluribus.data.pictures import image_folder
 from pluribus.data.scaling import Scaling
 from pluribus.data.shifted import SEVERITIES, Shifted
 from pluribus.data.signature import Signature
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes
 from pluribus.data.table_task import frame_task
 from pluribus.data.tabular import UCI, diabetes, uci
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.data.tiny_imagenet import tiny_imagenet
 from pluribus.data.toy import sign_network, two_moons, two_sinusoids
 from pluribus.errors import SettingError

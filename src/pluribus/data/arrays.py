@@ -75,6 +75,26 @@ def read_npy(path: Path, most_bytes: int = MOST_BYTES) -> Array:
         return _read(file, str(path), path.stat().st_size, most_bytes)
 
 
+def array_chunks(path: Path, name: str | None, rows: int, most_bytes: int = MOST_BYTES) -> Iterator[Array]:
+    """Yield an array of an `.npy` or `.npz` file, up to so many rows at a time.
+
+    Args:
+        path: The file.
+        name: Of the array in an archive; None for an `.npy` file.
+        rows: The most rows at a time.
+        most_bytes: Memory that the rows of one chunk may take.
+    """
+    check_file(path)
+    with path.open("rb") as raw:
+        if name is None:
+            yield from _chunks(raw, str(path), path.stat().st_size, rows, most_bytes)
+            return
+        archive = Archive(raw, path, most_bytes)
+        entry = archive.entries[name]
+        with archive.zip.open(entry) as file:
+            yield from _chunks(file, f"{name} of {path}", entry.file_size, rows, most_bytes)
+
+
 def is_archive(path: Path) -> bool:
     """Return whether a file is an `.npz` archive, whatever its name ends with."""
     check_file(path)
@@ -82,8 +102,10 @@ def is_archive(path: Path) -> bool:
         return file.read(len(ZIP_START)) == ZIP_START
 
 
-def _read(file: IO[bytes], what: str, size: int, most_bytes: int) -> Array:
-    """Return the array that starts here and takes `size` bytes together with its head."""
+def _head(
+    file: IO[bytes], what: str, size: int, most_bytes: int | None = None
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and type of the array that starts here; raise unless `size` bytes hold it."""
     version = npy.read_magic(file)
     if version not in HEADS:
         raise InputError(f"{what} must be an array in NumPy's format 1.0 or 2.0, got {version}.")
@@ -91,14 +113,42 @@ def _read(file: IO[bytes], what: str, size: int, most_bytes: int) -> Array:
     if dtype.hasobject:
         raise InputError(f"{what} must hold numbers, got pickled objects, which are never opened.")
     wanted = math.prod(shape) * dtype.itemsize  # whole numbers of Python do not overflow
-    check_bytes(what, wanted, most_bytes)
+    if most_bytes is not None:
+        check_bytes(what, wanted, most_bytes)
     content = size - file.tell()
     if min(shape, default=0) < 0 or wanted != content:
         raise InputError(
             f"{what} must hold {wanted} bytes for {list(shape)} of {dtype}, got {content}. "
             "It is cut short or damaged: write it again."
         )
-    values = _exactly(file, wanted, what).view(dtype)
+    return shape, fortran_order, dtype
+
+
+def _chunks(file: IO[bytes], what: str, size: int, rows: int, most_bytes: int) -> Iterator[Array]:
+    """Yield the rows of the array that starts here."""
+    shape, fortran_order, dtype = _head(file, what, size)
+    if not shape:
+        raise InputError(f"{what} must hold numbers [count, ...], got a single one.")
+    if fortran_order:
+        # The rows of such an array do not lie together.
+        wanted = math.prod(shape) * dtype.itemsize
+        check_bytes(what, wanted, most_bytes)
+        whole = _exactly(file, wanted, what).view(dtype).reshape(shape[::-1]).transpose()
+        for start in range(0, shape[0], rows):
+            yield _native(whole[start : start + rows])
+        return
+    row_bytes = math.prod(shape[1:]) * dtype.itemsize
+    for start in range(0, shape[0], rows):
+        count = min(rows, shape[0] - start)
+        check_bytes(f"{count} rows of {what}", count * row_bytes, most_bytes)
+        values = _exactly(file, count * row_bytes, what).view(dtype)
+        yield _native(values.reshape(count, *shape[1:]))
+
+
+def _read(file: IO[bytes], what: str, size: int, most_bytes: int) -> Array:
+    """Return the array that starts here and takes `size` bytes together with its head."""
+    shape, fortran_order, dtype = _head(file, what, size, most_bytes)
+    values = _exactly(file, math.prod(shape) * dtype.itemsize, what).view(dtype)
     values = values.reshape(shape[::-1]).transpose() if fortran_order else values.reshape(shape)
     return _native(values)
 

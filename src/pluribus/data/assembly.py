@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 
 from pluribus.data.corruptions import LEAST_SIDE
+from pluribus.data.input_checks import check_inputs
 from pluribus.data.scaling import UNSCALED, Rescaled, Scaling
 from pluribus.data.shifted import Shifted
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, divide
-from pluribus.data.task import Split, Task, check_inputs, check_targets
+from pluribus.data.target_checks import check_targets
+from pluribus.data.task import Task
 from pluribus.likelihood import Bernoulli, Categorical, Likelihood
 
 

@@ -6,8 +6,8 @@ from typing import Unpack
 
 from pluribus.data.limits import MOST_BYTES
 from pluribus.data.splits import Sizes
+from pluribus.data.table_chunks import read_table
 from pluribus.data.table_task import Words, table_task
-from pluribus.data.tables import read_table
 from pluribus.data.task import Task
 from pluribus.likelihood import Likelihood
 

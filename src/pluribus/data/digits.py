@@ -8,8 +8,9 @@ from torch import Tensor
 
 from pluribus.data.assembly import assemble
 from pluribus.data.sources import optional
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, seeded
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 
@@ -21,11 +22,13 @@ CORRUPTED = 200
 
 
 def digits(**sizes: Unpack[Sizes]) -> Task:
-    """Digits to classify; 600 of them are for testing unless `test` says otherwise, of which the first 200
-    are corrupted.
+    """Return scikit-learn's handwritten digits to classify, 8 × 8, grey.
 
-    Out of distribution: 600 grey patches of scikit-learn's two photographs. Reading them needs Pillow;
-    without it they are `missing`.
+    By default 600 of them are for testing, of which the first 200 are corrupted. Out of distribution: 600
+    grey patches of scikit-learn's two photographs. Reading them needs Pillow; without it they are `missing`.
+
+    Args:
+        **sizes: How much of each part to keep.
     """
     datasets = optional("sklearn.datasets", "scikit-learn")
     x, y = datasets.load_digits(return_X_y=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from pluribus.data.arrays import npz_archive
 from pluribus.data.limits import MOST_BYTES, check_bytes, check_file
 from pluribus.data.sources import optional
-from pluribus.data.task import Split
+from pluribus.data.split import Split
 from pluribus.errors import InputError
 
 Array = np.ndarray[Any, Any]

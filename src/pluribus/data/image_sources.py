@@ -7,7 +7,7 @@ import torch
 from pluribus.data.image_files import cifar_binary, idx_pair, npz_part, svhn_mat
 from pluribus.data.pictures import pictures
 from pluribus.data.sources import Source
-from pluribus.data.task import Split
+from pluribus.data.split import Split
 
 CIFAR = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
 BATCHES = [f"data_batch_{i}.bin" for i in range(1, 6)]

@@ -14,8 +14,9 @@ from pluribus.data.image_files import channels_first, labels
 from pluribus.data.image_sources import TEST, TRAIN
 from pluribus.data.scaling import Scaling
 from pluribus.data.sources import Source, data_folder
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.errors import SettingError
 from pluribus.likelihood import Categorical, Gaussian
 from pluribus.ranges import check, nearest

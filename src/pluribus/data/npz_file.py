@@ -12,9 +12,10 @@ from pluribus.data.assembly import assemble
 from pluribus.data.image_files import channels_first
 from pluribus.data.limits import MOST_BYTES, listed
 from pluribus.data.sources import reading
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes
 from pluribus.data.targets import targets
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.errors import InputError
 from pluribus.likelihood import MISSING, Categorical, Likelihood, check_finite
 from pluribus.likelihood import likelihood as named_likelihood

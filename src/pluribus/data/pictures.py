@@ -3,24 +3,19 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Unpack
+from typing import BinaryIO
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from pluribus.data.assembly import assemble
 from pluribus.data.grey_levels import BYTES, check_levels, choose_levels, kind_of
 from pluribus.data.image_files import Array, channels_first
 from pluribus.data.limits import MOST_BYTES, MOST_PIXELS, check_bytes, check_file
 from pluribus.data.sources import optional, reading
-from pluribus.data.splits import Sizes
-from pluribus.data.task import Split, Task
 from pluribus.errors import InputError
-from pluribus.likelihood import Categorical
-from pluribus.ranges import check, nearest
+from pluribus.ranges import check
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 FLOAT_BYTES = 4
@@ -119,84 +114,3 @@ def read_pictures(paths: Sequence[Path], how: Reading) -> tuple[Tensor, str]:
 def pictures(paths: Sequence[Path], size: int, grey: bool = False) -> Tensor:
     """Return pictures `[count, 3 or 1, size, size]`, reduced by averaging; the aspect is not kept."""
     return read_pictures(paths, Reading(size, grey))[0]
-
-
-def image_folder(
-    path: str | Path,
-    size: int = 32,
-    grey: bool = False,
-    levels: tuple[float, float] | None = None,
-    most_bytes: int = MOST_BYTES,
-    most_pixels: int = MOST_PIXELS,
-    **sizes: Unpack[Sizes],
-) -> Task:
-    """Return a task of pictures to classify, in one folder per class.
-
-    Args:
-        path: A folder of class folders, or one that holds such folders as `train`, `test` and, where there
-            is one, `val`. Classes are numbered by the names of their folders.
-        size: Height and width to bring all pictures to, in pixels.
-        grey: Whether to read them as grey.
-        levels: Values of black and white. By default 0 and 255 of bytes, 0 and 65535 of 16-bit pictures, 0
-            and 1 of floats; 32-bit integers and other floats need it. The notes of the task name the range.
-        most_bytes: Memory that the pictures of a part may take.
-        most_pixels: Pixels of one file.
-        **sizes: How much of each part to keep.
-    """
-    how = Reading(size, grey, levels, most_bytes, most_pixels)
-    root = Path(path).expanduser().resolve()
-    published = (root / "train").is_dir()
-    first = root / "train" if published else root
-    names = class_names(first)
-    train, kind = class_folders(first, names, how)
-    others: dict[str, Split | None] = {"val": None, "test": None}
-    for part in others:
-        if published and (root / part).is_dir():
-            others[part], own = class_folders(root / part, names, how)
-            if own != kind:
-                raise InputError(f"{root / part} must hold {kind} pictures as in training, got {own} ones.")
-    task = assemble(
-        root.name,
-        (train, others["val"], others["test"]),
-        sizes,
-        likelihood=Categorical(),
-        classes=len(names),
-        class_names=names,
-    )
-    chosen = choose_levels(kind, levels)
-    return replace(task, notes=(chosen.note(len(train)),)) if chosen else task
-
-
-def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the folders in a folder, in order."""
-    if not folder.is_dir():
-        raise InputError(f"the pictures must lie in a folder, got {folder}, which is none. Check the path.")
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
-    if len(names) < 2:
-        raise InputError(
-            f"{folder} must hold a folder per class, at least 2, got {len(names)}. "
-            "Sort the pictures into folders by their classes."
-        )
-    return tuple(names)
-
-
-def class_folders(folder: Path, names: tuple[str, ...], how: Reading) -> tuple[Split, str]:
-    """Return all pictures of a folder of class folders with their classes among `names`, and their kind."""
-    found: list[Path] = []
-    y: list[int] = []
-    for name in class_names(folder):
-        if name not in names:
-            raise InputError(
-                f"classes must be {', '.join(names)} as in training, got {folder / name}."
-                + nearest(name, names)
-            )
-        files = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in ENDINGS)
-        if not files:
-            raise InputError(
-                f"{folder / name} must hold pictures ({', '.join(ENDINGS)}), got none. "
-                "Add some, or remove the folder."
-            )
-        found += files
-        y += [names.index(name)] * len(files)
-    x, kind = read_pictures(found, how)
-    return Split(x, torch.tensor(y)), kind

@@ -4,28 +4,26 @@ Raw inputs are what the task's source gives before scaling: features in their ow
 or in [0, 1], with channels first, last or, of grey ones, none.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pluribus.data.arrays import is_archive, npz_archive, read_npy
-from pluribus.data.columns import NUMBER, Column, Columns
-from pluribus.data.image_files import channels_first
-from pluribus.data.limits import MOST_BYTES, listed
+from pluribus.data.input_checks import check_inputs
+from pluribus.data.limits import MOST_BYTES, check_bytes
+from pluribus.data.pictures import ENDINGS, Reading, read_pictures
+from pluribus.data.raw_arrays import array_inputs, several_inputs
+from pluribus.data.raw_tables import table_inputs
 from pluribus.data.scaling import unit
 from pluribus.data.signature import Signature
-from pluribus.data.sources import UNREADABLE
-from pluribus.data.tables import check_columns, is_number, read_table
-from pluribus.data.task import check_inputs
-from pluribus.errors import InputError, PluribusError
+from pluribus.errors import InputError
 
 SUFFIXES = (".csv", ".parquet", ".npy", ".npz")
-KEY = "x"
-"""The array of an `.npz` file that holds inputs."""
+ROWS = 512
+"""Inputs that are read and predicted at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,39 +31,82 @@ class RawInputs:
     """Inputs before scaling.
 
     Args:
-        values: Numbers, `[count, ...]`.
+        values: Numbers, `[count, ...]`; where a network has several inputs, a dict of them by name.
         flags: For each row of a table, how it is unlike training; empty for arrays.
+        ids: What names each input: the cell of a column of ids, the line in a table, the row in an array, or
+            the path of a picture.
     """
 
-    values: Tensor
+    values: Any
     flags: tuple[str, ...] = ()
+    ids: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.values)
+        first = next(iter(self.values.values())) if isinstance(self.values, dict) else self.values
+        return len(first)
 
 
 def read_inputs(path: Path, signature: Signature, most_bytes: int = MOST_BYTES) -> RawInputs:
-    """Return raw inputs of a `.npy`, `.npz`, `.csv` or `.parquet` file, of the shape that the network takes.
+    """Return all raw inputs of a file at once; `input_chunks` describes the arguments."""
+    parts: list[RawInputs] = []
+    size = 0
+    for part in input_chunks(path, signature, ROWS, most_bytes):
+        size += part.values.numel() * part.values.element_size()
+        check_bytes(f"the inputs of {path}", size, most_bytes)
+        parts.append(part)
+    flags = tuple(flag for part in parts for flag in part.flags)
+    ids = tuple(one for part in parts for one in part.ids)
+    return RawInputs(torch.cat([part.values for part in parts]), flags, ids)
+
+
+def input_chunks(
+    path: Path, signature: Signature, rows: int = ROWS, most_bytes: int = MOST_BYTES
+) -> Iterator[RawInputs]:
+    """Yield raw inputs of a file or a folder of pictures, of the shape that the network takes.
 
     Args:
-        path: The file.
+        path: A `.npy`, `.npz`, `.csv` or `.parquet` file, or a folder of pictures.
         signature: Of the network that the inputs are for.
-        most_bytes: Memory that the inputs may take.
+        rows: The most inputs at a time.
+        most_bytes: Memory that the inputs of a chunk may take.
     """
+    if path.is_dir():
+        yield from _picture_chunks(path, signature, rows, most_bytes)
+        return
     if not path.is_file():
         raise InputError(f"{path} must be a file of inputs, got no file. Check the path.")
     if path.suffix not in SUFFIXES:
         raise InputError(f"inputs must be one of {', '.join(SUFFIXES)}, got {path}. Write one of these.")
     if path.suffix in (".csv", ".parquet"):
-        raw = _read_table(path, signature, most_bytes)
-    else:
-        raw = RawInputs(_read_array(path, signature.input_shape, most_bytes))
-    check_inputs(f"inputs of {path}", raw.values, signature.input_shape)
+        for part in table_inputs(path, signature, rows):
+            yield _checked(path, RawInputs(part.values, part.flags, part.ids), signature)
+        return
+    first = 0
+    for values in _arrays(path, signature, rows, most_bytes):
+        count = len(RawInputs(values))
+        yield _checked(path, RawInputs(values, ids=tuple(range(first, first + count))), signature)
+        first += count
+    if not first:
+        raise InputError(f"{path} must hold numbers [count, ...], got none.")
+
+
+def _arrays(path: Path, signature: Signature, rows: int, most_bytes: int) -> Iterator[Any]:
+    if signature.has_several_inputs:
+        return several_inputs(path, signature.inputs, rows, most_bytes)
+    return array_inputs(path, signature.input_shape, rows, most_bytes)
+
+
+def _checked(path: Path, raw: RawInputs, signature: Signature) -> RawInputs:
+    """Return the inputs; raise where a single one has another shape than in training."""
+    if not signature.has_several_inputs:
+        check_inputs(f"inputs of {path}", raw.values, signature.input_shape)
     return raw
 
 
 def far_outside(raw: Tensor, signature: Signature) -> str:
     """Return a warning where inputs lie beyond the training inputs by more than their range; else nothing."""
+    if not len(signature.low):
+        return ""
     x = signature.prepare(raw)
     # Features and channels lie on axis 1.
     shape = (1, -1, *[1] * (x.ndim - 2))
@@ -94,63 +135,16 @@ def _range(values: Tensor) -> str:
     return f"{values.min():.4g} to {values.max():.4g}"
 
 
-def _read_table(path: Path, signature: Signature, most_bytes: int) -> RawInputs:
-    """Return the columns by their names, or all in order where the network has no names of features."""
-    table = read_table(path, signature.delimiter, most_bytes)
-    columns = signature.columns or plain_columns(signature.feature_names or tuple(table.cells))
-    names = [column.name for column in columns.used]
-    # A file without a header would lose its first row, and fail with a message on names that are numbers.
-    if all(map(is_number, table.cells)) and not set(names) <= set(table.cells):
-        raise InputError(
-            f"the first line of {path} must name the {len(names)} features {listed(names)}, got numbers. "
-            "Put the names above it."
-        )
-    check_columns(table, names, signature.delimiter)
-    encoded = columns.encode(table.cells, table.lines)
-    return RawInputs(torch.from_numpy(encoded.values), encoded.flags)
-
-
-def plain_columns(names: tuple[str, ...]) -> Columns:
-    """Return columns of numbers that all have to be there: no word stands for a missing one."""
-    return Columns(tuple(Column(name, NUMBER) for name in names), missing_words=())
-
-
-def _read_array(path: Path, shape: tuple[int, ...], most_bytes: int) -> Tensor:
-    """Return the numbers of a `.npy` or `.npz` file, images with their channels first."""
-    try:
-        values = _npz_inputs(path, most_bytes) if is_archive(path) else read_npy(path, most_bytes)
-    except PluribusError:
-        raise
-    except UNREADABLE as error:
-        raise InputError(
-            f"{path} must be a whole {path.suffix} file of numbers, got one that is cut short, of another "
-            "kind, or holds objects. Write it again with NumPy."
-        ) from error
-    if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
-        raise InputError(
-            f"{path} must hold numbers [count, ...], got {values.dtype} of shape {list(values.shape)}."
-        )
-    images = len(shape) == 3
-    values = values.astype(_precision(values.dtype, images), copy=False)
-    if images and values.shape[1:] != shape:
-        return channels_first(values)
-    return torch.from_numpy(values)
-
-
-def _npz_inputs(path: Path, most_bytes: int) -> np.ndarray[Any, Any]:
-    """Return the array of an archive that holds inputs."""
-    with npz_archive(path, most_bytes) as archive:
-        if KEY not in archive:
-            held = listed(list(archive)) or "nothing"
-            raise InputError(
-                f"{path} must hold the inputs as {KEY}, got {held}. "
-                f"Write it with numpy.savez(path, {KEY}=...)."
-            )
-        return archive[KEY]
-
-
-def _precision(dtype: np.dtype[Any], images: bool) -> type[np.generic]:
-    """Return the type to compute with: bytes of images as they are, else floats that lose nothing."""
-    if images and dtype == np.uint8:
-        return np.uint8
-    return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
+def _picture_chunks(path: Path, signature: Signature, rows: int, most_bytes: int) -> Iterator[RawInputs]:
+    """Yield the pictures of a folder and of the folders in it, by their paths."""
+    shape = signature.input_shape
+    if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
+        raise InputError(f"{path} must be a file of inputs of shape {list(shape)}, got a folder.")
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
+    if not files:
+        raise InputError(f"{path} must hold pictures ({', '.join(ENDINGS)}), got none.")
+    how = Reading(shape[1], grey=shape[0] == 1, most_bytes=most_bytes)
+    for start in range(0, len(files), rows):
+        some = files[start : start + rows]
+        ids = tuple(str(file.relative_to(path)) for file in some)
+        yield RawInputs(read_pictures(some, how)[0], ids=ids)

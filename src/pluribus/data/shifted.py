@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pluribus.data.corruptions import EXTRA_KINDS, KINDS, corrupt
 from pluribus.data.scaling import Scaling, unit
-from pluribus.data.task import Split
+from pluribus.data.split import Split
 
 SEVERITIES = (1, 2, 3, 4, 5)
 

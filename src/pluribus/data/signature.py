@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,23 +13,37 @@ from torch import Generator, Tensor
 from pluribus.data.column_record import SCHEMA as COLUMNS
 from pluribus.data.column_record import columns_from_dict, columns_to_dict
 from pluribus.data.columns import Columns
+from pluribus.data.input_spec import TYPES, InputSpec
 from pluribus.data.scaling import Scaling
 from pluribus.data.task import Task, in_units, named_columns
 from pluribus.errors import CheckpointError
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by
 from pluribus.prediction import Prediction
 from pluribus.schema import Fields, Items, Number, Optional, Schema, Text, Whole
 from pluribus.untrusted import read_json
 from pluribus.writing import replacing
 
 FILE = "signature.json"
-VERSION = 1
+VERSION = 2
+LEAST_VERSION = 1
+"""Signatures of version 1 have one input."""
+SAMPLES = 256
+"""Samples of a stream from which the range of inputs is read."""
+ONLY = "x"
+"""Name of the only input of a network, and beginning of the names of several positional ones."""
+MOST_NUMBERS = 2**28
+"""Numbers of one input."""
+DENSE_AXES = 3
+"""Axes of outputs with one row for each sample: members, samples, outputs."""
+MEANS = ("confidence", "entropy", "mutual_information", "mean", "std")
+"""Summaries of dense predictions that are averaged over positions."""
 REMEDY = "Train again with `pluribus train`."
-SIZES = Items(Whole(1), most=8)
+SIZES = Items(Whole(0), most=8)
 NUMBERS = Items(Number(finite=True))
 SCALING = Fields({"shape": SIZES, "mean": NUMBERS, "std": NUMBERS})
 SCHEMA: Schema = Fields(
     {
-        "version": Whole(VERSION, VERSION),
+        "version": Whole(LEAST_VERSION, VERSION),
         "name": Text(),
         "input_shape": SIZES,
         "outputs": Whole(1),
@@ -41,7 +56,8 @@ SCHEMA: Schema = Fields(
         "high": NUMBERS,
         "columns": Optional(COLUMNS),
         "delimiter": Text(),
-    }
+    },
+    {"inputs": Items(Fields({"key": Text(), "shape": Items(Whole(0), most=8), "dtype": Text()}), most=64)},
 )
 
 
@@ -62,6 +78,7 @@ class Signature:
         high: Greatest training input of each feature or channel, scaled.
         columns: How cells of a table become inputs, where the task is a table.
         delimiter: Between the cells of a CSV file.
+        inputs: Name, shape and type of each input; of networks with one input, none or that one.
     """
 
     name: str
@@ -76,12 +93,18 @@ class Signature:
     high: Tensor
     columns: Columns | None = None
     delimiter: str = ","
+    inputs: tuple[InputSpec, ...] = ()
 
     @classmethod
-    def of(cls, task: Task, delimiter: str = ",") -> "Signature":
-        """Return the signature of a task."""
-        x = task.train.x
-        over = tuple(axis for axis in range(x.ndim) if axis != 1)  # features and channels lie on axis 1
+    def of(cls, task: Task, delimiter: str = ",", forward: Callable[..., Any] | None = None) -> "Signature":
+        """Return the signature of a task.
+
+        Args:
+            task: The data.
+            delimiter: Between the cells of a CSV file.
+            forward: Of the network; entries of samples that it does not accept are no inputs.
+        """
+        low, high = _ranges(task)
         return cls(
             name=task.name,
             input_shape=task.input_shape,
@@ -91,15 +114,43 @@ class Signature:
             scaling=task.scaling,
             target_scaling=task.target_scaling,
             feature_names=task.feature_names,
-            low=x.amin(over),
-            high=x.amax(over),
+            low=low,
+            high=high,
             columns=task.columns,
             delimiter=delimiter,
+            inputs=_specs(task, forward),
         )
 
-    def example(self, count: int = 2) -> Tensor:
-        """Return standard normal inputs: no sample of the training data is handed over."""
-        return torch.randn(count, *self.input_shape, generator=Generator().manual_seed(0))
+    @property
+    def has_several_inputs(self) -> bool:
+        """Return whether the network takes more than one tensor, or takes it by name."""
+        return len(self.inputs) > 1 or any(not _is_positional(one.key) for one in self.inputs)
+
+    def example(self, count: int = 2) -> Inputs:
+        """Return made-up inputs: no sample of the training data is handed over."""
+        if not self.inputs:
+            return Inputs.of(torch.randn(count, *self.input_shape, generator=Generator().manual_seed(0)))
+        return self.call({one.key: one.example(count) for one in self.inputs})
+
+    def call(self, values: Any) -> Inputs:
+        """Return inputs as the network takes them: one tensor, several, or by name.
+
+        Args:
+            values: A tensor, or tensors by the keys of `inputs`.
+        """
+        if not isinstance(values, dict):
+            return Inputs.of(values)
+        places = [name for name in values if _is_positional(name)]
+        keywords = {name: value for name, value in values.items() if name not in places}
+        return Inputs(tuple(values[name] for name in places), keywords)
+
+    def summaries(self, prediction: Prediction) -> dict[str, list[Any]]:
+        """Return a row for each sample: the table of a prediction, or means over positions of a dense one."""
+        if prediction.members.ndim <= DENSE_AXES:
+            return self.table(prediction)
+        found = in_units(prediction, self.target_scaling).numpy()
+        names = [name for name in MEANS if name in found]
+        return {f"mean_{name}": found[name].reshape(len(prediction), -1).mean(1).tolist() for name in names}
 
     def prepare(self, raw: Tensor) -> Tensor:
         """Return raw inputs `[count, ...]` in the form that the network takes."""
@@ -108,6 +159,13 @@ class Signature:
     def table(self, prediction: Prediction) -> dict[str, list[Any]]:
         """Return the columns of a prediction in the units of the data, with classes by their names."""
         return named_columns(in_units(prediction, self.target_scaling), self.class_names, self.classes)
+
+    def arrays(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the columns of a prediction, or all positions of a dense one, `[samples, ...]` each."""
+        if prediction.members.ndim <= DENSE_AXES:
+            return dict(self.table(prediction))
+        found = in_units(prediction, self.target_scaling).numpy()
+        return {name: found[name] for name in ("labels", *MEANS) if name in found}
 
     def save(self, folder: Path) -> None:
         """Write the signature into the folder of a run."""
@@ -135,6 +193,7 @@ class Signature:
             "high": self.high.double().tolist(),
             "columns": None if self.columns is None else columns_to_dict(self.columns),
             "delimiter": self.delimiter,
+            "inputs": [vars(one) | {"shape": list(one.shape)} for one in self.inputs],
         }
 
     @classmethod
@@ -148,10 +207,16 @@ class Signature:
         names, features = values["class_names"], values["feature_names"]
         low, high = values["low"], values["high"]
         columns = None if values["columns"] is None else columns_from_dict(values["columns"])
-        _check("input_shape", len(shape) > 0, "hold at least one size")
         _check("class_names", len(names) in (0, classes), "be one for each class")
         _check("feature_names", not features or [len(features)] == shape, "be one for each number")
-        _check("low and high", len(low) == len(high) == shape[0], "have a number for each feature or channel")
+        specs = [InputSpec(one["key"], tuple(one["shape"]), one["dtype"]) for one in values.get("inputs", ())]
+        for one in specs:
+            _check("inputs", one.dtype in TYPES, f"have types of {', '.join(TYPES)}")
+            # Examples of this size are made before any input is read.
+            _check("inputs", math.prod(one.shape) <= MOST_NUMBERS, f"have at most {MOST_NUMBERS} numbers")
+        ranges = shape[0] if shape else 1
+        fits = len(low) == len(high) and len(low) in (0, ranges)
+        _check("low and high", fits, "have a number for each feature or channel")
         _check("columns", columns is None or list(columns.features) == features, "make the features")
         return cls(
             name=values["name"],
@@ -166,7 +231,46 @@ class Signature:
             high=torch.tensor(high),
             columns=columns,
             delimiter=values["delimiter"],
+            inputs=tuple(specs),
         )
+
+
+def _is_positional(key: str) -> bool:
+    return key == ONLY or (key[:1] == ONLY and key[1:].isdigit())
+
+
+def _specs(task: Task, forward: Callable[..., Any] | None) -> tuple[InputSpec, ...]:
+    """Return the inputs of the first samples by name; the only one of a network is `x`."""
+    inputs = task.train.example().inputs
+    if forward is not None:
+        inputs = accepted_by(inputs, forward)
+    alone = len(inputs.args) == 1 and not inputs.keywords
+    named = {ONLY if alone else f"{ONLY}{place}": value for place, value in enumerate(inputs.args)}
+    named |= inputs.keywords
+    return tuple(InputSpec.of(key, value) for key, value in named.items() if isinstance(value, Tensor))
+
+
+def _ranges(task: Task) -> tuple[Tensor, Tensor]:
+    """Return the least and greatest input of each feature or channel; none where there are several inputs."""
+    if not isinstance(task.train.example(1).x, Tensor):
+        return torch.empty(0), torch.empty(0)
+    if not task.train.streams:
+        return _ends(task.train.x)
+    least, greatest, seen = [], [], 0
+    for batch in task.train.read(SAMPLES // 8):
+        low, high = _ends(batch.x)
+        least.append(low)
+        greatest.append(high)
+        seen += len(batch)
+        if seen >= SAMPLES:
+            break
+    return torch.stack(least).amin(0), torch.stack(greatest).amax(0)
+
+
+def _ends(x: Tensor) -> tuple[Tensor, Tensor]:
+    # Features and channels lie on axis 1.
+    over = tuple(axis for axis in range(x.ndim) if axis != 1)
+    return x.amin(over), x.amax(over)
 
 
 def _check(name: str, holds: bool, expected: str) -> None:

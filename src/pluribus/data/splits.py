@@ -6,8 +6,8 @@ from typing import TypedDict, cast
 import torch
 from torch import Generator, Tensor
 
+from pluribus.data.split import Split
 from pluribus.data.streams import Streams
-from pluribus.data.task import Split
 from pluribus.errors import InputError, SettingError
 from pluribus.ranges import check, invalid, nearest
 

@@ -20,10 +20,11 @@ from pluribus.data.cells import (
 )
 from pluribus.data.column_kinds import learn_columns
 from pluribus.data.scaling import UNSCALED, Scaling
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, divide
 from pluribus.data.tables import Table, check_columns, from_frame
 from pluribus.data.targets import number_words
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
 from pluribus.likelihood import likelihood as named_likelihood
@@ -113,9 +114,10 @@ def to_words(name: str, given: Words) -> list[str] | None:
     words = given.split(",") if isinstance(given, str) else given
     found = []
     for word in words:
-        if not isinstance(word, str):
+        # Columns may have numbers for names, which the command line reads as such.
+        if type(word) not in (str, int):
             raise SettingError(f"{name} must be words, got {given!r}.")
-        found.append(word.strip())
+        found.append(str(word).strip())
     return found
 
 

@@ -9,8 +9,9 @@ import torch
 from pluribus.data.arrays import npz_archive
 from pluribus.data.assembly import assemble
 from pluribus.data.sources import Source, data_folder, optional
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, check_count
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.likelihood import Likelihood
 from pluribus.likelihood import likelihood as named_likelihood
 from pluribus.ranges import check
@@ -84,7 +85,12 @@ def read_text(path: Path) -> tuple[Array, Array, list[tuple[Array, Array]]]:
 
 
 def diabetes(likelihood: str | Likelihood = "gaussian", **sizes: Unpack[Sizes]) -> Task:
-    """Progress of diabetes in 442 patients from 10 features, as it comes with scikit-learn."""
+    """Progress of diabetes in 442 patients from 10 features, as it comes with scikit-learn.
+
+    Args:
+        likelihood: Of the standardised target.
+        **sizes: How much of each part to keep.
+    """
     datasets = optional("sklearn.datasets", "scikit-learn")
     x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
     return assemble("diabetes", (table(x, y), None, None), sizes, likelihood=named_likelihood(likelihood))

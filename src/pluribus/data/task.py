@@ -1,76 +1,24 @@
 """Tasks: data to train and to measure on, with the meaning of its numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
+from pluribus.data.batch import Batch
 from pluribus.data.columns import Columns
-from pluribus.data.limits import SHOWN
-from pluribus.data.samples import collect, to_inputs, to_targets
+from pluribus.data.digest import digest
+from pluribus.data.input_checks import check_split
 from pluribus.data.scaling import UNSCALED, Scaling
+from pluribus.data.split import CHECKED, Split
+from pluribus.data.target_checks import check_all_present, check_names, check_targets
 from pluribus.errors import InputError
-from pluribus.likelihood import IGNORED, MISSING, Bernoulli, Categorical, Gaussian, Likelihood, check_finite
+from pluribus.likelihood import IGNORED, Categorical, Gaussian, Likelihood
 from pluribus.prediction import Prediction
-from pluribus.ranges import check, invalid
-
-
-@dataclass(frozen=True, eq=False, init=False)
-class Split:
-    """Hold samples: inputs `x` and targets `y`, both `[count, ...]`.
-
-    Targets are class numbers (int64, `[count]`) or numbers (floats, `[count, targets]`). A split is a
-    dataset for `torch.utils.data.DataLoader`: `split[i]` is the pair of sample i.
-
-    Args:
-        x: Inputs: a tensor, a NumPy array, a DataFrame of numbers, or a dataset of PyTorch whose samples are
-            pairs of input and target, which is read into memory.
-        y: Targets: a tensor, a NumPy array, a list or a Series; None with a dataset.
-
-    Example:
-        >>> import numpy as np
-        >>> Split(np.zeros((7, 3)), np.zeros(7, dtype=int))
-        Split(7 × [3])
-    """
-
-    x: Tensor
-    y: Tensor
-
-    def __init__(self, x: Any, y: Any = None) -> None:
-        if y is None:
-            x, y = collect(x)
-        object.__setattr__(self, "x", to_inputs(x))
-        object.__setattr__(self, "y", to_targets(y))
-        if len(self.x) != len(self.y):
-            raise InputError(
-                f"x and y must have a row per sample, got {len(self.x)} and {len(self.y)} rows. "
-                "Give each input its target."
-            )
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.x[index], self.y[index]
-
-    def __repr__(self) -> str:
-        return f"Split({len(self)} × {list(self.x.shape[1:])})"
-
-    def take(self, index: Tensor) -> "Split":
-        """Return some of the samples, by their numbers, `[count]`."""
-        return Split(self.x[index], self.y[index])
-
-    def batches(self, size: int, generator: Generator | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all samples, up to `size` at a time, in an order drawn from `generator` or as they lie."""
-        check("size", size, int, at_least=1)
-        count = len(self)
-        order = torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
-        for start in range(0, count, size):
-            index = order[start : start + size]
-            yield self.x[index], self.y[index]
+from pluribus.ranges import invalid
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +34,16 @@ class Task:
         classes: How many classes; None where numbers or labels are predicted.
         class_names: Their names in order, or none.
         shifted: Test data that changed, by kind and severity (1 to 5); images are corrupted on access.
-        ood: Inputs `[count, ...]` of another kind than those learnt from, by name.
+        ood: Inputs of another kind than those learnt from, by name: tensors `[count, ...]`, tuples or dicts
+            of them, or splits.
         missing: Sets that `ood` lacks, by name, and what to do about it.
         scaling: Applied to raw inputs by `prepare`.
         target_scaling: Was applied to the targets.
         feature_names: Of the columns of an input in order, or none.
         columns: How cells of a table became inputs, where the task is a table.
         notes: Assumptions that were made when the data was read, in whole sentences.
+        class_weights: How much a sample, or a position of a dense target, of each class counts in training,
+            at least 0; empty where all count alike.
     """
 
     name: str
@@ -103,13 +54,14 @@ class Task:
     classes: int | None = None
     class_names: tuple[str, ...] = ()
     shifted: Mapping[tuple[str, int], Split] = field(default_factory=dict)
-    ood: Mapping[str, Tensor] = field(default_factory=dict)
+    ood: Mapping[str, Any] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     scaling: Scaling = UNSCALED
     target_scaling: Scaling = UNSCALED
     feature_names: tuple[str, ...] = ()
     columns: Columns | None = None
     notes: tuple[str, ...] = ()
+    class_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.train) or not len(self.test):
@@ -117,10 +69,13 @@ class Task:
                 f"{self.name} must have training and test samples, "
                 f"got {len(self.train)} and {len(self.test)}. Add samples to the empty part."
             )
-        parts = {"train": self.train, "validation": self.validation, "test": self.test}
-        for part, split in parts.items():
-            check_inputs(f"{part} inputs", split.x, self.input_shape)
-            check_targets(part, split.y, self.likelihood, self.classes)
+        for part, split in self.parts.items():
+            check_split(part, split, self.train)
+            if split.streams:
+                # The first samples stand for all: errors in others are raised when they are read.
+                check_targets(part, split.example(CHECKED).target, self.likelihood, self.classes)
+            else:
+                check_targets(part, split.y, self.likelihood, self.classes)
         if self.feature_names and self.input_shape != (len(self.feature_names),):
             raise invalid(
                 "feature_names",
@@ -128,7 +83,11 @@ class Task:
                 self.feature_names,
             )
         if self.classes is not None:
-            check_all_present(self.train.y, self.classes, self.class_names)
+            check_names(self.classes, self.class_names, self.class_weights)
+            if not self.train.streams:
+                check_all_present(self.train.y, self.classes, self.class_names)
+        elif self.class_weights:
+            raise invalid("class_weights", f"none for {type(self.likelihood).__name__}", self.class_weights)
 
     def __repr__(self) -> str:
         parts = f"{len(self.train)} train, {len(self.validation)} validation, {len(self.test)} test"
@@ -137,9 +96,21 @@ class Task:
         return f"Task({self.name}: {parts}; inputs {list(self.input_shape)}; {kind}; {sets})"
 
     @property
+    def parts(self) -> dict[str, Split]:
+        """Return the three parts by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
-        """Return the shape of one input."""
-        return tuple(self.train.x.shape[1:])
+        """Return the shape of one input; of the first, where a sample has several."""
+        return next(iter(self.train.shapes.values()))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a short text that equal data and settings have, and no others; `digest` tells how."""
+        scalings = [self.scaling.mean, self.scaling.std, self.target_scaling.mean, self.target_scaling.std]
+        settings = [self.name, self.likelihood.to_dict(), self.classes, self.class_names, self.class_weights]
+        return digest([settings, self.feature_names, scalings, self.parts, self.shifted, self.ood])
 
     @property
     def outputs(self) -> int:
@@ -150,7 +121,7 @@ class Task:
         """
         if self.classes is not None:
             return self.classes
-        targets = self.train.y[0].numel()
+        targets = self.train.example(1).target[0].numel()
         # A Gaussian with a given precision needs means alone.
         return 2 * targets if self.likelihood == Gaussian() else targets
 
@@ -163,6 +134,23 @@ class Task:
     def target_std(self) -> Tensor:
         """Return what the targets were divided by, in the units of the data."""
         return self.target_scaling.std
+
+    def training_weights(self, batch: Batch) -> Tensor | None:
+        """Return the weights of a batch: of its samples, and of the classes of their targets; or None.
+
+        They are `[batch]`, or have the shape of a dense target.
+        """
+        if not self.class_weights:
+            return batch.weights
+        y = batch.target
+        by_class = torch.tensor(self.class_weights, device=y.device)
+        if y.is_floating_point():
+            weights = (y.movedim(1, -1) * by_class).sum(-1)
+        else:
+            weights = by_class[y.clamp(min=0)] * (y != IGNORED)
+        if batch.weights is None:
+            return weights
+        return weights * batch.weights.reshape(-1, *[1] * (weights.ndim - 1))
 
     def prepare(self, raw: Tensor) -> Tensor:
         """Return inputs as they lie in the files, `[count, ...]`, in the form the network takes."""
@@ -211,72 +199,4 @@ def check_task(task: object) -> None:
         raise InputError(
             f"task must be a Task, got {type(task).__name__}. Make one of your data: "
             "Task('mine', Split(x, y), validation, test, classes=3)."
-        )
-
-
-def check_inputs(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise for inputs of another shape than those of training, NaN and infinity."""
-    if tuple(x.shape[1:]) != shape:
-        raise InputError(
-            f"{name} must have the shape {list(shape)} of the training inputs, "
-            f"got {list(x.shape[1:])}. Resize them, or choose the same features."
-        )
-    if x.is_floating_point():
-        check_finite(name, x, MISSING)
-
-
-def check_targets(part: str, y: Tensor, likelihood: Likelihood, classes: int | None) -> None:
-    """Raise for targets that do not fit the likelihood; only `Categorical` has classes."""
-    if not isinstance(likelihood, Categorical):
-        if classes is not None:
-            raise invalid("classes", f"None for {type(likelihood).__name__}", classes)
-        check_numbers(part, y, likelihood)
-    elif type(classes) is not int or classes < 2:
-        raise invalid("classes", "a whole number, at least 2, for Categorical", classes)
-    else:
-        check_classes(part, y, classes)
-
-
-def check_classes(part: str, y: Tensor, classes: int) -> None:
-    """Raise for labels other than 0 to `classes - 1`; dense targets may leave out positions."""
-    if y.dtype != torch.int64:
-        raise InputError(f"{part} labels must be int64, got {y.dtype}. Use y.long().")
-    ignored = (y == IGNORED) & (y.ndim > 1)
-    foreign = ((y < 0) | (y >= classes)) & ~ignored
-    if foreign.any():
-        first = foreign.nonzero()[0]
-        raise InputError(
-            f"{part} labels must lie in 0 to {classes - 1}, got {y[tuple(first)].item()} "
-            f"at sample {first[0].item()}. Number the classes from 0, or raise the number of classes."
-        )
-
-
-def check_all_present(y: Tensor, classes: int, names: tuple[str, ...]) -> None:
-    """Raise for a class without training samples, and for names that are not one per class."""
-    if names and len(names) != classes:
-        raise invalid("class_names", f"{classes} names or none", names)
-    present = set(torch.unique(y[y >= 0]).tolist())
-    if len(present) == classes:
-        return
-    # A loop over all classes would take as long as the greatest label is large, which may be 10^9.
-    first = islice((i for i in range(classes) if i not in present), SHOWN)
-    empty = ", ".join(names[i] if names else str(i) for i in first)
-    more = classes - len(present) - SHOWN
-    if more > 0:
-        empty += f" and {more} more"
-    raise InputError(
-        f"each of {classes} classes must have training samples, got none for class {empty}. "
-        "Add samples, or number the classes without gaps."
-    )
-
-
-def check_numbers(part: str, y: Tensor, likelihood: Likelihood) -> None:
-    """Raise for targets that are no finite floats, or not in [0, 1] for `Bernoulli`."""
-    if not y.is_floating_point():
-        raise InputError(f"{part} targets must be floats, got {y.dtype}. Use y.float().")
-    check_finite(f"{part} targets", y, MISSING)
-    if isinstance(likelihood, Bernoulli) and len(y) and not 0 <= y.min() <= y.max() <= 1:
-        raise InputError(
-            f"{part} targets must lie in 0 to 1 for Bernoulli, "
-            f"got numbers from {y.min():g} to {y.max():g}. Use Categorical for classes."
         )

@@ -14,8 +14,9 @@ from pluribus.data.assembly import assemble
 from pluribus.data.image_files import Array, channels_first, labels
 from pluribus.data.pictures import picture, pictures
 from pluribus.data.sources import Source, data_folder
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.likelihood import Categorical
 
 SIDE = 64

@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from pluribus.data.assembly import assemble
+from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, check_sizes, seeded, wanted
-from pluribus.data.task import Split, Task
+from pluribus.data.task import Task
 from pluribus.likelihood import Categorical, Gaussian, Likelihood
 from pluribus.ranges import check
 
@@ -59,8 +60,11 @@ def drawn(
 def two_moons(noise: float = 0.1, **sizes: Unpack[Sizes]) -> Task:
     """Two half circles that reach into each other; out of distribution: a ring around both.
 
-    The moons of scikit-learn, with angles that are drawn instead of evenly spaced. `noise` is the standard
-    deviation of what is added to both coordinates, at least 0.
+    The moons of scikit-learn, with angles that are drawn instead of evenly spaced.
+
+    Args:
+        noise: Standard deviation of the noise that is added to both coordinates, at least 0.
+        **sizes: How much of each part to keep.
     """
 
     def draw(count: int, generator: Generator) -> Split:
@@ -82,7 +86,11 @@ def two_sinusoids(noise: float = 0.3, **sizes: Unpack[Sizes]) -> Task:
     """Points around two sinusoids on x in [-5, 5], one per class: Figure 4 of the Masksembles paper.
 
     The paper states the range and that the noise is Gaussian. Ours are the curves `sin(x) ± 1` and the
-    standard deviation `noise`, at least 0, of the second coordinate. Out of distribution: 5 < |x| < 10.
+    standard deviation `noise` of the second coordinate. Out of distribution: 5 < |x| < 10.
+
+    Args:
+        noise: Standard deviation of the noise, at least 0.
+        **sizes: How much of each part to keep.
     """
 
     def draw(count: int, generator: Generator) -> Split:
@@ -113,8 +121,12 @@ def sign_function(x: Tensor, generator: Generator) -> Tensor:
 def sign_network(noise: float = 1.0, **sizes: Unpack[Sizes]) -> Task:
     """One `sign_function` to learn on x in [-10, 10]; the seed chooses it.
 
-    The paper draws such functions to compare priors. Ours are the range and the standard deviation `noise`,
-    at least 0, of the observations. Out of distribution: 10 < |x| < 20.
+    The paper draws such functions to compare priors. Ours are the range and the standard deviation `noise`.
+    Out of distribution: 10 < |x| < 20.
+
+    Args:
+        noise: Standard deviation of the observations, at least 0.
+        **sizes: How much of each part to keep.
     """
     seed = sizes.get("seed", 0)
 

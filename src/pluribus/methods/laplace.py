@@ -22,9 +22,8 @@ Cost: one network in training and one pass over the data after it; to predict, o
 of its last layer. Deviation: predictions average draws, where the reference also offers closed forms.
 """
 
-import copy
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,13 +34,11 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.graph.first_and_last import find_ends
 from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.drawn import Drawn, normal_numbers
 from pluribus.mechanisms.members.index import Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import AnyMembers
-from pluribus.mechanisms.members.stacked import Stacked
-from pluribus.mechanisms.members.tensors import Tensors
-from pluribus.mechanisms.members.tree import divide, plant, uproot
-from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed, dry_run
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.inputs import Batches, Inputs
 from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
@@ -78,7 +75,7 @@ def best_precision(squared_norm: float, eigenvalues: Tensor) -> float:
     return max(candidates, key=lambda precision: log_evidence(precision, squared_norm, eigenvalues))
 
 
-class LastLayer(Tensors):
+class LastLayer(Drawn):
     """The Gaussian of the last layer; a row is a seed, and None the weights that are trained.
 
     Args:
@@ -96,7 +93,7 @@ class LastLayer(Tensors):
     """
 
     def __init__(self, network: Network, weight: str, bias: str | None, full: bool) -> None:
-        super().__init__(*divide(network, {}))
+        super().__init__(network, [weight] if bias is None else [weight, bias])
         self.weight, self.bias, self.full = weight, bias, full
         like = self.parts()[0][weight].detach()
         outputs, inputs = like.shape[0], like[0].numel() + (bias is not None)
@@ -112,11 +109,6 @@ class LastLayer(Tensors):
         self.register_buffer("precision", like.new_ones(()))
         self.register_buffer("finished", torch.zeros((), dtype=torch.bool, device=like.device))
 
-    @property
-    def names(self) -> list[str]:
-        """The tensors that are drawn."""
-        return [self.weight] if self.bias is None else [self.weight, self.bias]
-
     def theta(self) -> Tensor:
         """Return θ̂, `[outputs, inputs]`, the bias last."""
         shared = self.parts()[0]
@@ -125,37 +117,17 @@ class LastLayer(Tensors):
             return weight
         return torch.cat([weight, shared[self.bias].detach()[:, None]], 1)
 
-    def of(self, rows: Iterable[int | None]) -> Iterator[dict[str, Tensor]]:
-        """Yield drawn weights for seeds, and the weights in training for None."""
-        shared = self.parts()[0]
-        for row in rows:
-            yield dict(shared) if row is None else {**shared, **self._drawn(row)}
-
-    def keys(self, row: int | None) -> dict[str, Hashable]:
-        """Return the seed as the key of what is drawn."""
-        return {} if row is None else dict.fromkeys(self.names, row)
-
-    @torch.no_grad()
-    def resolved(self, rows: Sequence[int]) -> Stacked:
-        """Return the drawn weights of these members, so that nothing is drawn at run time."""
-        shared, own = copy.deepcopy(self.shared), nn.Module()
-        each = [self._drawn(row) for row in rows]
-        for name in self.names:
-            uproot(shared, name)
-            plant(own, name, nn.Parameter(torch.stack([drawn[name] for drawn in each]), requires_grad=False))
-        return Stacked(shared, own).requires_grad_(False)
-
-    def _drawn(self, row: int) -> dict[str, Tensor]:
-        """Return weight and bias of a seed, drawn from Eq. (1)."""
+    def draw(self, row: int | None) -> dict[str, Tensor]:
+        """Return weight and bias of a seed, drawn from Eq. (1); nothing for None, which is in training."""
+        if row is None:
+            return {}
         if not self.finished:
             raise InputError(
                 "Laplace must see the training data before it predicts, got none since the weights changed. "
                 "Call train(...), or ensemble.finish(loader) after your own training."
             )
         theta = self.theta()
-        generator = torch.Generator().manual_seed(derived_seed(row, 0))
-        noise = torch.randn(theta.shape, generator=generator, **ALIKE).to(theta)
-        noise = noise / (self.values + self.precision).sqrt()
+        noise = normal_numbers(theta.shape, row, 0, theta) / (self.values + self.precision).sqrt()
         if self.full:
             offset = (self.of_inputs @ noise.flatten()).view_as(theta)
         else:

@@ -211,8 +211,8 @@ class SWAG(Method):
 
     @property
     def on_trained(self) -> str:
-        # Members are drawn around the weights of further training.
-        return "kept"
+        # Members are drawn around the weights of further training, with batch statistics of their own.
+        return "approximate"
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """Return members whose weights are drawn from the moments of the snapshots."""

@@ -1,23 +1,25 @@
 """Every position of a prediction as a sample of its own: the one place that flattens what metrics read."""
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from pluribus.errors import InputError
-from pluribus.likelihood import IGNORED, MISSING, check_finite, class_indices
+from pluribus.likelihood import IGNORED, MISSING, check_finite, class_indices, fill_missing
 from pluribus.prediction import (
     BernoulliPrediction,
     CategoricalPrediction,
     ContinuousPrediction,
     DiscretePrediction,
+    GaussianPrediction,
     Prediction,
     align,
 )
 
 P = TypeVar("P", bound=Prediction)
+C = TypeVar("C", bound=ContinuousPrediction)
 
 
 def flat(prediction: P) -> P:
@@ -41,7 +43,8 @@ def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
     Args:
         prediction: Of any kind.
         target: Class indices `[batch, ...]`, where -100 leaves out a position of a dense target; no and
-            yes as 0 and 1 for a Bernoulli prediction; finite numbers for a continuous one.
+            yes as 0 and 1 for a Bernoulli prediction; finite numbers for a continuous one. Where a sample has
+            several, NaN is a missing one; each number that is there is then a sample of its own.
 
     Returns:
         The prediction after `flat`, and its target of `[samples]`; numbers keep `[batch, ...]`. Both are
@@ -50,6 +53,7 @@ def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
     """
     target = target.to(prediction.members.device)
     if isinstance(prediction, DiscretePrediction):
+        target = _mark_ignored(prediction, target)
         _check_whole(prediction, target)
         target = class_indices(target, prediction.member_log_probabilities).flatten()
         prediction, counted = flat(prediction), target != IGNORED
@@ -57,7 +61,10 @@ def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:
             prediction, target = prediction[counted], target[counted]
     elif isinstance(prediction, ContinuousPrediction):
         target = align(target, prediction.means.shape[1:]).to(prediction.means.dtype)
-        check_finite("targets", target, MISSING)
+        filled, present = fill_missing(target)
+        check_finite("targets", filled, MISSING)
+        if present is not None:
+            prediction, target = present_numbers(prediction, present), target[present]
     if not target.numel():
         raise InputError(
             "metrics need at least 1 sample with a target, got none. "
@@ -75,6 +82,24 @@ def exact(values: Tensor) -> Tensor:
 def average(values: Tensor) -> float:
     """Return the mean of all values, summed in double precision."""
     return exact(values).mean().item()
+
+
+def _mark_ignored(prediction: DiscretePrediction, target: Tensor) -> Tensor:
+    """Return labels of yes and no with -100 in place of missing ones."""
+    if not isinstance(prediction, BernoulliPrediction):
+        return target
+    filled, present = fill_missing(target)
+    return target if present is None else filled.masked_fill(~present, IGNORED)
+
+
+def present_numbers(prediction: C, present: Tensor) -> C:
+    """Return the numbers with a target, each as a sample of its own, `[members, samples]`."""
+    changed: dict[str, Any] = {"members": prediction.members, "means": prediction.means}
+    if isinstance(prediction, GaussianPrediction):
+        # The raw outputs hold means and variances, which no metric reads.
+        changed |= {"members": prediction.means, "variances": prediction.variances}
+    kept: dict[str, Any] = {name: values[:, present] for name, values in changed.items()}
+    return replace(prediction, **kept)
 
 
 def _outcomes_last(values: Tensor) -> Tensor:

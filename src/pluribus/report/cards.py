@@ -7,16 +7,56 @@ from pluribus.report.columns import Cell, Column
 from pluribus.report.figures.drawing import Panel, Selector
 from pluribus.report.figures.reliability import ALL
 from pluribus.report.glossary import breakable, escaped, explained, glossed, term
+from pluribus.report.price_list import Offer, PriceList
 from pluribus.report.recommendation import Recommendation
 from pluribus.report.rivals import Rival
 from pluribus.report.tables import Table
+from pluribus.report.wording import times
+
+FEW_RIVALS = 4
+"""Most rivals whose table is open at first."""
+BUDGET_MEANING = (
+    "The most that a prediction may cost, in multiply-adds and in measured time, as a multiple of the single "
+    "network; a tenth more is allowed for time, which is never measured twice alike."
+)
 
 
-def answer_card(found: Recommendation) -> str:
-    """Return the recommendation with its reasons and the numbers behind it."""
+def answer_card(found: Recommendation, prices: PriceList | None = None) -> str:
+    """Return the recommendation, the best for each budget, the reasons and the numbers behind them."""
     reasons = "".join(f"<li>{explained(sentence)}</li>" for sentence in found.sentences)
-    numbers = _numbers_behind(found)
-    return f'<div class="card answer"><h2>{breakable(found.title)}</h2><ul>{reasons}</ul>{numbers}</div>'
+    parts = f"{price_table(prices)}<ul>{reasons}</ul>{_numbers_behind(found)}"
+    return f'<div class="card answer"><h2>{breakable(found.title)}</h2>{parts}</div>'
+
+
+def price_table(prices: PriceList | None) -> str:
+    """Return the best configuration for each budget as a table; nothing where costs are not known."""
+    if prices is None:
+        return ""
+    heads = f"<th>{term(prices.judge.title, prices.judge.explanation)}</th>"
+    if prices.second:
+        heads += f"<th>{term(prices.second.title, prices.second.explanation)}</th>"
+    rows = "".join(_offer_row(offer, prices) for offer in prices.offers)
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Best for each budget">'
+        '<table class="prices"><thead><tr><th>'
+        f"{term('budget', BUDGET_MEANING)}</th><th>take</th><th>mult-adds</th><th>time</th>{heads}"
+        f"<th>against the single network</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _offer_row(offer: Offer, prices: PriceList) -> str:
+    cells = f"<td>{_shown(prices.judge.cell(offer.entry), prices.judge)}</td>"
+    if prices.second:
+        cells += f"<td>{_shown(prices.second.cell(offer.entry), prices.second)}</td>"
+    kind = offer.verdict.split()[0]
+    gap = ""
+    if offer.gap is not None:
+        gap = f"{_signed(offer.gap.value, prices.judge.digits)}, "
+    return (
+        f'<tr><th scope="row">{offer.title}</th><td class="name">{breakable(offer.entry.label)}</td>'
+        f"<td>{times(offer.multiply_adds)}</td><td>{times(offer.time)}</td>{cells}"
+        f'<td class="verdict-{kind}">{gap}{offer.verdict}</td></tr>'
+    )
 
 
 def _numbers_behind(found: Recommendation) -> str:
@@ -25,9 +65,12 @@ def _numbers_behind(found: Recommendation) -> str:
         return ""
     rows = "".join(_rival_row(rival, found.judge) for rival in found.rivals)
     title = term(found.judge.title, found.judge.explanation)
+    # A long table would push everything else out of sight.
+    opened = " open" if len(found.rivals) <= FEW_RIVALS else ""
     own = _shown(found.judge.cell(found.choice), found.judge)
     return (
-        '<details open><summary>The numbers behind it</summary><div class="scroll"><table><thead><tr>'
+        f"<details{opened}><summary>The numbers behind it</summary>"
+        '<div class="scroll"><table><thead><tr>'
         f"<th>configuration</th><th>{title}</th><th>verdict</th><th>difference</th>"
         f"<th>{glossed('95 % interval')}</th></tr></thead><tbody>"
         f'<tr class="chosen"><th scope="row">{breakable(found.choice.label)}</th>'

@@ -130,6 +130,7 @@ def all_columns(group: Group) -> list[Column]:
     """Return the columns of all numbers that records may have, in the order of the table."""
     return [
         *_tested(group),
+        *_shifted(),
         Column(
             "shifted_accuracy",
             "shifted acc.",
@@ -145,6 +146,14 @@ def all_columns(group: Group) -> list[Column]:
             explanation="ECE on corrupted test data, averaged over kinds and severities.",
         ),
         Column(
+            "shifted_calibrated_ece",
+            "shifted ECE calibrated",
+            lambda r: _mean(r.shifted, "scaled_ece"),
+            lower_is_better=True,
+            explanation="ECE on corrupted test data, averaged over kinds and severities, after calibration "
+            "on clean data.",
+        ),
+        Column(
             "mean_corruption_error",
             "mCE",
             lambda r: _corruption_error(r, group),
@@ -157,8 +166,17 @@ def all_columns(group: Group) -> list[Column]:
             "OOD AUROC",
             _ood,
             lower_is_better=False,
+            explanation="How often data of another kind look stranger than test data, by the score that was "
+            "chosen on validation data (older runs: entropy or variance), averaged over sets: 1 is perfect, "
+            "0.5 is chance.",
+        ),
+        Column(
+            "ood_auroc_entropy",
+            "OOD AUROC, entropy",
+            _ood_by_entropy,
+            lower_is_better=False,
             explanation="How often data of another kind look more uncertain than test data, by entropy (or "
-            "variance), averaged over sets: 1 is perfect, 0.5 is chance.",
+            "variance), whatever score was chosen.",
         ),
         _cost(group, "parameters", "params", "The number of parameters"),
         _cost(group, "multiply_adds", "mult-adds", "The number of multiply-adds that one sample takes"),
@@ -196,7 +214,7 @@ def _expected_cost() -> Column:
 
 
 def _tested(group: Group) -> list[Column]:
-    """Return the columns of metrics on the test data."""
+    """Return the columns of metrics on the test data, raw and calibrated side by side."""
     return [
         metric_column("accuracy"),
         _expected_cost(),
@@ -207,13 +225,53 @@ def _tested(group: Group) -> list[Column]:
         metric_column("dice"),
         metric_column("iou"),
         metric_column("nll"),
+        _calibrated("nll"),
         metric_column("ece"),
+        _calibrated("ece"),
         _in_units(group, "rmse"),
         # A table has either of both, so that the title need not tell them apart.
         metric_column("gaussian_nll", "NLL"),
+        _calibrated("gaussian_nll", "NLL"),
         _in_units(group, "crps"),
         metric_column("coverage_gap_95", "coverage gap"),
     ]
+
+
+def _calibrated(name: str, title: str = "") -> Column:
+    """Return the column of a metric on the test data after calibration."""
+    metric = METRICS[name]
+
+    def value(run: Record) -> float:
+        return run.posthoc.get(f"scaled_{name}", math.nan)
+
+    explanation = f"{metric.explanation} After calibration on validation data."
+    return Column(
+        f"calibrated_{name}",
+        f"{title or metric.title} calibrated",
+        value,
+        metric.direction == "lower",
+        explanation,
+    )
+
+
+def _shifted() -> list[Column]:
+    """Return the columns of the NLL on corrupted test data, raw and calibrated."""
+    found = []
+    for name in ("nll", "gaussian_nll"):
+        for stem, word, after in (
+            ("", "", ""),
+            ("scaled_", " calibrated", ", after calibration on clean data"),
+        ):
+            found.append(_shifted_column(f"{stem}{name}", f"shifted NLL{word}", after))
+    return found
+
+
+def _shifted_column(name: str, title: str, after: str) -> Column:
+    def value(run: Record) -> float:
+        return _mean(run.shifted, name)
+
+    explanation = f"NLL on corrupted test data, averaged over kinds and severities{after}."
+    return Column(f"shifted_{name.replace('scaled', 'calibrated')}", title, value, True, explanation)
 
 
 def _mean(sections: dict[str, dict[str, float]], name: str) -> float:
@@ -222,6 +280,21 @@ def _mean(sections: dict[str, dict[str, float]], name: str) -> float:
 
 
 def _ood(run: Record) -> float:
+    """Return the mean AUROC over data sets by the chosen score; older records have none."""
+    chosen = _mean(run.ood, "auroc_chosen")
+    if not math.isnan(chosen):
+        return chosen
+    return _entropy_or_variance(run)
+
+
+def _ood_by_entropy(run: Record) -> float:
+    """Return the mean AUROC by entropy, where another score was chosen."""
+    if math.isnan(_mean(run.ood, "auroc_chosen")):
+        return math.nan
+    return _entropy_or_variance(run)
+
+
+def _entropy_or_variance(run: Record) -> float:
     """Return the mean AUROC over data sets: by entropy, or by variance for regression."""
     by_entropy = _mean(run.ood, "auroc_entropy")
     if not math.isnan(by_entropy):

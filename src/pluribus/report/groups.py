@@ -101,11 +101,11 @@ class Group:
 
 
 def group_records(records: Sequence[Record]) -> list[Group]:
-    """Group records by task and network, in the order they came."""
-    places: dict[tuple[str, str], list[Record]] = {}
+    """Group records by task and network, in the order they came; other data is another task."""
+    places: dict[tuple[str, str, str], list[Record]] = {}
     for one in records:
-        places.setdefault((one.task, one.network), []).append(one)
-    return [_group(task, network, members) for (task, network), members in places.items()]
+        places.setdefault((one.task, one.network, one.data), []).append(one)
+    return [_group(task, network, members) for (task, network, _), members in places.items()]
 
 
 def label(settings: dict[str, Any]) -> str:

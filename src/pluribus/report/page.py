@@ -15,25 +15,34 @@ from pluribus.report.cards import answer_card, missing_card, panel_card, table_c
 from pluribus.report.defects import defects_card, found_defects
 from pluribus.report.figures import make_panels
 from pluribus.report.figures.drawing import Panel
+from pluribus.report.focus import focused
 from pluribus.report.gallery import read_wall
 from pluribus.report.glossary import escaped
 from pluribus.report.groups import Group
 from pluribus.report.maps_card import maps_card
 from pluribus.report.missing import missing
-from pluribus.report.recommendation import qualities, recommend
+from pluribus.report.price_list import make_price_list
+from pluribus.report.recommendation import Recommendation, qualities, recommend
 from pluribus.report.tables import make_table
+from pluribus.report.use_card import use_card
 from pluribus.report.wall_card import wall_card
 
 FILE = "report.html"
 
 
-def make_page(groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: str | None = None) -> str:
+def make_page(
+    groups: Sequence[Group],
+    limits: tuple[Limit, ...] = (),
+    metric: str | None = None,
+    folder: Path | None = None,
+) -> str:
     """Return the whole page.
 
     Args:
         groups: The result of `group_records`, of records read with their outcomes.
         limits: The budget.
         metric: The quality to judge by where a group has it.
+        folder: The folder of the comparison, for the lines that use its best ensemble; None leaves them out.
 
     Raises:
         SettingError: no group has the metric.
@@ -44,8 +53,10 @@ def make_page(groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: s
     panels: dict[str, Panel] = {}
     sections = ""
     for number, group in enumerate(groups):
-        own = {f"{panel.name}-{number}": panel for panel in make_panels(group)}
-        sections += _section(number, group, limits, metric, own)
+        # A group without the metric is judged by its own.
+        found = recommend(group, limits, metric if metric in qualities(group) else None)
+        own = {f"{panel.name}-{number}": panel for panel in focused(make_panels(group), found)}
+        sections += _section(number, found, own, folder)
         panels |= own
     assets = files("pluribus.report") / "assets"
     style = (assets / "page.css").read_text(encoding="utf-8")
@@ -81,24 +92,23 @@ def write_page(
 ) -> Path:
     """Write the page into a folder, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(make_page(groups, limits, metric), encoding="utf-8")
+    (folder / FILE).write_text(make_page(groups, limits, metric, folder), encoding="utf-8")
     return folder / FILE
 
 
-def _section(
-    number: int, group: Group, limits: tuple[Limit, ...], metric: str | None, panels: Mapping[str, Panel]
-) -> str:
+def _section(number: int, found: Recommendation, panels: Mapping[str, Panel], folder: Path | None) -> str:
     """Return the part of the page about one group; all but the first are hidden until their tab is chosen."""
-    # A group without the metric is judged by its own.
-    found = recommend(group, limits, metric if metric in qualities(group) else None)
+    group = found.group
+    prices = make_price_list(group, found.judge.name if found.judge else None)
     parts = (
-        answer_card(found),
+        answer_card(found, prices),
         missing_card(missing(group)),
         defects_card(found_defects(group)),
         table_card(make_table(group), found),
         *(panel_card(name, panel, found) for name, panel in panels.items()),
         wall_card(read_wall(found.choice) if found.choice else None),
         maps_card(found.choice),
+        use_card(found, folder),
     )
     hidden = " hidden" if number else ""
     facts = "; ".join(filter(None, (group.sizes, group.training)))

@@ -93,10 +93,10 @@ def recommend(group: Group, limits: tuple[Limit, ...] = (), metric: str | None =
             over.append((entry, reason))
         else:
             within.append(entry)
-    judge = _judge(group, metric)
+    judge = judge_of(group, metric)
     if judge is None or not within:
         return Recommendation(group, limits, judge, None, over=tuple(over))
-    ranked = _ranked(within, judge)
+    ranked = best_first(within, judge)
     if not ranked:
         return Recommendation(group, limits, None, None, over=tuple(over))
     choice, *others = ranked
@@ -121,8 +121,12 @@ def check_metric(metric: str | None) -> None:
         raise invalid("metric", f"one of {', '.join(names)}", metric, names)
 
 
-def _judge(group: Group, metric: str | None) -> Column | None:
-    """Return the column to judge by; None where a group has none of the usual ones."""
+def judge_of(group: Group, metric: str | None) -> Column | None:
+    """Return the column to judge by; None where a group has none of the usual ones.
+
+    Raises:
+        SettingError: no configuration of the group has the metric.
+    """
     columns = qualities(group)
     if metric is None:
         return next((columns[name] for name in JUDGES if name in columns), None)
@@ -134,7 +138,7 @@ def _judge(group: Group, metric: str | None) -> Column | None:
     return columns[metric]
 
 
-def _ranked(entries: Sequence[Entry], judge: Column) -> list[Entry]:
+def best_first(entries: Sequence[Entry], judge: Column) -> list[Entry]:
     """Return configurations, best first; those without a number are left out."""
     known = [entry for entry in entries if not math.isnan(judge.cell(entry).mean)]
     return sorted(known, key=lambda entry: judge.cell(entry).mean, reverse=not judge.lower_is_better)

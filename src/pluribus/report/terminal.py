@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pluribus.report.columns import Cell, Column
+from pluribus.report.price_list import Offer, PriceList
 from pluribus.report.tables import Table
+from pluribus.report.wording import times
 
 IMPORTANCE = (
-    *("expected_cost", "accuracy", "dice", "rmse", "nll", "gaussian_nll", "multiply_adds", "latency"),
-    *("auroc", "threshold_sensitivity", "threshold_specificity", "ece", "coverage_gap_95", "ood_auroc"),
+    *("expected_cost", "accuracy", "dice", "rmse", "nll", "gaussian_nll", "calibrated_nll"),
+    *("calibrated_gaussian_nll", "multiply_adds", "shifted_nll", "shifted_gaussian_nll", "ood_auroc"),
+    *("latency", "auroc", "threshold_sensitivity", "threshold_specificity", "ece", "coverage_gap_95"),
+    *("ood_auroc_entropy", "calibrated_ece", "shifted_calibrated_nll"),
     *("shifted_accuracy", "parameters", "crps", "mean_corruption_error", "shifted_ece"),
 )
 """Columns that stay on a narrow terminal, first to last: quality and cost, and then the rest."""
@@ -61,6 +65,48 @@ def print_table(table: Table, title: str, metric: str | None = None) -> None:
         console.print(f"no room for {', '.join(hidden)}: see the report", highlight=False, markup=False)
     for failure in table.failures:
         console.print(f"failed: {failure}", style="red", highlight=False, markup=False)
+
+
+def print_prices(prices: PriceList | None) -> None:
+    """Print the best configuration for each budget; nothing where costs are not known."""
+    if prices is None:
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console = Console()
+    grid = Grid(
+        title=Text("Best for each budget of multiply-adds and time"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+    )
+    grid.add_column("budget", justify="right", no_wrap=True)
+    grid.add_column("take", overflow="fold")
+    heads = ["mult-adds", "time", prices.judge.title, *([prices.second.title] if prices.second else [])]
+    for head in (*heads, "against single"):
+        grid.add_column(Text(head), justify="right", no_wrap=True)
+    width_of_labels = max(12, int(console.width * SHARE_OF_LABELS))
+    for offer in prices.offers:
+        label = wrap_label(offer.entry.label, width_of_labels)
+        grid.add_row(offer.title, Text(label), *_offered(offer, prices))
+    console.print()
+    console.print(grid)
+    console.print()
+
+
+def _offered(offer: Offer, prices: PriceList) -> list[str]:
+    """Return the numbers of an offer as they are printed."""
+    cells = [f"{prices.judge.cell(offer.entry).mean:.{prices.judge.digits}f}"]
+    if prices.second:
+        cells.append(f"{prices.second.cell(offer.entry).mean:.{prices.second.digits}f}")
+    # The single network is compared with nothing.
+    verdict = "–" if offer.verdict.startswith("it is") else offer.verdict
+    return [times(offer.multiply_adds), times(offer.time), *cells, verdict]
 
 
 def _grid(title: str, labels: Sequence[str], columns: Sequence[_Drawn]) -> Any:

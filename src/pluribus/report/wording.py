@@ -1,5 +1,6 @@
 """Wording: lists, shares and differences as running text has them."""
 
+import math
 from collections.abc import Sequence
 
 from pluribus.report.columns import Column
@@ -16,6 +17,15 @@ def listed(parts: Sequence[object]) -> str:
         return ""
     *first, last = map(str, parts)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def times(ratio: float) -> str:
+    """Return a multiple; a dash where it is not known.
+
+    >>> times(1.5)
+    '1.50 ×'
+    """
+    return "–" if math.isnan(ratio) else f"{ratio:.2f} ×"
 
 
 def percent(share: float) -> str:

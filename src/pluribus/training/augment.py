@@ -91,12 +91,15 @@ def check_augment(task: Task, augment: Augment | None) -> None:
     """Raise `SettingError` if the inputs of the task are no images, or its targets cannot be mixed."""
     if augment is None:
         return
-    x, y = task.train.x, task.train.y
-    if x.ndim != 4 or not x.is_floating_point():
+    first = task.train.example(1)
+    x = first.x
+    if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
         raise SettingError(
             "augment needs images as floats [batch, channels, height, width], got "
-            f"shape {tuple(x.shape)} of {x.dtype}. Leave augment out."
+            f"{first.inputs}. Leave augment out."
         )
+    # Samples of a stream are not all read for this: a wrong class is found when it comes.
+    y = first.target if task.train.streams else task.train.y
     if augment.mixes and isinstance(task.likelihood, Categorical) and (y < 0).any():
         raise SettingError(
             "mixup and cutmix need a class at every position, got ignored ones. Set them to 0."

@@ -1,5 +1,7 @@
 """Budget: the number of steps of a training, and their epochs."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEAST_EPOCHS = 30
@@ -42,6 +44,16 @@ class Budget:
     def is_late(self, epoch: int) -> bool:
         """Return whether an epoch lies in the last twentieth of training."""
         return self.done(epoch) > LATE * self.steps
+
+
+def is_scored_early(scores: Sequence[float]) -> bool:
+    """Return whether a validation score is known in the first half of training; NaN stands for none.
+
+    Where all scores lie at the end, the best does too: SWAG has no members before its first snapshot, and
+    `check_every` may leave the last epoch alone.
+    """
+    first_half = scores[: max(1, len(scores) // 2)]
+    return any(not math.isnan(score) for score in first_half)
 
 
 def make_budget(samples: int, step_samples: int, epochs: int | None, steps: int | None) -> Budget:

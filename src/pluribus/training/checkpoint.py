@@ -20,6 +20,7 @@ from pluribus.writing import remove_stale, replacing
 
 FILE = "training.pt"
 NETWORK = "network"
+DATA = "data"
 REMEDY = "Delete it to start anew, or choose another folder."
 
 
@@ -196,6 +197,9 @@ def differences(came: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the settings in which two runs differ, each in a few words."""
     differing = []
     for name in _unequal_names(came, now):
+        # Checkpoints of earlier versions know the data by its description alone.
+        if name == DATA and DATA not in came:
+            continue
         if name == NETWORK:
             differing += _network_difference(came.get(NETWORK), now.get(NETWORK))
         else:

@@ -9,26 +9,31 @@ import copy
 import csv
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
+from pluribus.calibration.fit import LEAST_SAMPLES
+from pluribus.data.split import InputBatches
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
-from pluribus.errors import PluribusError, SettingError
+from pluribus.errors import InputError, PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
+from pluribus.mechanisms.network.inputs import accepted_by
 from pluribus.metrics import METRICS
+from pluribus.metrics.positions import hard_targets
 from pluribus.training import checkpoint
 from pluribus.training.augment import check_augment
 from pluribus.training.averaging import averaged, set_weights, start_mean
+from pluribus.training.budget import is_scored_early
 from pluribus.training.checkpoint import Progress
 from pluribus.training.one_cpu import OneCPU, is_enough
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
 from pluribus.training.smoothing import check_smoothing
+from pluribus.training.split_prediction import tally_split
 from pluribus.training.stepping import Stepper
 from pluribus.writing import replacing
 
@@ -54,8 +59,9 @@ def train(
     tensorboard: bool = False,
     show: bool = True,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    calibrate: bool = True,
 ) -> list[dict[str, float]]:
-    """Train an ensemble in place, by the objective of its method.
+    """Train an ensemble in place, by the objective of its method, and calibrate it on the validation data.
 
     Args:
         ensemble: The ensemble. It ends in eval mode, on the device it was trained on.
@@ -66,6 +72,7 @@ def train(
         tensorboard: Write TensorBoard logs into `out` too.
         show: Show progress with the time left.
         on_epoch: Callback, called with the row of each epoch that ends.
+        calibrate: Call `ensemble.calibrate(task)` at the end, if there is validation data.
 
     Returns:
         One row for each epoch: `epoch`, `step`, `lr`, `loss`; with a validation set also `validation_nll`,
@@ -77,7 +84,8 @@ def train(
         PluribusError: the loss is not finite.
     """
     check_task(task)
-    training = training or Training()
+    training = (training or Training()).suited_to(task.train)
+    check_order(ensemble, task)
     fabric = fabric or make_fabric()
     folder = _log_folder(out, tensorboard)
     check_smoothing(task, training.label_smoothing)
@@ -105,19 +113,32 @@ def train(
                 checkpoint.write(folder, now, ensemble.state_dict(), optimizer.state_dict())
                 _write_log(folder, now.history, tensorboard)
     _finish(ensemble, training, now, len(task.train))
-    ensemble.finish(_Inputs(task, training.batch))
+    ensemble.finish(InputBatches(task.train, training.batch, ensemble.members.code.forward))
+    if calibrate:
+        _calibrate(ensemble, task)
     return now.history
 
 
-class _Inputs:
-    """The training inputs in batches, in their own order, as often as they are asked for."""
+def _calibrate(ensemble: Ensemble, task: Task) -> None:
+    """Calibrate on the validation data, if there is enough of it; log why not."""
+    if len(task.validation) < LEAST_SAMPLES or not ensemble.method.is_ready(ensemble.members):
+        return
+    try:
+        ensemble.calibrate(task)
+    # Hours of training must not be lost because targets suit no set or interval.
+    except InputError as error:
+        LOGGER.warning("the ensemble is not calibrated: %s", error)
 
-    def __init__(self, task: Task, batch: int) -> None:
-        self.x, self.batch = task.train.x, batch
 
-    def __iter__(self) -> Iterator[Tensor]:
-        for start in range(0, len(self.x), self.batch):
-            yield self.x[start : start + self.batch]
+def check_order(ensemble: Ensemble, task: Task) -> None:
+    """Raise if members need orders of the samples of their own, and the samples have one order."""
+    kept = task.train.samples.own_order
+    if kept and ensemble.method.data_orders > 1:
+        raise SettingError(
+            f"{ensemble.method.kind()} gives each member the samples in an order of its own, got training "
+            f"samples of {kept}, which keeps one order for all. Give a dataset that is read by numbers, "
+            "without a sampler, or choose another method."
+        )
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> "Fabric | OneCPU":
@@ -181,13 +202,14 @@ def _resume(
         "likelihood": ensemble.likelihood.to_dict(),
         "training": training.to_dict(),
         "task": repr(task),
+        checkpoint.DATA: task.fingerprint,
     }
     if folder is None:
         torch.manual_seed(training.seed)
         return Progress(settings)
     folder.mkdir(parents=True, exist_ok=True)
     # Before the seed is set: the network runs once, and may draw random numbers.
-    settings[checkpoint.NETWORK] = fingerprint(ensemble, task.train.x)
+    settings[checkpoint.NETWORK] = fingerprint(ensemble, task.train.example().inputs)
     torch.manual_seed(training.seed)
     state = checkpoint.read(folder, settings)
     if state is None:
@@ -202,9 +224,9 @@ def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:
     if keep not in METRICS or not len(task.validation):
         return
     # Two samples are enough to try a metric, before any training.
-    two = task.validation.take(torch.arange(min(2, len(task.validation))))
-    prediction = ensemble.predict(two.x.to(ensemble.device))
-    METRICS[keep](prediction, two.y.to(ensemble.device))
+    two = task.validation.example(2).to(ensemble.device)
+    prediction = ensemble.predict(accepted_by(two.inputs, ensemble.members.code.forward))
+    METRICS[keep](prediction, hard_targets(two.target, ensemble.likelihood))
 
 
 def _validate(ensemble: Ensemble, task: Task, training: Training, now: Progress, loss: float) -> None:
@@ -237,11 +259,10 @@ def _keep_best(ensemble: Ensemble, training: Training, now: Progress, score: flo
 
 def _scores(ensemble: Ensemble, task: Task, keep: str) -> dict[str, float]:
     """Return the scores of the validation set: `nll`, or the RMSE under that name, and that of `keep`."""
-    prediction = ensemble.predict(task.validation.x.to(ensemble.device), chunk=1024)
-    target = task.validation.y.to(ensemble.device)
-    usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(prediction))
+    tally = tally_split(ensemble, task.validation, chunk=1024)
+    usual = next(METRICS[name] for name in SCORES if METRICS[name].suits(tally.prediction))
     metrics = {name: METRICS[name] for name in _score_names(keep)} | {"nll": usual}
-    return {name: metric(prediction, target) for name, metric in metrics.items()}
+    return {name: tally.compute(metric) for name, metric in metrics.items()}
 
 
 def _score_names(keep: str) -> list[str]:
@@ -267,7 +288,8 @@ def _finish(ensemble: Ensemble, training: Training, now: Progress, samples: int)
     """Load the weights that are kept, and log if longer training would have given better ones."""
     set_weights(ensemble, now.mean_weights)
     ensemble.eval().load_state_dict(now.best_weights or ensemble.state_dict())
-    if training.budget(samples).is_late(now.best_epoch):
+    scores = [row.get("validation_nll", math.nan) for row in now.history]
+    if is_scored_early(scores) and training.budget(samples).is_late(now.best_epoch):
         LOGGER.warning(STILL_IMPROVING, ensemble.method.kind(), now.best_epoch, now.epoch)
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch.optim import Optimizer
 
+from pluribus.data.split import Split
 from pluribus.errors import SettingError
 from pluribus.metrics import METRICS
 from pluribus.ranges import LARGEST, invalid
@@ -126,6 +127,11 @@ class Training(Settings):
         if self.check_every is not None:
             return self.check_every
         return 1 if self.patience else max(1, self.budget(samples).epochs // MOST_CHECKS)
+
+    def suited_to(self, split: Split) -> Self:
+        """Return the settings with the batches of a loader, where one fixes them."""
+        size = split.samples.batch_size
+        return self if size is None else replace(self, batch=size)
 
     def resolved(self, samples: int) -> Self:
         """Return the settings with a number of epochs, the default one for `samples` if none was given."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
+from pluribus.data.batch import Batch
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError
 from pluribus.mechanisms.network.dry_run import derived_seed
-from pluribus.training.augment import change_images, generator_of, mix_samples
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.training.augment import Augment, change_images, generator_of, mix_samples
 from pluribus.training.averaging import update_mean
 from pluribus.training.checkpoint import Progress
 from pluribus.training.clipping import clip_gradients
@@ -23,8 +25,6 @@ from pluribus.training.smoothing import class_shares, smooth_labels
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-Batch = tuple[Tensor, Tensor]
 
 
 @final
@@ -73,11 +73,11 @@ class Stepper:
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.rate(progress)
         self.optimizer.zero_grad()
-        samples, total = sum(len(y) for _, y in parts), torch.zeros((), device=self.fabric.device)
-        for x, y in parts:
-            loss = self.model.loss(x, y, progress=progress, dataset_size=len(self.task.train))
+        samples, total = sum(map(len, parts)), torch.zeros((), device=self.fabric.device)
+        for batch in parts:
+            loss = self._loss(batch, progress)
             # By its share of the samples: the last batch of an epoch may be smaller than the others.
-            loss = loss if len(parts) == 1 else loss * (len(y) / samples)
+            loss = loss if len(parts) == 1 else loss * (len(batch) / samples)
             self.fabric.backward(loss)
             total = total + loss.detach()
         if self.training.clip is not None:
@@ -86,28 +86,44 @@ class Stepper:
         self.ensemble.after_step((step + 1) / self.budget.steps)
         return total
 
+    def _loss(self, batch: Batch, progress: float) -> Tensor:
+        """Return the objective of a batch with its weights."""
+        target = smooth_labels(batch.target, self.task.classes, self.training.label_smoothing)
+        options: dict[str, Any] = {"progress": progress, "dataset_size": len(self.task.train)}
+        weights = self.task.training_weights(batch)
+        if weights is not None:
+            options["weights"] = weights
+        inputs = accepted_by(batch.inputs, self.ensemble.members.code.forward)
+        loss: Tensor = self.model.loss(inputs, target, **options)
+        return loss
+
 
 def step_batches(
     task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", orders: int
 ) -> Iterator[list[Batch]]:
     """Yield the batches of each step of one epoch, in an order that depends on seed and epoch alone.
 
+    Samples with an order of their own, such as those of a loader with a user's sampler, keep it.
+
     Each of several processes takes its share of every batch. If a method has several orders of the samples, a
     batch holds a batch of each order, one after the other. Images are augmented and labels smoothed.
     """
     seed = training.seed * 1_000_003 + epoch
     seeds = [seed, *(derived_seed(seed, order) for order in range(1, orders))]
-    drawn = [task.train.batches(training.batch, torch.Generator().manual_seed(one)) for one in seeds]
+    generators = [torch.Generator().manual_seed(one) for one in seeds]
     mine = slice(fabric.global_rank, None, fabric.world_size)
     waiting: list[Batch] = []
-    for number, batches in enumerate(zip(*drawn, strict=True)):
-        made = []
-        for order, (inputs, targets) in enumerate(batches):
-            generator = generator_of(seed, number, order, training.augment)
-            made.append(make_batch(inputs, targets, task, training, generator))
-        x = torch.cat([inputs[mine] for inputs, _ in made])
-        y = torch.cat([targets[mine] for _, targets in made])
-        waiting.append((x.to(fabric.device), y.to(fabric.device)))
+    # Random changes follow from the whole batch, whatever part of it this process takes.
+    part = mine if training.augment is None else slice(None)
+    for number, batch in enumerate(task.train.read(training.batch, generators, epoch, part)):
+        if training.augment is not None:
+            parts = _orders_of(batch, orders)
+            made = []
+            for order, one in enumerate(parts):
+                generator = generator_of(seed, number, order, training.augment)
+                made.append(augmented(one, task, training.augment, generator).take(mine))
+            batch = _joined(made)
+        waiting.append(batch.to(fabric.device))
         if len(waiting) == training.accumulate:
             yield waiting
             waiting = []
@@ -115,27 +131,36 @@ def step_batches(
         yield waiting
 
 
-def make_batch(x: Tensor, y: Tensor, task: Task, training: Training, generator: torch.Generator) -> Batch:
-    """Return a batch with augmented images and smoothed labels.
+def _orders_of(batch: Batch, orders: int) -> list[Batch]:
+    """Return the batch of each order, of which a batch holds one after the other."""
+    size = len(batch) // orders
+    return [batch.take(slice(order * size, (order + 1) * size)) for order in range(orders)]
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    """Return the batches of all orders as one."""
+    inputs = Inputs.joined([part.inputs for part in parts])
+    weights = [part.weights for part in parts if part.weights is not None]
+    target = torch.cat([part.target for part in parts])
+    return Batch(inputs, target, torch.cat(weights) if weights else None)
+
+
+def augmented(batch: Batch, task: Task, augment: Augment, generator: torch.Generator) -> Batch:
+    """Return a batch with changed images, and mixed ones with mixed targets.
 
     Args:
-        x: The inputs.
-        y: Their targets.
+        batch: Images and their targets.
         task: The data, for the number of classes.
-        training: The settings.
-        generator: Of the random numbers of augmentation.
+        augment: The settings.
+        generator: Of the random numbers.
     """
-    augment = training.augment
-    target = smooth_labels(y, task.classes, training.label_smoothing)
-    if augment is None:
-        return x, target
-    x = change_images(x, augment, generator)
-    if not augment.mixes:
-        return x, target
-    # Class numbers cannot be mixed; smoothed labels are shares already.
-    if task.classes is not None and not target.is_floating_point():
-        target = class_shares(target, task.classes)
-    return mix_samples(x, target, augment, generator)
+    x, target = change_images(batch.x, augment, generator), batch.target
+    if augment.mixes:
+        # Class numbers cannot be mixed.
+        if task.classes is not None and not target.is_floating_point():
+            target = class_shares(target, task.classes)
+        x, target = mix_samples(x, target, augment, generator)
+    return Batch(Inputs.of(x), target, batch.weights)
 
 
 def finite_mean(losses: list[Tensor], epoch: int) -> float:

@@ -2,9 +2,12 @@
 
 from torch import Tensor, nn
 
+from pluribus.data.batch import Batch
+from pluribus.data.split import CHECKED
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.graph.cost import cost
+from pluribus.mechanisms.network.inputs import accepted_by
 from pluribus.training.one_cpu import OneCPU
 from pluribus.training.settings import Training
 from pluribus.training.stepping import step_batches
@@ -13,13 +16,14 @@ from pluribus.training.stepping import step_batches
 class Objective(nn.Module):
     """The loss of an ensemble as a forward pass, which `cost` counts."""
 
-    def __init__(self, ensemble: Ensemble) -> None:
+    def __init__(self, ensemble: Ensemble, batch: Batch) -> None:
         super().__init__()
-        self.ensemble = ensemble
+        self.ensemble, self.batch = ensemble, batch
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the training objective of a batch."""
-        return self.ensemble.loss(x, y, dataset_size=len(y))
+    def forward(self) -> Tensor:
+        """Return the training objective of the batch."""
+        inputs = accepted_by(self.batch.inputs, self.ensemble.members.code.forward)
+        return self.ensemble.loss(inputs, self.batch.target, dataset_size=len(self.batch))
 
 
 def train_multiply_adds(ensemble: Ensemble, task: Task, training: Training, steps: int) -> float:
@@ -31,18 +35,19 @@ def train_multiply_adds(ensemble: Ensemble, task: Task, training: Training, step
         training: How many samples a step has.
         steps: How many steps were taken.
     """
-    parts = next(step_batches(task, training, 0, OneCPU(), ensemble.method.data_orders))
+    if task.train.samples.own_order:
+        # A step would move the order of the samples.
+        parts = [task.train.example(CHECKED)]
+    else:
+        parts = next(step_batches(task, training, 0, OneCPU(), ensemble.method.data_orders))
     mode = ensemble.training
     ensemble.train()
     try:
-        passes = [
-            cost(Objective(ensemble), x.to(ensemble.device), y.to(ensemble.device)).multiply_adds
-            for x, y in parts
-        ]
+        passes = [cost(Objective(ensemble, one.to(ensemble.device))).multiply_adds for one in parts]
     finally:
         ensemble.train(mode)
     # The first step of an epoch is a full one; its samples stand for those of all steps.
-    budget, samples = training.budget(len(task.train)), sum(len(y) for _, y in parts)
+    budget, samples = training.budget(len(task.train)), sum(map(len, parts))
     orders = ensemble.method.data_orders
     epochs = steps / budget.steps_per_epoch
     return sum(passes) / samples * epochs * len(task.train) * orders

@@ -179,9 +179,8 @@ def test_a_shrunk_ensemble_is_frozen_with_its_rows_alone():
     ensemble = pl.convert(blocks(3), SAE(inputs=2, exits=2), example=torch.zeros(2, 6)).eval()
     small, x = ensemble.shrink([2, 1]), torch.randn(4, 6)
     frozen = small.freeze()
-    assert frozen.network.members.count == 2
     assert_close(frozen(x), small(x))
-    assert_close(frozen.network.members.index.weights(), small.weights)
+    assert_close(frozen.weights, small.weights)
 
 
 EXITS = [SAE(inputs=2, exits=2), EarlyExit(), MIMO(inputs=3), MIMMO(inputs=2)]
@@ -275,8 +274,8 @@ def test_a_run_that_cannot_end_where_layers_are_gone_is_refused():
 
 def test_weights_of_half_precision_sum_to_one():
     ensemble = pl.convert(blocks(3).bfloat16(), SAE(inputs=1, exits=3), example=torch.zeros(2, 6).bfloat16())
-    for one in (ensemble, ensemble.shrink([0, 1, 2]), ensemble.freeze().network):
-        assert_close(one.members.index.weights().sum(), torch.ones(()))
+    for one in (ensemble, ensemble.shrink([0, 1, 2]), ensemble.freeze()):
+        assert_close(one.weights.sum(), torch.ones(()))
 
 
 def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():
@@ -288,8 +287,8 @@ def test_exits_are_removed_and_the_first_layer_is_one_when_frozen():
     assert_close(ensemble.member(1)(x), ensemble(x)[1])
     first, block, head = 6 * 8, 8 * 8, 8 * 8 + 8 * 2 * 2
     assert pl.cost(frozen, x).multiply_adds == 5 * (first + 2 * block + head)
-    biases, norm = 8 + 2 * 8 + 8 + 2 * 2, 2 * 8
-    assert pl.cost(frozen, x).parameters == first + 2 * block + head + biases + norm
+    biases = 8 + 2 * 8 + 8 + 2 * 2
+    assert pl.cost(frozen, x).parameters == first + 2 * block + head + biases
 
 
 def test_more_exits_than_depths_are_refused_with_their_names():
@@ -346,3 +345,26 @@ def test_batches_of_a_loader_are_read_as_the_network_takes_them():
     assert_close(ensemble.predict([(x, mask, y)]).probabilities, expected)
     assert_close(ensemble.predict([{"x": x, "mask": mask, "number": y}]).probabilities, expected)
     assert_close(ensemble.predict([[x, mask]]).probabilities, expected)
+
+
+class Tied(nn.Module):
+    """One layer between input and output: nowhere to exit, and nothing that could be widened twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_mimo_is_recommended_only_where_it_converts():
+    two = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    x = torch.randn(4, 6)
+    for method in (SAE(), EarlyExit()):
+        with pytest.raises(ConversionError, match="such as BatchEnsemble") as refused:
+            pl.convert(Tied(), method, example=x)
+        assert "MIMO" not in str(refused.value)
+    with pytest.raises(ConversionError):
+        pl.convert(Tied(), MIMO(), example=x)
+    assert pl.convert(two, MIMO(), example=x)

@@ -129,7 +129,7 @@ def test_a_network_that_writes_into_buffers_is_not_cut():
     assert "writes into calls in eval mode" in frozen.notes[0]
     frozen(x)
     # A call in eval mode writes nothing.
-    assert dict(frozen.named_buffers())["network.members.tensors.shared.calls"] == 0
+    assert dict(frozen.named_buffers())["networks.0.members.tensors.shared.calls"] == 0
 
 
 def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselves():
@@ -140,7 +140,7 @@ def test_members_follow_the_ensemble_to_another_precision_and_go_there_themselve
     narrow = ensemble.freeze().float()
     assert_close(narrow(x.float()), expected.float())
     assert_close(ensemble.member(0).float()(x.float()), expected[0].float())
-    with pytest.raises(pl.InputError, match=r"read with, \(float32\[5, 4, 6, 6\]\), got \(float64"):
+    with pytest.raises(pl.InputError, match=r"frozen for, \(float32\[5, 4, 6, 6\]\), got \(float64"):
         narrow(x)
     frozen = ensemble.float().freeze()
     assert "weights of their own" in frozen.notes[0]
@@ -248,8 +248,8 @@ def test_what_precedes_the_first_mask_is_computed_once():
     x = images()
     ensemble = masked(between(nn.ReLU(), nn.Conv2d(12, 3, 4)), x)
     frozen = ensemble.freeze()
-    assert [p.shape for p in frozen.network.trunk.parameters() if p.ndim == 4] == [(12, 4, 3, 3)]
-    assert [p.shape for p in frozen.network.members.parameters() if p.ndim == 4] == [(3, 6, 4, 4)] * 3
+    kernels = [p.shape for p in frozen.parameters() if p.ndim == 4]
+    assert kernels == [(12, 4, 3, 3), *[(3, 6, 4, 4)] * 3]
 
 
 def test_what_cutting_trips_over_is_a_reason_to_multiply(monkeypatch):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.data.task import Split, Task
+from pluribus.data import Split, Task
 from pluribus.mechanisms.members.reduction import is_sum, shares_nothing
 from pluribus.methods import DeepEnsembles, DeepSubEnsembles, PackedEnsembles, Single
 from pluribus.training import Training, train

@@ -62,7 +62,7 @@ def test_nothing_in_common_is_said():
 
 def test_what_freezing_would_bring_is_said():
     ensemble = pl.convert(zoo.mlp().double(), BatchEnsemble(members=3), include="4")
-    assert "run by a plan when frozen" in str(ensemble.explain(x))
+    assert "run by their data flow when frozen" in str(ensemble.explain(x))
     assert ensemble.freeze().explain(x).reason == ""
 
 

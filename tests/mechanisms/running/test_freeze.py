@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.running.batched import why_not_stacked
+from pluribus.mechanisms.graph.operators import normalises, operator_name
 from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, each, normal, run
@@ -80,12 +80,14 @@ GROUPED = nn.Conv2d(2, 2, 3, groups=2, padding_mode="reflect", bias=False)
     [
         (Two(lambda m, x: m.norm(m.conv(x))), images, 1),
         (Two(lambda m, x: m.norm(m.conv(m.norm(m.conv(x))))), images, 1),
+        (Two(lambda m, x: m.norm(m.conv(x)) + m.norm(x)), images, 1),
+        (Two(lambda m, x: m.norm(m.conv(x)).relu_()), images, 1),
         (Two(lambda m, x: m.norm(m.conv(x)), GROUPED), images, 1),
         (Two(lambda m, x: m.norm(m.conv(x)), norm=nn.BatchNorm2d(2, affine=False)), images, 1),
         (zoo.batch_norm_mlp(), normal(6)(), 1),
         (zoo.residual_cnn(), images, 2),
     ],
-    ids=["plain", "twice", "grouped", "not affine", "linear", "residual"],
+    ids=["plain", "twice", "elsewhere too", "in place", "grouped", "not affine", "linear", "residual"],
 )
 def test_norms_that_follow_a_layer_alone_are_folded(model, x, count):
     assert folded(model, x=x) == count
@@ -97,7 +99,6 @@ def test_norms_that_follow_a_layer_alone_are_folded(model, x, count):
         Two(lambda m, x: m.norm(m.conv(x).relu())),
         Two(lambda m, x: m.norm(y := m.conv(x)) + y),
         Two(lambda m, x: m.norm(m.conv(x)) + m.conv(x)),
-        Two(lambda m, x: m.norm(m.conv(x)) + m.norm(x)),
         Two(lambda m, x: m.conv(m.norm(x))),
         Two(lambda m, x: m.norm(m.conv(x)) + m.conv.weight.mean()),
         Two(lambda m, x: m.norm(m.conv(x)) + F.conv2d(x, m.conv.weight, padding=1)),
@@ -106,7 +107,7 @@ def test_norms_that_follow_a_layer_alone_are_folded(model, x, count):
         Two(lambda m, x: m.norm(m.conv(x)) if x.isfinite().all() else x),
     ],
     ids=[
-        *("between", "read twice", "run twice", "norm run twice", "before", "weight read", "weight run"),
+        *("between", "read twice", "run twice", "before", "weight read", "weight run"),
         *("batch statistics", "other axis", "no graph"),
     ],
 )
@@ -129,21 +130,21 @@ def test_whoever_holds_a_norm_finds_it_folded():
     assert folded(model) == 1
 
 
+def operators(frozen):
+    """The names of the operators of a frozen ensemble's graph."""
+    return [operator_name(node) for node in frozen.module.graph.nodes if node.op == "call_function"]
+
+
 def test_all_norms_of_a_resnet_are_folded():
     frozen = pl.convert(resnet18(width=2), DEEP).freeze()
     assert sum("is part of" in note for note in frozen.notes) == 20
-    norms = [
-        layer
-        for layer in frozen.network.members.code.caller.module.modules()
-        if isinstance(layer, nn.BatchNorm2d)
-    ]
-    assert norms == []
+    assert not any(normalises(name) for name in operators(frozen))
 
 
-def test_a_folded_network_of_linear_layers_runs_stacked():
-    ensemble = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9))
-    assert why_not_stacked(ensemble.members.code.caller)
-    assert not why_not_stacked(ensemble.freeze().network.members.code.caller)
+def test_linear_layers_of_members_are_one_product_each():
+    frozen = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9)).freeze()
+    assert operators(frozen).count("baddbmm") == 2
+    assert "linear" not in operators(frozen)
 
 
 def test_narrow_convolutions_have_channels_last_where_no_view_minds():
@@ -152,9 +153,8 @@ def test_narrow_convolutions_have_channels_last_where_no_view_minds():
 
     for model, last in ((zoo.residual_cnn(), True), (Two(pooled), False)):
         frozen = pl.convert(model.double(), DEEP, example=images).freeze()
-        weights = [
-            tensor[0] for tensor in frozen.network.members.tensors.own.parameters() if tensor.ndim == 5
-        ]
+        weights = [tensor for tensor in frozen.buffers() if tensor.ndim == 4 and tensor.shape[-1] > 1]
+        assert weights
         assert ("channels last in memory" in frozen.notes) == last
         assert all(weight.is_contiguous(memory_format=torch.channels_last) == last for weight in weights)
 
@@ -167,7 +167,7 @@ def test_wide_convolutions_stay():
 def test_a_network_that_cannot_be_read_says_so():
     ensemble = pl.convert(Two(lambda m, x: m.norm(m.conv(x)) if x.sum() > 0 else x), DEEP)
     (note,) = ensemble.freeze().notes
-    assert note.startswith("nothing folded: ")
+    assert note.startswith("members are looped: the data flow of Two cannot be read by torch.export")
 
 
 def test_a_frozen_ensemble_can_be_copied_pickled_and_moved():

@@ -1,7 +1,10 @@
 """Frozen: always in eval mode, without gradients, and able to say what its rows share."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
@@ -81,3 +84,66 @@ def test_a_frozen_ensemble_writes_into_no_statistics():
     before = [buffer.clone() for buffer in network.buffers()]
     network(torch.full_like(x, 9.0))
     assert_close(list(network.buffers()), before, rtol=0, atol=0)
+
+
+def test_eight_threads_share_one_graph():
+    network, x = frozen(DeepSubEnsembles(members=3))
+    parts = [x[:count] for count in range(1, 9)]
+    expected = [network(part) for part in parts]
+
+    def call(place):
+        return all(torch.equal(network(parts[place]), expected[place]) for _ in range(25))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(call, range(8)))
+
+
+def test_other_inputs_are_refused_by_name_or_have_a_graph_of_their_own():
+    pooled = nn.Sequential(nn.Conv2d(2, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    small, large = torch.randn(2, 2, 8, 8), torch.randn(2, 2, 12, 12)
+    ensemble = pl.convert(pooled, DeepEnsembles(members=2), example=small).eval()
+    network = ensemble.freeze()
+    for other in (large, small.double(), small[:, :1]):
+        with pytest.raises(pl.InputError, match=r"frozen for, \(float32\[2, 2, 8, 8\]\), got"):
+            network(other)
+    both = ensemble.freeze(examples=[small, large])
+    for x in (small, large):
+        assert_close(both(x), ensemble(x).detach())
+    with pytest.raises(pl.InputError, match="examples must be a list"):
+        ensemble.freeze(examples=[])
+
+
+def test_memory_bounds_the_samples_of_a_prediction():
+    case = case_named("residual_cnn")
+    x = torch.cat([case.inputs()] * 4)
+    ensemble = pl.convert(case.model(), DeepEnsembles(members=2), example=x).eval()
+    whole = pl.cost(ensemble.freeze(), x).peak_activation_bytes
+    network, peaks = ensemble.freeze(memory=whole // 3), []
+    original = network._predict
+
+    def watched(inputs):
+        peaks.append(pl.cost(network, *inputs.args).peak_activation_bytes)
+        return original(inputs)
+
+    network._predict = watched
+    assert_close(network.predict(x).probabilities, ensemble.predict(x).probabilities)
+    assert 0 < max(peaks) <= whole // 3
+    with pytest.raises(pl.InputError, match=r"memory must be at least \d+ bytes for one sample"):
+        ensemble.freeze(memory=1).predict(x)
+
+
+@pytest.mark.parametrize("method", [DeepEnsembles(members=2), Masksembles(members=2)], ids=str)
+def test_the_graph_is_exported_with_any_batch(method):
+    network, x = frozen(method)
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(network.module, (x[:3],), dynamic_shapes=dynamic, strict=False)
+    for part in (x[:1], x[:7]):
+        assert_close(program.module()(part), network(part))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_inputs_that_do_not_fit_are_errors_of_ours(method):
+    network, x = frozen(method)
+    for bad in (x.to_sparse(), x[:0], x[:, :1], x.float(), x[0], x.bool()):
+        with pytest.raises(pl.InputError):
+            network(bad)

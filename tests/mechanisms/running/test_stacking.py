@@ -7,7 +7,8 @@ from torch.testing import assert_close
 
 from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.running.stacking import LARGE, Piece, compute, together
+from pluribus.mechanisms.running.executor import Piece
+from pluribus.mechanisms.running.stacking import LARGE, compute
 from tests.cases import seeded
 
 LAYERS = {
@@ -39,14 +40,6 @@ def test_versions_together_are_versions_alone(name, stacked):
     with torch.no_grad():
         for piece, version in zip(came, [2, 0, 1], strict=True):
             assert_close(piece.value, network.module(inputs[version]))
-
-
-def test_versions_that_lie_together_are_not_copied():
-    stack = torch.randn(4, 3)
-    pieces = [Piece(stack, place) for place in (1, 2, 3)]
-    assert together(pieces).data_ptr() == stack[1].data_ptr()
-    assert_close(together(pieces[::-1]), stack[[3, 2, 1]])
-    assert_close(together([Piece(stack[2]), Piece(stack, 0)]), stack[[2, 0]])
 
 
 def test_large_versions_run_one_by_one():

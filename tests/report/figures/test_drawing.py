@@ -2,8 +2,18 @@
 
 import math
 
+import pytest
+
 from pluribus.report.figures import make_panels
-from pluribus.report.figures.drawing import COLOURS, bars, figure, look, rounded
+from pluribus.report.figures.drawing import (
+    COLOURS,
+    bars,
+    figure,
+    look,
+    robust_range,
+    robust_span,
+    rounded,
+)
 from tests.report.records import classes, failed, numbers, only_group
 
 
@@ -35,3 +45,23 @@ def test_what_is_first_shown_is_the_first_of_every_choice():
     for panel in make_panels(only_group(classes(), classes("mc_dropout"))):
         first = tuple(selector.options[0] for selector in panel.selectors)
         assert panel.first is panel.figures[first]
+
+
+def test_an_outlier_does_not_flatten_the_range():
+    assert robust_range([0.2, 0.25, 0.3, 0.35, 5.0]) == pytest.approx((0.188, 0.362))
+    assert robust_range([-5.0, 0.2, 0.25, 0.3, 0.35]) == pytest.approx((0.188, 0.362))
+    assert robust_range([0.2, 0.25, 0.3, 0.35, 0.5]) is None
+    assert robust_range([1.0, 1.0, 1.0, 1.0, 9.0]) is not None
+
+
+def test_few_values_and_gaps_have_no_outliers():
+    assert robust_range([0.1, 0.2, 50.0]) is None
+    assert robust_range([0.1, 0.2, math.nan, 50.0]) is None
+
+
+def test_a_curve_far_beyond_all_others_is_cut_and_all_others_are_whole():
+    curves = [[0.0, 0.0, 0.0, high] for high in (0.1, 0.12, 0.14, 0.16)]
+    assert robust_span(curves) is None
+    low, high = robust_span([*curves, [0.0, 0.5, 3.0]])
+    assert low == 0
+    assert 0.16 < high < 0.2

@@ -3,6 +3,8 @@
 import html
 import math
 
+import pytest
+
 from pluribus.report.columns import columns_of
 from pluribus.report.figures.pareto import WIDTH, draw_pareto, pareto_panel, read_pareto
 from tests.report.records import classes, only_group
@@ -81,3 +83,27 @@ def test_every_quality_meets_every_cost():
     assert (qualities[0], costs[0]) == ("NLL", "mult-adds ×")
     assert set(panel.figures) == {(quality, cost) for quality in qualities for cost in costs}
     assert pareto_panel(only_group(classes(cost={}))) is None
+
+
+def test_costs_have_a_logarithmic_axis_with_multiples():
+    axis = draw_pareto(read("nll")).layout.xaxis
+    assert axis.type == "log"
+    assert axis.ticktext == ("1", "1.5", "2", "3", "4")
+    assert 10 ** axis.range[0] < 1
+    assert 10 ** axis.range[1] > 4
+    found = only_group(classes(cost={"parameters": 0.0}))
+    info = read_pareto(found, column(found, "nll"), column(found, "parameters"))
+    assert draw_pareto(info).layout.xaxis.type is None
+
+
+def test_an_outlier_is_named_at_the_edge():
+    skills = {"single": 2.0, "mimo": 2.1, "mimmo": 2.2, "batch_ensemble": 2.3, "swag": -3.0}
+    found = only_group(*(classes(kind, skill=skill) for kind, skill in skills.items()))
+    drawn = draw_pareto(read_pareto(found, column(found, "nll"), column(found, "multiply_adds")))
+    _, high = drawn.layout.yaxis.range
+    assert high < 2
+    (note,) = drawn.layout.annotations
+    assert note.text.startswith("↑ swag ")
+    assert note.y == pytest.approx(high, rel=1e-3)
+    # The point keeps its place, so that the numbers of the figure are true.
+    assert drawn.data[-1].y[0] > high

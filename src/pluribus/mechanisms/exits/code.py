@@ -1,6 +1,6 @@
 """Code with exits: one run of one network gives all rows, each a pair of an input and a depth."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pluribus.errors import InputError
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, Watch
 from pluribus.mechanisms.members.caller import Caller
-from pluribus.mechanisms.members.code import Code
+from pluribus.mechanisms.members.code import Code, LoweredCode
 from pluribus.mechanisms.members.skeleton import Modes, materialise
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.members.tensors import Tensors
@@ -79,10 +79,33 @@ class TappedCode(Code):
         assert isinstance(module, Tapped)
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(values[name].requires_grad)
-        module.keep(rows)
+        # A graph holds what it reads and nothing else, so that for inference nothing must be dropped here.
+        module.keep(rows, drop=not merge)
         if merge:
             module.merge()
         return TappedCode.of(module), Stacked.of_network(Network(module), {})
+
+    def lowered(self, tensors: Tensors, module: nn.Module, inputs: Inputs) -> LoweredCode:
+        """Return the code of all pairs at once; the program has one row, `[batch, pairs, ...]`."""
+        assert isinstance(module, Tapped)
+
+        def of(rows: Sequence[Pair]) -> Iterator[dict[str, Tensor]]:
+            for own in tensors.of(rows):
+                yield {f"network.{name}": tensor for name, tensor in own.items()}
+
+        return LoweredCode(AllPairs(module), of, lambda row: {}, prefix="network.")
+
+
+class AllPairs(nn.Module):
+    """All pairs that a network keeps, without an early end of the run."""
+
+    def __init__(self, network: Tapped) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the predictions of all pairs for a sample that is in every slot, `[batch, pairs, ...]`."""
+        return self.network.run_whole(Inputs(args, kwargs))
 
 
 class OnePair(nn.Module):

@@ -18,7 +18,7 @@ from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, check_inputs
 from pluribus.mechanisms.exits.heads import Head, apart, keep_rows
 from pluribus.mechanisms.exits.slots import Entry, Joined, Reached, Summed
-from pluribus.mechanisms.exits.widening import merge_first, widen_first, widen_last
+from pluribus.mechanisms.exits.widening import keep_output, merge_first, widen_first, widen_output
 from pluribus.mechanisms.network.dry_run import accepting, dry_run, seeded
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network, copy_module
@@ -162,6 +162,23 @@ class Tapped(nn.Module):
             self._reading.reached = None
         return made.collect(pairs)
 
+    def run_whole(self, inputs: Inputs) -> Tensor:
+        """Return the outputs of all pairs, `[batch, pairs, *output]`, for an export of the data flow.
+
+        No exception ends the run early, because torch.export would not survive it (2.13); what lies behind
+        the deepest exit is no part of a graph that ends there.
+        """
+        made = _Outputs(self, self._positions_by_depth(self.pairs), None, whole=True)
+        self._enter([])
+        self._reading.reached = made.reach
+        try:
+            returned = self.network(*inputs.args, **inputs.keywords)
+        finally:
+            self._reading.reached = None
+        if self.depths - 1 in made.wanted:
+            made.values[self.depths - 1] = self._own(select_output(returned, self.output))
+        return made.joined(self.pairs)
+
     def _positions_by_depth(self, pairs: Sequence[Pair]) -> dict[int, list[int]]:
         """Map each depth of some pairs to the positions of their inputs among its slots."""
         wanted = defaultdict[int, list[int]](list)
@@ -208,13 +225,18 @@ class Tapped(nn.Module):
             return prediction.reshape(prediction.shape[0], -1)
         return apart(prediction, self.points.axis, self.points.output)
 
-    def keep(self, pairs: Sequence[Pair]) -> None:
-        """Keep only these pairs, in this order, and no parameter that none of them needs."""
+    def keep(self, pairs: Sequence[Pair], drop: bool = True) -> None:
+        """Keep only these pairs, in this order, and no parameter that none of them needs.
+
+        Args:
+            pairs: Some of those that are there.
+            drop: Whether layers behind the deepest of them are dropped; a run must then end before them.
+        """
         deepest = max(depth for _, depth in self._known(pairs))
         for depth in range(self.depths):
             slots = tuple(slot for slot in self.slots[depth] if (slot, depth) in pairs)
             self._keep_slots(depth, slots)
-        if deepest < self.depths - 1:
+        if drop and deepest < self.depths - 1:
             self._drop_behind(self.points.exits[deepest])
         self.pairs = tuple(pairs)
 
@@ -234,9 +256,12 @@ class Tapped(nn.Module):
             return
         if slots == before:
             return
-        layer = self.network.get_submodule(str(self.points.last)) if own else self.heads[depth].last
         rows = [before.index(slot) for slot in slots]
-        keep_rows(layer, rows, len(before))  # type: ignore[arg-type]
+        if not own:
+            keep_rows(self.heads[depth].last, rows, len(before))  # type: ignore[arg-type]
+            return
+        for part in self.points.makers:
+            keep_output(self.network.get_submodule(part.name), part.role, rows, len(before))
 
     def _drop_behind(self, exit: Exit) -> None:
         """Empty the parameters that an exit does not need, and the buffers of layers without any other.
@@ -286,13 +311,16 @@ class _Outputs:
         tapped: The network that runs.
         wanted: By depth, the positions of its outputs that are wanted.
         watch: Called at each of these depths.
+        whole: Whether the network runs to its end, whatever is wanted.
     """
 
-    def __init__(self, tapped: Tapped, wanted: dict[int, list[int]], watch: Watch | None) -> None:
-        self.tapped, self.wanted, self.watch = tapped, wanted, watch
+    def __init__(
+        self, tapped: Tapped, wanted: dict[int, list[int]], watch: Watch | None, whole: bool = False
+    ) -> None:
+        self.tapped, self.wanted, self.watch, self.whole = tapped, wanted, watch, whole
         self.values: dict[int, Tensor] = {}
         self.deepest = max(wanted)
-        self.learns = torch.is_grad_enabled()
+        self.learns = torch.is_grad_enabled() and not whole
         self.early = watch is not None or not self.learns
 
     def reach(self, depth: int, value: Tensor) -> Tensor:
@@ -308,6 +336,8 @@ class _Outputs:
         if depth not in self.wanted:
             return value
         self._store(depth, value)
+        if self.whole:
+            return value
         going = self._show(depth, self.watch) if self.watch else None
         all_left = going is not None and not going.any()
         ends = depth == self.deepest or all_left
@@ -394,6 +424,23 @@ class _Outputs:
             each.append(outputs[depth][:, position])
         return torch.stack(each, dim=1)
 
+    def joined(self, pairs: Sequence[Pair]) -> Tensor:
+        """Return the outputs of all pairs as `collect` does, with as few operators as possible."""
+        depths = sorted(self.values)
+        outputs = [self.values[depth] for depth in depths]
+        there = [(slot, depth) for depth in depths for slot in self.tapped.slots[depth]]
+        if len(outputs) > 1 and list(pairs) == sorted(there) and _is_grid(there, len(depths)):
+            return torch.stack(outputs, 2).flatten(1, 2)
+        stack = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+        if list(pairs) == there:
+            return stack
+        return stack[:, [there.index((slot, depth)) for slot, depth in pairs]]
+
+
+def _is_grid(pairs: Sequence[Pair], depths: int) -> bool:
+    """Return whether every slot exits at every depth."""
+    return len(pairs) == len({slot for slot, _ in pairs}) * depths
+
 
 def tap(network: Network, points: ExitPoints, inputs: int = 1, start: str = "copy", seed: int = 0) -> Tapped:
     """Return a copy of a network that takes several inputs at once and has an exit at every depth.
@@ -427,9 +474,12 @@ def _widen(module: nn.Module, points: ExitPoints, inputs: int) -> list[nn.Module
     first = [module.get_submodule(name) for name in points.first]
     for layer in first:
         widen_first(layer, inputs)
-    last = _last(module, points)
-    widen_last(last, inputs)
-    return [*first, last]
+    if not points.tail:
+        _check_last(module, points)
+    for part in points.makers:
+        first.append(module.get_submodule(part.name))
+        widen_output(first[-1], part.role, inputs)
+    return first
 
 
 def _redraw(layers: Sequence[nn.Module]) -> None:
@@ -440,28 +490,26 @@ def _redraw(layers: Sequence[nn.Module]) -> None:
             layer.reset_parameters()  # type: ignore[operator]
 
 
-def _last(module: nn.Module, points: ExitPoints) -> nn.Module:
-    """Return the last layer; raise if it cannot be widened."""
-    layer = None if points.last is None else module.get_submodule(points.last)
-    problem = _why_not_widened(module, layer, points)
-    if problem or layer is None:
+def _check_last(module: nn.Module, points: ExitPoints) -> None:
+    """Raise if the last layer cannot be widened."""
+    problem = _why_not_widened(module, points)
+    if problem:
         raise ConversionError(
             f"one Linear or convolution must make the output for several inputs, got a network where "
             f"{problem}. Use inputs=1, or end the network with a layer of its own."
         )
-    return layer
 
 
-def _why_not_widened(module: nn.Module, layer: nn.Module | None, points: ExitPoints) -> str:
+def _why_not_widened(module: nn.Module, points: ExitPoints) -> str:
     """Return why the last layer cannot have outputs for several inputs; empty where it can.
 
     Args:
         module: The network.
-        layer: Its last layer; None if there is no single one.
         points: Holds the names of the first and last layers.
     """
-    if layer is None:
+    if points.last is None:
         return "there is none, or more than one"
+    layer = module.get_submodule(points.last)
     # Widening replaces the weight, and a computed one would come back.
     if is_parametrized(layer):
         return f"the weight of {points.last} is computed"
@@ -470,7 +518,7 @@ def _why_not_widened(module: nn.Module, layer: nn.Module | None, points: ExitPoi
         return f"{points.last} has groups={layer.groups}"
     if points.last in points.first:
         return f"{points.last or 'the network itself'} is the first layer too"
-    if _shares_parameters(module, layer, str(points.last)):
+    if _shares_parameters(module, layer, points.last):
         return f"{points.last} shares its weight with another layer"
     return ""
 
@@ -522,8 +570,9 @@ def _prove(tapped: Tapped, network: Network) -> None:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem:
+        makers = ", ".join(part.name for part in tapped.points.makers)
         raise ConversionError(
-            f"the outputs of {tapped.inputs} inputs must come side by side from {tapped.points.last}, "
+            f"the outputs of {tapped.inputs} inputs must come side by side from {makers}, "
             f"got a failed run: {problem}. Use inputs=1, or let the network return what "
-            f"{tapped.points.last} computes."
+            f"{makers} computes."
         )

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from pluribus.mechanisms.network.torch_private import schema_of
+
 
 def names(*lines: str) -> frozenset[str]:
     """Return the words of some lines."""
@@ -173,3 +175,43 @@ def is_pointwise(target: Any) -> bool:
 def is_random(target: Any) -> bool:
     """Return whether torch tags an operator as one that draws random numbers; dropout is, even when off."""
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+# --- Operators that a file may name. ---
+
+# Beside the sets above: what graphs of networks use besides, none of which reads files or draws numbers.
+_OTHERS = names(
+    "linear bilinear embedding embedding_bag _embedding_bag stack sym_size sym_numel sym_stride",
+    "scaled_dot_product_attention where einsum baddbmm native_layer_norm native_group_norm glu cumprod",
+    "_native_batch_norm_legit_no_training topk sort argsort tril triu diagonal diag_embed masked_select",
+    "scatter scatter_add index_put one_hot meshgrid linspace broadcast_to cosine_similarity",
+    "pairwise_distance rms_norm group_norm instance_norm hardtanh tile unsafe_split count_nonzero mish",
+    "outer cross kron addcmul addcdiv lerp nan_to_num grid_sampler",
+    "affine_grid_generator im2col col2im unfold fold std_mean var_mean aminmax logaddexp cdist heaviside",
+)
+_NAMED = (
+    (CONVOLUTIONS | MATRIX_PRODUCTS | ADDED_PRODUCTS | RECURRENT)
+    | (CHANNEL_NORMS | LAST_AXIS_NORMS | BATCH_NORMS | MOVES | CONCATENATIONS | PADS | PICKS | COPIES)
+    | (UNTAGGED_POINTWISE | REDUCTIONS | CREATIONS | _OTHERS)
+)
+_OVERLOAD = re.compile(r"aten\.([a-z0-9_]+)\.([A-Za-z0-9_]+)")
+
+
+def find_operator(name: str) -> Any:
+    """Return the operator of a full name, `aten.linear.default`; None unless files may name it.
+
+    They may name operators of this table and pointwise ones, if these write nowhere and draw no numbers.
+    """
+    found = _OVERLOAD.fullmatch(name)
+    if found is None:
+        return None
+    base, overload = found.groups()
+    target = getattr(getattr(torch.ops.aten, base, None), overload, None)
+    schema = schema_of(target)
+    # An attribute of another kind is no operator, and has no schema.
+    if schema is None or schema.is_mutable:
+        return None
+    if base not in _NAMED and not is_spatial(base) and not is_pointwise(target):
+        return None
+    # Dropout has the tag of random operators even where it is off.
+    return None if is_random(target) and base not in DROPOUTS else target

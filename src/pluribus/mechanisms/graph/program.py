@@ -19,13 +19,13 @@ from torch.fx.node import map_arg
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.in_place import without_in_place, writes_into
 from pluribus.mechanisms.graph.operators import SYM_SIZE, is_random
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output, select_output
 from pluribus.mechanisms.network.torch_private import (
     is_free_size,
-    schema_of,
     tree_flatten,
     tree_leaves,
     tree_unflatten,
@@ -59,7 +59,7 @@ class Signature:
     def why_not(self, inputs: Inputs) -> str:
         """Return why these inputs are of another kind than those of the example; empty where they are not."""
         leaves, structure = tree_flatten((inputs.args, inputs.keywords))
-        if str(structure) == self.structure and all(map(_has_form, leaves, self.forms)):
+        if str(structure) == self.structure and all(map(has_form, leaves, self.forms)):
             return ""
         return f"it was read with {self.example}, got {inputs}"
 
@@ -218,9 +218,13 @@ def read_program(network: Network) -> Program:
     Raises:
         UnreadableError: The network cannot be exported.
     """
-    exported = _without_writes(network.graph(training=False).program)
-    module, lifted = exported.graph_module, exported.graph_signature
-    held, constants, entries = _placeholders(network, exported)
+    exported = network.graph(training=False).program
+    module = without_in_place(exported.graph_module)
+    if any(writes_into(node) for node in module.graph.nodes):
+        exported = _without_writes(exported)
+        module = exported.graph_module
+    lifted = exported.graph_signature
+    held, constants, entries = _placeholders(network, exported, module)
     returned = _returned(exported, module)
     prediction = _prediction(exported, returned, network.output)
     leaves, structure = tree_flatten((network.example.args, network.example.keywords))
@@ -242,8 +246,6 @@ def _without_writes(exported: ExportedProgram) -> ExportedProgram:
 
     Steps without side effects may be run in any order, once for several members, or not at all.
     """
-    if not any(_writes(node) for node in exported.graph.nodes):
-        return exported
     with warnings.catch_warnings():
         # torch warns of what torch itself does (2.13).
         warnings.simplefilter("ignore", FutureWarning)
@@ -253,7 +255,7 @@ def _without_writes(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _placeholders(
-    network: Network, exported: ExportedProgram
+    network: Network, exported: ExportedProgram, module: GraphModule
 ) -> tuple[dict[Node, str], dict[Node, Tensor], list[Node]]:
     """Return what the placeholders of a graph stand for.
 
@@ -268,7 +270,7 @@ def _placeholders(
     firsts = {id(tensor): name for name, tensor in network.tensors().items()}
     names = {**lifted.inputs_to_parameters, **lifted.inputs_to_buffers}
     held, constants, entries = dict[Node, str](), dict[Node, Tensor](), list[Node]()
-    for node in exported.graph_module.graph.nodes:
+    for node in module.graph.nodes:
         if node.op != "placeholder":
             continue
         name = names.get(node.name, "").removeprefix(ROOT)
@@ -300,7 +302,7 @@ def _form(value: Any, entry: Node) -> Any:
     return value.dtype, tuple(None if is_free_size(size) else int(size) for size in sizes)
 
 
-def _has_form(value: Any, form: Any) -> bool:
+def has_form(value: Any, form: Any) -> bool:
     """Return whether an input may take the place of the one with this form.
 
     The exported graph has the example's plain values, precisions and sizes built in, free sizes excepted.
@@ -310,7 +312,8 @@ def _has_form(value: Any, form: Any) -> bool:
     if not isinstance(form, tuple):
         return False
     dtype, sizes = form
-    if value.dtype != dtype or value.ndim != len(sizes):
+    # A sparse tensor has the same sizes, and operators of another kind.
+    if value.dtype != dtype or value.ndim != len(sizes) or value.layout is not torch.strided:
         return False
     return all(size in (None, came) for size, came in zip(sizes, value.shape, strict=True))
 
@@ -332,12 +335,6 @@ def _draws(node: Node) -> bool:
     modes = [operation.argument(name, True) for name in ("train", "training")]
     rates = [operation.argument(name, 1.0) for name in ("p", "dropout_p", "dropout")]
     return all(modes) and all(rates)
-
-
-def _writes(node: Node) -> bool:
-    """Return whether a step writes into one of its arguments."""
-    schema = schema_of(node.target)
-    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
 def _returned(exported: ExportedProgram, module: GraphModule) -> list[Any]:

@@ -20,10 +20,9 @@ class Members(nn.Module):
         tensors: What they are made of.
         code: How the user's code runs for them.
         lowers: Whether live ensembles run by a plan too: members share so much that the second that
-            reading the data flow takes is soon won back. Frozen ensembles always may.
+            reading the data flow takes is soon won back. Frozen ensembles are graphs of it in any case.
 
     Attributes:
-        frozen: Whether they are for inference alone.
         cache: What was read and planned for them.
     """
 
@@ -31,7 +30,7 @@ class Members(nn.Module):
         super().__init__()
         # This order is that of the parameters, by which optimizers know them.
         self.index, self.tensors = index, tensors
-        self.code, self.lowers, self.frozen = code, lowers, False
+        self.code, self.lowers = code, lowers
         self.cache = Cache()
 
     @property
@@ -56,7 +55,6 @@ class Members(nn.Module):
     def rebuilt(self, index: Index, tensors: Tensors, code: Code) -> "Members":
         """Return members of the same kind with other parts."""
         members = Members(index, tensors, code, self.lowers)
-        members.frozen = self.frozen
         nn.Module.train(members, self.training)  # the code has its modes already
         return members
 

@@ -168,3 +168,8 @@ def is_free_size(size: Any) -> bool:
 def module_stack(node: Node) -> list[tuple[str, str]]:
     """Return the modules that run a node, outermost first, each with its name and its class."""
     return [(str(name), str(kind)) for name, kind in node.meta.get("nn_module_stack", {}).values()]
+
+
+def is_no_grad_region(target: Any) -> bool:
+    """Return whether a node's function runs a graph under `torch.no_grad` or `torch.enable_grad` (2.13)."""
+    return getattr(target, "_name", "") == "wrap_with_set_grad_enabled"

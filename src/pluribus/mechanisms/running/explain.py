@@ -19,7 +19,7 @@ from pluribus.mechanisms.running.engines import ENGINES, run_rows
 from pluribus.mechanisms.running.lowered import NOTHING_SHARED, WHEN_FROZEN
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.planner import Planned, planner_of
-from pluribus.mechanisms.running.simulate import simulate_plan
+from pluribus.mechanisms.running.simulate import StepCost, simulate_plan
 
 SHOWN = 8
 """Layers that are printed of a list: more do not fit on two lines of a terminal."""
@@ -158,7 +158,7 @@ def explain(
     job = Job(learnt, tuple(rows), (inputs,), learnt.code.caller.eval_modes, memory)
     # Exits of one run have no plan: they are one run already.
     if learnt.code.one_pass:
-        return replace(_explain_one_pass(learnt, rows, inputs), engines=_considered(job))
+        return replace(explain_one_pass(learnt, rows, inputs), engines=_considered(job))
     planned = planner_of(learnt)(job.rows, inputs, memory)
     if isinstance(planned, str):
         draws = learnt.index.count_draws(rows)
@@ -179,6 +179,37 @@ def _considered(job: Job) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def explain_steps(
+    plan: ExecutionPlan, costs: Mapping[Node, StepCost], batch: int, together: int, draws: int, prefix: str
+) -> Explanation:
+    """Return what the rows of a plan share, for one sample.
+
+    Args:
+        plan: The plan.
+        costs: Of each step, for one row and a whole batch.
+        batch: How many samples that is.
+        together: How many rows run at a time.
+        draws: How many draws the rows stand for.
+        prefix: What names of layers begin with in the program.
+    """
+    work = {node: cost.multiply_adds // batch for node, cost in costs.items()}
+    written = {node: cost.bytes // batch for node, cost in costs.items()}
+    names = {node: _name(node, prefix) for node in plan.program.steps}
+    rows, calls = len(plan.versions[plan.program.steps[-1]]) if plan.program.steps else 1, plan.program.calls
+    shared, common = _shared_by_all(plan, names, work) if rows > 1 else ((), 0.0)
+    return Explanation(
+        rows=rows,
+        together=together,
+        draws=draws,
+        shared=shared,
+        common=common,
+        forks=_forks(plan, names),
+        layer_calls=Saving(sum(map(plan.count, calls)), rows * len(calls)),
+        multiply_adds=_saving(plan, work, rows),
+        written_bytes=_saving(plan, written, rows),
+    )
+
+
 def _explain_plan(job: Job, planned: Planned) -> Explanation:
     """Return what rows share that could run by a plan.
 
@@ -189,7 +220,7 @@ def _explain_plan(job: Job, planned: Planned) -> Explanation:
     plan, count, calls = planned.plan, len(job.rows), planned.plan.program.calls
     work = {node: cost.multiply_adds for node, cost in planned.weights.items()}
     written = {node: cost.bytes for node, cost in planned.weights.items()}
-    names = {node: _name(node, planned) for node in plan.program.steps}
+    names = {node: _name(node, planned.code.prefix) for node in plan.program.steps}
     # Without sharing, the plan is not used, and rows run one after the other.
     alone = _peak_alone(planned, job.inputs[0])
     peak = planned.peak(job.inputs[0]) if plan.shares else alone
@@ -241,12 +272,12 @@ def _why_no_plan(job: Job, planned: Planned) -> str:
         return "stacked, as the network is small"
     if isinstance(job.members.code, MaskedCode):
         return "they are cut out by their masks when frozen"
-    if job.members.lowers or job.members.frozen:
+    if job.members.lowers:
         return ""
     return WHEN_FROZEN
 
 
-def _explain_one_pass(members: Members, rows: Sequence[Row], inputs: Inputs) -> Explanation:
+def explain_one_pass(members: Members, rows: Sequence[Row], inputs: Inputs) -> Explanation:
     """Return what one run costs that gives all rows, with all of them and with each alone."""
     # A sample costs the same in every batch, so one is enough.
     one = inputs.take(slice(0, 1))
@@ -272,9 +303,9 @@ def _saving(plan: ExecutionPlan, each: Mapping[Node, int], rows: int) -> Saving:
     return Saving(planned, rows * sum(each.values()))
 
 
-def _name(node: Node, planned: Planned) -> str:
+def _name(node: Node, prefix: str) -> str:
     """Return the name of a step's layer as the user knows it, without our prefix."""
-    name = layer_of(node).removeprefix(planned.code.prefix.removesuffix(".")).removeprefix(".")
+    name = layer_of(node).removeprefix(prefix.removesuffix(".")).removeprefix(".")
     return name or "the network itself"
 
 

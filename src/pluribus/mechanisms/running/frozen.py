@@ -1,27 +1,47 @@
 """Frozen: all members of an ensemble for inference alone."""
 
-import itertools
-from collections.abc import Sequence
-from typing import Any, Self
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.fx.node import map_aggregate
 
 from pluribus.calibration_record import Calibration
+from pluribus.data.signature import Signature as TaskSignature
+from pluribus.errors import ExportError, InputError
+from pluribus.export.exporting import export_file
+from pluribus.export.file_format import Dynamic
+from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.members.cache import Cache
 from pluribus.mechanisms.members.prior import AnyMembers
-from pluribus.mechanisms.network.error_context import blaming_inputs
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
-from pluribus.mechanisms.running.explain import Explanation, explain
+from pluribus.mechanisms.running.explain import Explanation, Saving, explain
+from pluribus.mechanisms.running.freeze import Graphed
+from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
+from pluribus.mechanisms.running.kinds import Kind
 from pluribus.mechanisms.running.no_compile import uncompiled
-from pluribus.mechanisms.running.specialised import SpecialisedMembers
+from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
+from pluribus.mechanisms.running.predicting import predict_parts
+from pluribus.mechanisms.running.simulate import without_values
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
+from pluribus.summary import Keep, Summary
 
 
-class FrozenRows(nn.Module):
-    """All rows of eval mode, `[rows, batch, ...]`, without gradients."""
+class LoopedRows(nn.Module):
+    """All rows of eval mode by the engines, for a network whose data flow cannot be read.
+
+    Args:
+        members: For inference alone.
+    """
 
     def __init__(self, members: AnyMembers) -> None:
         super().__init__()
@@ -32,71 +52,324 @@ class FrozenRows(nn.Module):
         self.members.train(False)
         return super().train(False)
 
+    @uncompiled
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the outputs of all rows."""
+        """Return the outputs of all rows, `[rows, batch, ...]`."""
         return run_rows(self.members, self.members.index.rows(training=False), Inputs(args, kwargs))
 
 
 class Frozen(nn.Module):
     """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode.
 
-    Attributes:
-        network: What computes them.
-        notes: What became part of what, or why nothing did.
+    It holds one plain graph for each kind of inputs that it was made for, and no state: threads may share it.
+
+    Args:
+        networks: A graph for each kind of inputs, or members that are looped.
+        kinds: The kind of inputs of each graph; none for looped members.
+        summaries: Of each graph, what its rows share.
+        weights: How much each member counts, `[members]`.
+        notes: What became part of what, or why members are looped.
         likelihood: What the outputs mean.
+        memory: The most bytes of activations of `predict`; None is no bound.
+
+    Attributes:
+        notes: As above.
+        likelihood: As above.
+        kinds: As above.
+        origin: The ensemble that it is made of, for files; None for one that was made by hand.
         calibration: Corrects predictions as those of the ensemble; None if nothing was calibrated.
     """
 
     calibration: Calibration | None = None
 
     def __init__(
-        self, network: FrozenRows | SpecialisedMembers, notes: Sequence[str], likelihood: Likelihood
+        self,
+        networks: Sequence[GraphModule | LoopedRows],
+        kinds: Sequence[Kind],
+        summaries: Sequence[Explanation],
+        weights: Tensor,
+        notes: Sequence[str],
+        likelihood: Likelihood,
+        memory: int | None = None,
     ) -> None:
         super().__init__()
-        self.network: FrozenRows | SpecialisedMembers = network
-        self.notes, self.likelihood = tuple(notes), likelihood
+        self.networks = nn.ModuleList(networks)
+        # The same modules: looking one up in a ModuleList takes as long as a small operator.
+        self._graphs = tuple(networks)
+        self.kinds, self.summaries = tuple(kinds), tuple(summaries)
+        self.notes, self.likelihood, self.memory = tuple(notes), likelihood, memory
+        # No buffer: a cast to half precision must not round it.
+        self.weights = weights
+        # Equal weights need not be checked in every prediction.
+        self._uniform = bool((weights == weights[0]).all())
+        self.origin: Origin | None = None
+        self._counted = Cache()
         self.train(False)
 
+    @classmethod
+    def of(
+        cls,
+        graphs: Sequence[Graphed],
+        weights: Tensor,
+        likelihood: Likelihood,
+        memory: int | None = None,
+    ) -> "Frozen":
+        """Return the frozen ensemble of a graph for each kind of inputs."""
+        notes = dict.fromkeys(note for graph in graphs for note in graph.notes)
+        modules, kinds = [graph.module for graph in graphs], [graph.kind for graph in graphs]
+        summaries = [graph.summary for graph in graphs]
+        return cls(modules, kinds, summaries, weights, tuple(notes), likelihood, memory)
+
+    @property
+    def module(self) -> nn.Module:
+        """The graph of the first kind of inputs, which takes the network's inputs by position."""
+        return self.networks[0]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs of `module`, as the network's `forward` calls them."""
+        return self.kinds[0].names if self.kinds else ()
+
     def train(self, mode: bool = True) -> Self:
-        """Stays in eval mode whatever is asked."""
+        """Stay in eval mode whatever is asked."""
         return super().train(False)
 
-    @uncompiled
-    @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The outputs of all members, `[members, batch, ...]`."""
-        outputs: Tensor = self.network(*args, **kwargs)
-        return outputs
+        """Return the outputs of all members, `[members, batch, ...]`.
 
-    def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
+        Raises:
+            InputError: The inputs are of another kind than those it was made for.
+        """
+        with torch.no_grad():
+            # The most frequent case first, because small networks run in microseconds.
+            if not kwargs and self.kinds and self.kinds[0].accepts(args):
+                place = 0
+            else:
+                place, args, kwargs = self._choose(args, kwargs)
+            outputs: Tensor = self._graphs[place].forward(*args, **kwargs)
+            return outputs
+
+    def _choose(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[int, tuple[Any, ...], dict[str, Any]]:
+        """Return the graph that takes some inputs, and its arguments."""
+        inputs = Inputs(args, kwargs)
+        # Raise for inputs without a batch before the network fails on them.
+        _ = inputs.batch
+        if not self.kinds:
+            return 0, args, kwargs
+        for place, kind in enumerate(self.kinds):
+            if not kind.signature.why_not(inputs):
+                return place, tuple(kind.inputs(inputs)), {}
+        made_for = " or ".join(kind.signature.example for kind in self.kinds)
+        raise InputError(
+            f"expected inputs of the kind that the ensemble was frozen for, {made_for}, got {inputs}. "
+            "Pass freeze(examples=[...]) one input of each kind."
+        )
+
+    @overload
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        keep: Literal["members"] = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self, x: Any, *, chunk: int | None = None, keep: Keep, most_bytes: int = MOST_BYTES
+    ) -> Prediction | Summary: ...
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        keep: Keep = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction | Summary:
         """Return the prediction of all members, as the ensemble's own `predict`.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
-            chunk: At most that many samples at a time, to bound the memory of activations.
+            chunk: At most that many samples at a time, to bound the memory of activations; at most as many
+                as `freeze(memory=...)` allows.
+            keep: `members`, `summary` or names of summaries, as for the ensemble.
+            most_bytes: Without `chunk` and `freeze(memory=...)`, the most bytes of activations at a time.
         """
         check("chunk", chunk, int, at_least=1, optional=True)
-        predictions = []
-        for inputs in Inputs.of(x).chunks(chunk):
-            with blaming_inputs(inputs):
-                outputs = self(*inputs.args, **inputs.keywords)
-                predictions.append(self.likelihood.prediction(outputs, self.weights))
-        return type(predictions[0]).concatenate(predictions).calibrated(self.calibration)
+        check("most_bytes", most_bytes, int, at_least=1)
+        inputs = Inputs.of(x)
+        if self.memory is not None:
+            most = self._most_samples(inputs, self.memory)
+            chunk = most if chunk is None else min(chunk, most)
+        pieces = cut(inputs, chunk, most_bytes, self._outputs, self._counted)
+        return predict_parts(pieces, None, self._predict, inputs.batch, keep)
 
-    @property
-    def weights(self) -> Tensor:
-        """How much each member counts, `[members]`; sums to one."""
-        if isinstance(self.network, SpecialisedMembers):
-            members = len(self.network.members)
-            weights = torch.full((members,), 1 / members)
-        else:
-            weights = self.network.members.index.weights()
-        tensors = itertools.chain(self.parameters(), self.buffers())
-        return weights.to(next((tensor.device for tensor in tensors), weights.device))
+    def _outputs(self, inputs: Inputs) -> Tensor:
+        outputs: Tensor = self(*inputs.args, **inputs.keywords)
+        return outputs
+
+    def _predict(self, inputs: Inputs) -> Prediction:
+        outputs = self._outputs(inputs)
+        prediction = self.likelihood.prediction(outputs, None if self._uniform else self.weights)
+        return prediction if self.calibration is None else prediction.calibrated(self.calibration)
+
+    def _most_samples(self, inputs: Inputs, memory: int) -> int:
+        """Return how many samples need at most that many bytes of activations."""
+        one, two = (self._measured(Inputs.joined([inputs.take(slice(0, 1))] * count))[1] for count in (1, 2))
+        each = max(two - one, 1)
+        if one > memory:
+            raise InputError(
+                f"memory must be at least {one} bytes for one sample, got {memory}. Freeze with more memory, "
+                "or shrink the ensemble."
+            )
+        return int(1 + (memory - one) // each)
+
+    def _measured(self, inputs: Inputs) -> tuple[int, int]:
+        """Return the multiply-adds and the most bytes of activations alive at once, without running."""
+        tensors = dict(self.named_parameters()) | dict(self.named_buffers())
+        with without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
+            torch.func.functional_call(self, fake, inputs.args, inputs.keywords)
+        return meter.multiply_adds, meter.peak
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder with the tensors (safetensors) and the graphs (JSON), for `pluribus.load_frozen`.
+
+        Args:
+            path: The folder; an earlier frozen ensemble there is replaced.
+
+        Raises:
+            InputError: Members are looped, or an operator is none of torch's that files may name.
+        """
+        check_savable(list(self.networks))
+        write_frozen(
+            path,
+            list(self.networks),
+            self.kinds,
+            self.summaries,
+            self.weights,
+            self.notes,
+            self.likelihood,
+            self.memory,
+            self.calibration,
+        )
 
     def explain(self, x: Any) -> Explanation:
         """Return what the rows of `frozen(x)` share, where they differ, and what that saves."""
-        if isinstance(self.network, SpecialisedMembers):
-            return Explanation(len(self.network.members), "they are cut out by their masks")
-        members = self.network.members
-        return explain(members, members.index.rows(training=False), Inputs.of(x))
+        inputs = Inputs.of(x)
+        network = self.networks[0]
+        if isinstance(network, LoopedRows):
+            members = network.members
+            return explain(members, members.index.rows(training=False), inputs)
+        place = self._choose(inputs.args, inputs.keywords)[0]
+        summary = self.summaries[place]
+        if summary.multiply_adds is None:
+            return summary
+        work, peak = self._measured(inputs)
+        alone = summary.multiply_adds.alone * inputs.batch
+        found = replace(summary, multiply_adds=Saving(work, alone), peak_bytes=Saving(peak, peak))
+        if summary.written_bytes is None:
+            return found
+        written = summary.written_bytes
+        scaled = Saving(written.planned * inputs.batch, written.alone * inputs.batch)
+        return replace(found, written_bytes=scaled)
+
+    def export(
+        self,
+        path: str | Path,
+        format: str = "onnx",
+        *,
+        members: bool = False,
+        dynamic: Dynamic | None = None,
+        level: float = 0.9,
+        signature: TaskSignature | None = None,
+    ) -> Path:
+        """Write all members as one file that runs without this library; the same as `Ensemble.export`."""
+        if self.weights.device.type != "cpu":
+            moved = copy.deepcopy(self).cpu()
+            return moved.export(
+                path, format, members=members, dynamic=dynamic, level=level, signature=signature
+            )
+        source = self.export_source(self.predict, signature)
+        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+
+    def export_source(
+        self, predict: Callable[[Inputs], Prediction], signature: TaskSignature | None
+    ) -> Source:
+        """Return what an export needs.
+
+        Args:
+            predict: Computes what the file must compute.
+            signature: Of the task; None if it is not known.
+
+        Raises:
+            ExportError: Members are looped, or there is no example.
+        """
+        if not self.kinds:
+            raise ExportError(
+                f"the ensemble must be one graph to be exported, got: {'; '.join(self.notes)}. "
+                "Use the frozen ensemble in PyTorch, or change the line that torch.export cannot read."
+            )
+        if self.origin is None or self.origin.example is None:
+            raise ExportError("an example of the inputs is needed, got none. Use freeze(examples=[x]).")
+        facts = {**self.origin.facts, "notes": list(self.notes)}
+        if signature is not None:
+            facts["classes"] = list(signature.class_names) or signature.classes
+            facts["preprocessing"] = signature.to_dict()
+        held = _first_float(self.module)
+        example = self.origin.example
+        if held is not None:
+            # The example follows the graph to another precision.
+            example = example.each(lambda tensor: tensor.to(held) if tensor.is_floating_point() else tensor)
+        return Source(
+            module=self.module,
+            names=self.input_names,
+            select=self.kinds[0].inputs,
+            example=example,
+            likelihood=self.likelihood,
+            weights=self.weights,
+            predict=predict,
+            calibration=self.calibration,
+            facts=facts,
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Take inputs of the precision, and compute on the device, that it is moved to."""
+        self.kinds = tuple(replace(kind, signature=kind.signature.cast(fn)) for kind in self.kinds)
+        self.weights = self.weights.to(fn(torch.empty(0)).device)
+        before = [_first_float(network) for network in self.networks]
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for network, old in zip(self.networks, before, strict=True):
+            new = _first_float(network)
+            if isinstance(network, GraphModule) and old is not None and new is not None:
+                _adapt(network, {old.dtype: new.dtype, old.device: new.device})
+        return self
+
+
+def _first_float(module: nn.Module) -> Tensor | None:
+    """Return a tensor of real numbers; None if there is none."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.is_floating_point():
+            return tensor
+    return None
+
+
+def _adapt(network: GraphModule, changes: dict[Any, Any]) -> None:
+    """Replace precisions and devices among the arguments of operators by those of the moved tensors."""
+    changed = False
+
+    def moved(value: Any) -> Any:
+        nonlocal changed
+        if not isinstance(value, torch.dtype | torch.device) or changes.get(value, value) == value:
+            return value
+        changed = True
+        return changes[value]
+
+    for node in network.graph.nodes:
+        node.args = map_aggregate(node.args, moved)
+        node.kwargs = map_aggregate(dict(node.kwargs), moved)
+    if changed:
+        network.recompile()

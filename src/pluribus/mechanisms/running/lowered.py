@@ -8,7 +8,7 @@ from pluribus.mechanisms.running.engine import Engine, Job
 from pluribus.mechanisms.running.planner import Planned, planner_of
 
 NOTHING_SHARED = "they have nothing in common"
-WHEN_FROZEN = "ensembles of this method run by a plan when frozen"
+WHEN_FROZEN = "ensembles of this method run by their data flow when frozen"
 
 
 class Lowered(Engine):
@@ -36,13 +36,11 @@ class Lowered(Engine):
     def _why_not_worth_reading(self, job: Job) -> str:
         """Return why a plan would not pay, as far as that is known before the slow export."""
         members = job.members
-        # Frozen members are called often, so that the export pays; others only if their method says so.
-        if not members.lowers and not members.frozen:
+        # Frozen ensembles are graphs; live ones read their data flow only if their method says so.
+        if not members.lowers:
             return WHEN_FROZEN
         if len(job.rows) < 2:
             return "there is one row"
-        if not members.lowers and planner_of(members).is_hopeless(job.rows):
-            return NOTHING_SHARED
         return ""
 
     def _planned(self, job: Job) -> Planned | str:

@@ -24,7 +24,8 @@ from torch.fx.node import map_arg
 from pluribus.mechanisms.graph.operators import SYM_SIZE
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.stacking import Piece, compute, together
+from pluribus.mechanisms.running.executor import EAGER, Executor, Piece, aten
+from pluribus.mechanisms.running.stacking import compute
 
 Bind = Callable[[Sequence[int]], Iterator[Mapping[str, Tensor]]]
 """Callback (positions of rows) -> the complete tensors of each row, one after the other."""
@@ -128,32 +129,43 @@ class ExecutionPlan:
             inputs: One batch.
             size: How many rows a block may have.
         """
+        outputs: Tensor = self.execute(EAGER, bind, self.program.signature.flatten(inputs), size)
+        return outputs
+
+    def execute(self, executor: Executor, bind: Bind, leaves: Sequence[Any], size: int) -> Any:
+        """Carry out all steps, each value once, and return the predictions of all rows.
+
+        Args:
+            executor: Carries out operators.
+            bind: Gives the tensors of rows.
+            leaves: The values of all inputs.
+            size: How many rows a block may have.
+        """
         program, blocks = self.program, self.blocks(size)
-        values = self._first_values(inputs)
+        values = self._first_values(leaves)
         # One call for all rows, so that whatever makes tensors may draw or stack them together.
         bound = [row for block in blocks for row in block.bound]
         tensors = bind(bound)
-        outputs = list[Tensor]()
+        outputs = list[Any]()
         for block in blocks:
             # Not strict: the iterator goes on with the rows of the next block.
             for row, held in zip(block.bound, tensors, strict=False):
                 self._hold(values, row, held)
             for run in block.runs:
-                pieces = compute(program, run.node, len(run.versions), run.reads, values)
+                pieces = compute(program, run.node, len(run.versions), run.reads, values, executor)
                 values[run.node].update(zip(run.versions, pieces, strict=True))
                 # A name that is left over would keep memory that the plan frees.
                 del pieces
                 _forget(values, run.last)
-            outputs.append(self._predictions(block.rows, values))
+            outputs.append(self._predictions(block.rows, values, executor))
             _forget(values, block.last)
-        return self._in_order(outputs)
+        return self.in_order(outputs, executor)
 
-    def _first_values(self, inputs: Inputs) -> dict[Any, dict[int, Piece]]:
+    def _first_values(self, leaves: Sequence[Any]) -> dict[Any, dict[int, Piece]]:
         """Return the constants and the inputs, of which there is one version."""
         values: dict[Any, dict[int, Piece]] = defaultdict(dict)
         for node, value in self.program.constants.items():
             values[node][0] = Piece(value)
-        leaves = self.program.signature.flatten(inputs)
         for node, leaf in zip(self.program.entries, leaves, strict=True):
             values[node][0] = Piece(leaf)
         return values
@@ -170,17 +182,20 @@ class ExecutionPlan:
             version = self.versions[node][row]
             values[node].setdefault(version, Piece(tensors[name]))
 
-    def _predictions(self, rows: Sequence[int], values: Mapping[Node, Mapping[int, Piece]]) -> Tensor:
+    def _predictions(
+        self, rows: Sequence[int], values: Mapping[Node, Mapping[int, Piece]], executor: Executor
+    ) -> Any:
         """Return the predictions of some rows, `[rows, batch, ...]`.
 
         Args:
             rows: Positions of the rows of a block.
             values: The values that are alive after the steps of the block.
+            executor: Carries out operators.
         """
         node = self.program.prediction
         # A prediction that is a step of its own may lie on a stack already, and is not copied then.
         if node is not None:
-            return together([values[node][self.versions[node][row]] for row in rows])
+            return executor.together([values[node][self.versions[node][row]] for row in rows])
 
         def predict(row: int) -> Tensor:
             held = map_arg(self.program.results, lambda node: values[node][self.versions[node][row]].value)
@@ -188,18 +203,19 @@ class ExecutionPlan:
 
         return torch.stack([predict(row) for row in rows])
 
-    def _in_order(self, outputs: list[Tensor]) -> Tensor:
+    def in_order(self, outputs: list[Any], executor: Executor) -> Any:
         """Return the predictions of distinct rows for all rows, in the order in which they were given.
 
         Args:
             outputs: The predictions of each block, `[rows, batch, ...]`.
+            executor: Carries out operators.
         """
         places = {self._paths[row]: place for place, row in enumerate(self.order)}
         order = [places[path] for path in self._paths]
-        joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        if order == list(range(len(joined))):
+        joined = outputs[0] if len(outputs) == 1 else executor.call(aten.cat.default, outputs)
+        if order == list(range(len(places))):
             return joined
-        return joined.index_select(0, torch.tensor(order, device=joined.device))
+        return executor.call(aten.index_select.default, joined, 0, executor.constant(order, joined))
 
     def _blocks(self, size: int) -> list[Block]:
         """Return the steps of all blocks of at most `size` rows."""

@@ -110,24 +110,6 @@ class Planner:
         self._readings: dict[str, Reading] = {}
         self._planned: dict[Any, Planned] = {}
         self._weights: dict[Any, dict[Node, StepCost]] = {}
-        self._hopeless: dict[tuple[Row, ...], bool] = {}
-
-    def is_hopeless(self, rows: tuple[Row, ...]) -> bool:
-        """Return whether rows never agree, from the first parameter on, so that a plan saves nothing."""
-        return _kept(self._hopeless, rows, lambda: self._never_agree(rows))
-
-    def _never_agree(self, rows: tuple[Row, ...]) -> bool:
-        """Return whether no value of the network can be shared by two of these rows."""
-        first = next((name for name, _ in self.members.code.caller.module.named_parameters()), "")
-        chosen = [self.members.tensors.keys(row) for row in rows]
-        # Layers before the first one with a key run once for all rows.
-        if first not in chosen[0]:
-            return False
-        for name in chosen[0]:
-            distinct = {keys[name] for keys in chosen}
-            if len(distinct) < len(rows):
-                return False
-        return True
 
     def __call__(self, rows: tuple[Row, ...], inputs: Inputs, memory: int | None = None) -> Planned | str:
         """Plan rows; return why that is not possible where the data flow cannot be read.
@@ -146,18 +128,24 @@ class Planner:
             return found
         # torch.export is not safe under threads; and a counter of operators must not count the export.
         with PROCESS, without_dispatch_modes():
-            if kind not in self._readings:
-                if len(self._readings) == KINDS:
-                    return f"inputs of more than {KINDS} kinds came, and each would have to be read"
-                self._try(rows[0], inputs)
-                self._readings[kind] = self._read(rows[0], inputs)
-            reading = self._readings[kind]
+            if kind not in self._readings and len(self._readings) == KINDS:
+                return f"inputs of more than {KINDS} kinds came, and each would have to be read"
+            reading = self.read(rows[0], inputs)
             if reading.program is None or reading.code is None:
                 return reading.reason
             reason = reading.program.signature.why_not(inputs)
             if reason:
                 return reason
             return _kept(self._planned, key, lambda: self._plan(reading, key, inputs))
+
+    def read(self, row: Row, inputs: Inputs) -> Reading:
+        """Return the data flow for one kind of inputs, read once; it may be a reason why there is none."""
+        kind = _kind(self.members, inputs)
+        with PROCESS, without_dispatch_modes():
+            if kind not in self._readings:
+                self._try(row, inputs)
+                self._readings[kind] = self._read(row, inputs)
+            return self._readings[kind]
 
     def _try(self, row: Row, inputs: Inputs) -> None:
         """Run one row and leave no trace of it."""

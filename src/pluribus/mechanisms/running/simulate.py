@@ -41,8 +41,21 @@ def simulate_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inpu
         tensors: The tensors of one row.
         inputs: One batch.
     """
+    return simulate_values(program, tensors, inputs)[1]
+
+
+def simulate_values(
+    program: Program, tensors: Mapping[str, Tensor], inputs: Inputs
+) -> tuple[dict[Node, Any], dict[Node, StepCost]]:
+    """Return the value of every node, without numbers, and the cost of every step, for one row.
+
+    Args:
+        program: The steps.
+        tensors: The tensors of one row.
+        inputs: One batch.
+    """
     costs, owners = dict[Node, StepCost](), dict[torch.UntypedStorage, Node]()
-    with _without_values(tensors, inputs) as (row, inputs):
+    with without_values(tensors, inputs) as (row, inputs):
         values: dict[Node, Any] = {node: row[name] for node, name in program.held.items()}
         leaves = program.signature.flatten(inputs)
         values |= dict(program.constants) | dict(zip(program.entries, leaves, strict=True))
@@ -57,7 +70,7 @@ def simulate_steps(program: Program, tensors: Mapping[str, Tensor], inputs: Inpu
             owners |= dict.fromkeys(new, node)
             size = sum(storage.nbytes() for storage in new)
             costs[node] = StepCost(meter.multiply_adds, size, frozenset(owners[one] for one in held))
-    return costs
+    return values, costs
 
 
 def simulate_plan(
@@ -71,7 +84,7 @@ def simulate_plan(
         tensors: The tensors of one row, which stands for all.
         inputs: One batch.
     """
-    with _without_values(tensors, inputs) as (row, inputs), Meter() as meter:
+    with without_values(tensors, inputs) as (row, inputs), Meter() as meter:
         predictions = plan.run(lambda rows: repeat(row, len(rows)), inputs, size)
     return meter.peak, predictions.nbytes
 
@@ -112,7 +125,7 @@ def _freed_after(steps: Sequence[Node], costs: Mapping[Node, StepCost]) -> dict[
 
 
 @contextmanager
-def _without_values(
+def without_values(
     tensors: Mapping[str, Tensor], inputs: Inputs
 ) -> Iterator[tuple[dict[str, Tensor], Inputs]]:
     """Yield these tensors and inputs with shapes and no values."""

@@ -1,7 +1,8 @@
-"""Specialise: members of a masked network as modules of their own, proved on an example."""
+"""Specialise: members of a masked network as graphs of their own."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -12,7 +13,6 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.program import Signature, read_program
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.masks.specialise import Specialiser
-from pluribus.mechanisms.members.axis import join
 from pluribus.mechanisms.members.index import Row
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.skeleton import materialise
@@ -22,18 +22,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.engines import run_slowly
 
 
-class Cast(nn.Module):
-    """Takes inputs of the precision that it is moved to."""
-
-    signature: Signature
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self.signature = self.signature.cast(fn)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
-
-
-class SpecialisedMember(Cast):
+class SpecialisedMember(nn.Module):
     """One member alone, `[batch, ...]`, with the channels alone that it needs; always in eval mode."""
 
     def __init__(self, signature: Signature, network: GraphModule) -> None:
@@ -45,38 +34,42 @@ class SpecialisedMember(Cast):
         """The member's prediction."""
         return self.signature.predict(self.network(*self.signature.flatten(Inputs(args, kwargs))))
 
-
-class SpecialisedMembers(Cast):
-    """Several members, `[members, batch, ...]`; what no mask precedes is computed once."""
-
-    def __init__(self, signature: Signature, trunk: GraphModule, members: Sequence[GraphModule]) -> None:
-        super().__init__()
-        self.signature, self.trunk, self.members = signature, trunk, nn.ModuleList(members)
-        self.eval()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The predictions of all members."""
-        common = self.trunk(*self.signature.flatten(Inputs(args, kwargs)))
-        return join([self.signature.predict(member(*common)) for member in self.members])
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Take inputs of the precision that it is moved to."""
+        self.signature = self.signature.cast(fn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
 
-def cut_members(members: Members, example: Inputs | None) -> tuple[SpecialisedMembers, list[str]]:
+@dataclass(frozen=True)
+class CutMembers:
+    """Several members; what no mask precedes is computed once.
+
+    Attributes:
+        signature: Of inputs and results.
+        trunk: From the inputs to the values that members read.
+        members: One graph for each member, from these values to its results.
+    """
+
+    signature: Signature
+    trunk: GraphModule
+    members: tuple[GraphModule, ...]
+
+
+def cut_members(members: Members, example: Inputs | None) -> tuple[CutMembers, list[str]]:
     """Return all members of a network with masks, and notes on what they are.
 
     Raises:
-        ConversionError: the network cannot be exported, or would compute something else.
+        ConversionError: the network cannot be exported.
     """
     with _or_reason():
-        specialiser, inputs = make_specialiser(members, example)
+        specialiser, _ = make_specialiser(members, example)
         rows = members.index.rows(training=False)
-        tensors = members.tensors.of(rows)
-        slices = SpecialisedMembers(specialiser.program.signature, *specialiser.members(tensors))
-        _prove(slices, inputs, lambda: run_slowly(members, rows, inputs))
-    shared = sum(parameter.numel() for parameter in slices.trunk.parameters())
-    sizes = [sum(p.numel() for p in one.parameters()) for one in slices.members]
-    return slices, [
-        f"members have {min(sizes):,} to {max(sizes):,} weights of their own, {shared:,} in common"
-    ]
+        trunk, tails = specialiser.members(members.tensors.of(rows))
+        cut = CutMembers(specialiser.program.signature, trunk, tuple(tails))
+    shared = sum(parameter.numel() for parameter in trunk.parameters())
+    sizes = [sum(p.numel() for p in one.parameters()) for one in tails]
+    return cut, [f"members have {min(sizes):,} to {max(sizes):,} weights of their own, {shared:,} in common"]
 
 
 def cut_member(members: Members, row: Row, example: Inputs | None) -> SpecialisedMember:

@@ -69,8 +69,10 @@
   }
   // Arrow keys walk over the points of a figure, as the pointer would.
   function walk(plot, step) {
+    // Curves that the legend hides are left out; the drawn figure knows what the reader chose.
+    const seen = (curve) => ((plot.data || [])[curve] || {}).visible !== "legendonly";
     const points = plot.figure.data.flatMap((trace, curve) =>
-      trace.hoverinfo === "skip" ? [] : pointsOf(trace).map(({ at }) => ({ curveNumber: curve, ...at })));
+      trace.hoverinfo === "skip" || !seen(curve) ? [] : pointsOf(trace).map(({ at }) => ({ curveNumber: curve, ...at })));
     if (!points.length) return;
     plot.point = (plot.point + step + points.length) % points.length;
     Plotly.Fx.hover(plot, [points[plot.point]]);

@@ -1,6 +1,7 @@
 """Drawing: what all figures share, so that a configuration looks the same in each of them."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 INSIDE, OUTSIDE, NEUTRAL = COLOURS[0], COLOURS[3], COLOURS[9]
 # Figures of a number: a page that is sent around should be small.
 DIGITS = 4
+# Values so many times the distance of the quartiles away from them would squeeze all others together.
+FAR = 6.0
 # Figures of numbers that differ by little of their size, such as years.
 FINE = 7
 
@@ -78,6 +81,38 @@ def figure(traces: Sequence[Any], x: str, y: str, **layout: Any) -> go.Figure:
 def rounded(values: Sequence[float], digits: int = DIGITS) -> list[float | None]:
     """Return numbers short enough for a page that is sent around; a gap where one is not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
+
+
+def robust_range(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return a range that holds all values but those far from most of them; None where none is far.
+
+    Far is more than `FAR` times the distance of the quartiles beyond them. Fewer than four values have no
+    outliers.
+    """
+    known = sorted(value for value in values if math.isfinite(value))
+    if len(known) < 4:
+        return None
+    low, _, high = statistics.quantiles(known, n=4, method="inclusive")
+    # Values that are nearly all equal still need room.
+    reach = FAR * max(high - low, 0.02 * abs(high), 1e-9)
+    near = [value for value in known if low - reach <= value <= high + reach]
+    if len(near) == len(known):
+        return None
+    margin = 0.08 * (near[-1] - near[0]) or reach / FAR
+    return near[0] - margin, near[-1] + margin
+
+
+def robust_span(curves: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """Return a range that holds all curves but those far beyond most of them; None where none is."""
+    known = [[value for value in curve if math.isfinite(value)] for curve in curves]
+    known = [curve for curve in known if curve]
+    lows, highs = [min(curve) for curve in known], [max(curve) for curve in known]
+    below, above = robust_range(lows), robust_range(highs)
+    if below is None and above is None:
+        return None
+    low = min(lows) if below is None else below[0]
+    high = max(highs) if above is None else above[1]
+    return low, high
 
 
 def bars(errors: Sequence[float]) -> dict[str, Any]:

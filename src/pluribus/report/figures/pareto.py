@@ -5,11 +5,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
+from typing import Any
 
 import plotly.graph_objects as go
 
 from pluribus.report.columns import Cell, Column, columns_of
-from pluribus.report.figures.drawing import NEUTRAL, Panel, Selector, bars, figure, look, rounded
+from pluribus.report.figures.cost_axis import Place, cost_axis, far_out
+from pluribus.report.figures.drawing import (
+    NEUTRAL,
+    Panel,
+    Selector,
+    bars,
+    figure,
+    look,
+    robust_range,
+    rounded,
+)
+from pluribus.report.figures.front import undominated
 from pluribus.report.groups import Entry, Group
 
 # Characters of a line under the pointer, that fit on a phone.
@@ -55,7 +67,7 @@ def read_pareto(group: Group, quality: Column, cost: Column) -> Pareto:
     points = []
     for position, entry in enumerate(group.entries):
         if entry.label in known:
-            on_front = _undominated(entry.label, known, quality)
+            on_front = undominated(entry.label, known, quality)
             details = describe(entry, columns)
             points.append(Point(position, entry.label, *known[entry.label], on_front, details))
     return Pareto(quality, cost, tuple(points))
@@ -100,8 +112,20 @@ def draw_pareto(info: Pareto) -> go.Figure:
         for point in info.points
     ]
     arrow = "lower is better" if info.quality.lower_is_better else "higher is better"
-    axes = {"xaxis": {"rangemode": "tozero"}}
-    return figure([front, *drawn], info.cost.title, f"{info.quality.title} ({arrow})", axes=axes)
+    costs = [point.cost.mean for point in info.points]
+    span = robust_range([point.quality.mean for point in info.points])
+    axes: dict[str, dict[str, Any]] = {
+        "xaxis": cost_axis(costs, info.cost.title),
+        "yaxis": {},
+    }
+    if span is not None:
+        axes["yaxis"]["range"] = rounded(span)
+    title = f"{info.quality.title} ({arrow})"
+    places = [
+        Place(point.position, point.label, point.cost.mean, point.quality.mean) for point in info.points
+    ]
+    far = far_out(places, span, info.quality.digits)
+    return figure([front, *drawn], info.cost.title, title, axes=axes, annotations=far)
 
 
 def pareto_panel(group: Group) -> Panel | None:
@@ -124,16 +148,3 @@ def pareto_panel(group: Group) -> Panel | None:
             Selector("cost", tuple(column.title for column in costs)),
         ),
     )
-
-
-def _undominated(label: str, cells: dict[str, tuple[Cell, Cell]], quality: Column) -> bool:
-    """Return whether no other is at least as good in both and better in one."""
-    own_quality, own_cost = cells[label]
-    for name, (other_quality, other_cost) in cells.items():
-        if name == label:
-            continue
-        worse = quality.better(own_quality.mean, other_quality.mean) or own_cost.mean < other_cost.mean
-        better = quality.better(other_quality.mean, own_quality.mean) or other_cost.mean < own_cost.mean
-        if better and not worse:
-            return False
-    return True

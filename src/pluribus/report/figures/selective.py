@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import torch
 
 from pluribus.metrics.selective import selective_risk
-from pluribus.report.figures.drawing import Panel, figure, look, rounded
+from pluribus.report.figures.drawing import Panel, figure, look, robust_span, rounded
 from pluribus.report.groups import Entry, Group
 
 COVERAGES = tuple(round(0.05 * step, 2) for step in range(1, 21))
@@ -62,6 +62,9 @@ def draw_selections(selections: tuple[Selection, ...]) -> go.Figure:
     axes: dict[str, dict[str, Any]] = {"xaxis": TICKS, "yaxis": {"rangemode": "tozero"}}
     if not selections[0].of_numbers:
         axes["yaxis"]["tickformat"] = ".1%"
+    span = robust_span([one.errors for one in selections])
+    if span is not None:
+        axes["yaxis"]["range"] = rounded([0.0, span[1]])
     return figure(traces, "Share of samples answered, the surest first", error, axes=axes)
 
 

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
 from pluribus.comparison.record import Record
 from pluribus.metrics import METRICS
 from pluribus.report.columns import Cell, summarise
-from pluribus.report.figures.drawing import Panel, Selector, bars, figure, look, rounded
+from pluribus.report.figures.drawing import Panel, Selector, bars, figure, look, robust_span, rounded
 from pluribus.report.groups import Group
 
 # The option that averages over all kinds of corruption.
@@ -54,7 +55,11 @@ def draw_declines(declines: tuple[Decline, ...], metric: str) -> go.Figure:
         for one in declines
     ]
     arrow = "lower is better" if row.direction == "lower" else "higher is better"
-    return figure(traces, "Severity", f"{row.title} ({arrow})", axes={"xaxis": {"dtick": 1}})
+    axes: dict[str, dict[str, Any]] = {"xaxis": {"dtick": 1}, "yaxis": {}}
+    span = robust_span([[cell.mean for cell in one.cells] for one in declines])
+    if span is not None:
+        axes["yaxis"]["range"] = rounded(span)
+    return figure(traces, "Severity", f"{row.title} ({arrow})", axes=axes)
 
 
 def severity_panel(group: Group) -> Panel | None:

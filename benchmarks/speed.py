@@ -1,0 +1,305 @@
+"""How long predictions take, for every method on five networks, beside the plain network in the same engine.
+
+    python benchmarks/speed.py [--networks mlp cnn] [--methods PackedEnsembles] [--engines frozen onnxruntime]
+                               [--seconds 10] [--again] [--page]
+
+Times are those of the processor, with one thread, so that other work on the machine does not count. An
+ensemble and the plain network run in turn, and a number is the median of their ratios. `bound` is the ratio
+of their multiply-adds: what a perfect program would reach. `--page` writes the tables of docs/speed.md.
+
+Every result is written as soon as it is there. Run again, it continues.
+"""
+
+import argparse
+import copy
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import pluribus as pl
+from pluribus.backbones import cnn, mlp, resnet18, vit, wide_resnet
+from pluribus.methods import (
+    ECMP,
+    EMP,
+    MIMMO,
+    MIMO,
+    SAE,
+    SWAG,
+    BatchEnsemble,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    DropConnect,
+    EarlyExit,
+    Laplace,
+    LayerEnsembles,
+    LoRAEnsembles,
+    Masksembles,
+    MCDropout,
+    PackedEnsembles,
+)
+
+RESULTS = Path(__file__).parent / "results" / "speed.json"
+PAGE = Path(__file__).parent.parent / "docs" / "speed.md"
+MEMBERS, DRAWS = 4, 16
+METHODS = [
+    PackedEnsembles(members=MEMBERS, alpha=2.0),
+    BatchEnsemble(members=MEMBERS),
+    Masksembles(members=MEMBERS),
+    MIMO(),
+    SAE(),
+    EarlyExit(),
+    DeepEnsembles(members=MEMBERS),
+    DeepSubEnsembles(members=MEMBERS),
+    LoRAEnsembles(members=MEMBERS),
+    MCDropout(rate=0.1, draws=DRAWS),
+    EMP(draws=DRAWS),
+    LayerEnsembles(draws=DRAWS),
+    Laplace(draws=DRAWS),
+    SWAG(members=MEMBERS),
+    MIMMO(),
+    DropConnect(draws=DRAWS),
+    ECMP(draws=DRAWS),
+]
+Network = tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...]]
+NETWORKS: dict[str, Network] = {
+    "mlp": (lambda: mlp(64, 10, hidden=(256, 256)), (64,), (1, 256)),
+    "cnn": (lambda: cnn(classes=10, in_channels=1), (1, 28, 28), (1, 32)),
+    "vit": (lambda: vit(), (3, 32, 32), (1, 32)),
+    "resnet18": (lambda: resnet18(), (3, 32, 32), (1, 32)),
+    "wide_resnet_16_4": (lambda: wide_resnet(16, 4), (3, 32, 32), (1, 32)),
+}
+"""By name, a builder, the shape of a sample, and the batch sizes."""
+ENGINES = ("unfrozen", "frozen", "onnxruntime", "inductor", "openvino")
+USUAL = ("unfrozen", "frozen", "onnxruntime")
+LEAST_ROUNDS, MOST_ROUNDS = 5, 40
+SAMPLE = 2e-3
+"""Seconds of one timing at least; shorter ones are repeated, because the clock has its own cost."""
+
+Run = Callable[[Tensor], object]
+
+
+def prepared(network: str, method: pl.Method) -> tuple[pl.Ensemble, float]:
+    """Return an ensemble that can predict, and the seconds of its conversion."""
+    build, shape, _ = NETWORKS[network]
+    torch.manual_seed(0)
+    module, x = build(), torch.randn(4, *shape)
+    start = time.process_time()
+    ensemble = pl.convert(module, method, example=x[:2])
+    taken = time.process_time() - start
+    for _ in range(3):
+        # SWAG keeps snapshots of its weights; the others do nothing here.
+        ensemble.after_step(1.0)
+    ensemble.finish([x])
+    return ensemble.eval(), taken
+
+
+def onnx_session(path: Path) -> Run:
+    """Return a function that runs an ONNX file on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda x: session.run(None, {name: x.numpy()})
+
+
+def openvino_model(path: Path) -> Run:
+    """Return a function that runs an OpenVINO file on one thread."""
+    import openvino
+
+    settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.Core().compile_model(str(path), "CPU", settings)
+    return lambda x: model(x.numpy())
+
+
+def engine(name: str, ensemble: pl.Ensemble, frozen: Any, folder: Path) -> Run:
+    """Return a function that runs all members in an engine."""
+    if name == "unfrozen":
+        return ensemble
+    if name == "frozen":
+        return frozen
+    if name == "inductor":
+        return torch.compile(copy.deepcopy(frozen.module), dynamic=False)
+    if name == "onnxruntime":
+        return onnx_session(frozen.export(folder / "model", "onnx"))
+    return openvino_model(frozen.export(folder / "model", "openvino"))
+
+
+def seconds(run: Run, x: Tensor, repeats: int) -> float:
+    start = time.process_time()
+    for _ in range(repeats):
+        run(x)
+    return (time.process_time() - start) / repeats
+
+
+def ratio(run: Run, plain: Run, x: Tensor, most: float) -> dict[str, Any]:
+    """Return the median ratio of two functions that run in turn, its quartiles, and their times."""
+    repeats = {}
+    for one in (run, plain):
+        seconds(one, x, 2)
+        repeats[one] = max(1, round(SAMPLE / max(seconds(one, x, 1), 1e-7)))
+    times: dict[Run, list[float]] = {run: [], plain: []}
+    began = time.process_time()
+    while len(times[run]) < MOST_ROUNDS:
+        if len(times[run]) >= LEAST_ROUNDS and time.process_time() - began > most:
+            break
+        order = (run, plain) if len(times[run]) % 2 else (plain, run)
+        for one in order:
+            times[one].append(seconds(one, x, repeats[one]))
+    ratios = [a / b for a, b in zip(times[run], times[plain], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return {
+        "ratio": round(middle, 3),
+        "quartiles": [round(low, 3), round(high, 3)],
+        "milliseconds": round(statistics.median(times[run]) * 1e3, 4),
+        "plain_milliseconds": round(statistics.median(times[plain]) * 1e3, 4),
+    }
+
+
+class Bench:
+    """One network: the plain one in every engine, made once, and ensembles of it.
+
+    Args:
+        network: A name of `NETWORKS`.
+        engines: Those to measure.
+        most: Seconds of one measurement.
+        folder: For exported files.
+    """
+
+    def __init__(self, network: str, engines: list[str], most: float, folder: Path) -> None:
+        self.network, self.engines, self.most, self.folder = network, engines, most, folder
+        build, self.shape, self.batches = NETWORKS[network]
+        torch.manual_seed(0)
+        module = build().eval()
+        single = pl.convert(module, "single", example=torch.randn(2, *self.shape)).eval()
+        (folder / "plain").mkdir()
+        self.plain: dict[str, Run] = {}
+        for name in engines:
+            made = engine(name, single, single.freeze(), folder / "plain")
+            # Unfrozen, the plain network is the user's own module.
+            self.plain[name] = module if name == "unfrozen" else made
+        self.work = pl.cost(module, torch.randn(1, *self.shape)).multiply_adds
+
+    def measure(self, method: pl.Method, known: Mapping[str, Any], keep: Callable[[str, Any], None]) -> None:
+        """Measure one method in all engines and batch sizes that are not known yet."""
+        label = f"{self.network}/{type(method).__name__}"
+        cells = [(name, batch) for name in self.engines for batch in self.batches]
+        missing = [(name, batch) for name, batch in cells if f"{label}/{name}/{batch}" not in known]
+        if not missing:
+            return
+        ensemble, converting = prepared(self.network, method)
+        start = time.process_time()
+        frozen = ensemble.freeze()
+        freezing = time.process_time() - start
+        x = torch.randn(1, *self.shape)
+        start = time.process_time()
+        frozen(x)
+        first = time.process_time() - start
+        measured = pl.cost(frozen, x)
+        common = {
+            "method": str(method),
+            "members": len(ensemble.weights),
+            "bound": round(measured.multiply_adds / self.work, 3),
+            "weight_bytes": measured.weight_bytes,
+            "peak_activation_bytes": measured.peak_activation_bytes,
+            "convert_seconds": round(converting, 3),
+            "freeze_seconds": round(freezing, 3),
+            "first_call_seconds": round(first, 4),
+            "looped": not frozen.kinds,
+        }
+        for name in dict.fromkeys(name for name, _ in missing):
+            place = Path(tempfile.mkdtemp(dir=self.folder))
+            try:
+                run = engine(name, ensemble, frozen, place)
+            except pl.PluribusError as error:
+                for batch in self.batches:
+                    keep(f"{label}/{name}/{batch}", common | {"refused": str(error)[:300]})
+                continue
+            for batch in (batch for other, batch in missing if other == name):
+                inputs = torch.randn(batch, *self.shape)
+                with torch.no_grad():
+                    found = ratio(run, self.plain[name], inputs, self.most)
+                keep(f"{label}/{name}/{batch}", common | found)
+
+
+def write_page(results: Mapping[str, Any]) -> None:
+    """Write the tables of the documentation between the marks of its page."""
+    tables = []
+    for network, (_, _, batches) in NETWORKS.items():
+        columns = [(name, batch) for batch in batches for name in USUAL]
+        rows = []
+        for method in METHODS:
+            kind = type(method).__name__
+            cells = [results.get(f"{network}/{kind}/{name}/{batch}") for name, batch in columns]
+            if not any(cells):
+                continue
+            some = next(cell for cell in cells if cell)
+            numbers = [_shown(cell) for cell in cells]
+            rows.append(f"| `{kind}` | {some['members']} | {some['bound']:.2f} | {' | '.join(numbers)} |")
+        if rows:
+            heads = [f"{name}, {batch}" for name, batch in columns]
+            head = f"| method | members | bound | {' | '.join(heads)} |"
+            line = "|---" * (len(columns) + 3) + "|"
+            tables.append("\n".join([f"### {network}", "", head, line, *rows]))
+    start, end = "<!-- speed -->", "<!-- end of speed -->"
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.split(start)[0], text.split(end)[1]
+    PAGE.write_text(f"{before}{start}\n\n" + "\n\n".join(tables) + f"\n\n{end}{after}", encoding="utf-8")
+
+
+def _shown(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    return "refused" if "refused" in cell else f"{cell['ratio']:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    kinds = [type(method).__name__ for method in METHODS]
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--methods", nargs="+", choices=kinds, default=kinds)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(USUAL))
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--again", action="store_true", help="measure again what is known")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/speed.md alone")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    record = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {"cells": {}}
+    if options.page:
+        write_page(record["cells"])
+        return
+    versions = f"torch {torch.__version__}, pluribus {pl.__version__}"
+    record["machine"] = f"{platform.machine()}, 1 thread, {versions}"
+
+    def keep(key: str, cell: Any) -> None:
+        record["cells"][key] = cell
+        unfinished = options.out.with_suffix(".part")
+        unfinished.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(options.out)
+        print(key, cell.get("ratio", cell.get("refused")), "bound", cell["bound"], flush=True)
+
+    for network in options.networks:
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(network, options.engines, options.seconds, Path(folder))
+            for method in METHODS:
+                if type(method).__name__ not in options.methods:
+                    continue
+                try:
+                    bench.measure(method, {} if options.again else record["cells"], keep)
+                # A network that a method refuses is told, and the others are measured.
+                except pl.PluribusError as error:
+                    print(network, type(method).__name__, f"refused: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Find the run to predict with: a folder of `train`, one run of a comparison, or the recommended one."""
+
+from pathlib import Path
+
+from pluribus.comparison import record
+from pluribus.comparison.run_folder import FILE, RUNS
+from pluribus.errors import SettingError
+from pluribus.report.groups import group_records
+from pluribus.report.recommendation import recommend
+from pluribus.schema import shown
+
+
+def chosen_run(folder: Path) -> tuple[Path, str]:
+    """Return the folder of the run to take, and a sentence on the choice; empty where there was none.
+
+    Of a comparison it is the recommended configuration, and of its seeds the best run by the same measure.
+
+    Raises:
+        SettingError: the folder holds neither a run nor a comparison, or comparisons of several tasks.
+    """
+    if (folder / FILE).is_file() or not (folder / record.FILE).is_file():
+        return folder, ""
+    groups = [group for group in group_records(record.read([folder])) if group.entries]
+    if len(groups) != 1:
+        titles = ", ".join(group.title for group in groups) or "none"
+        raise SettingError(
+            f"{folder} must hold the comparison of one network on one task to choose a run, got {titles}. "
+            f"Name a folder in {folder / RUNS}."
+        )
+    found = recommend(groups[0])
+    if found.choice is None or found.judge is None:
+        raise SettingError(f"{folder} must hold a run that can be recommended, got none. Name one in {RUNS}.")
+    name, lower = found.judge.name, found.judge.lower_is_better
+    sign = 1 if lower else -1
+    best = min(found.choice.runs, key=lambda run: sign * run.metrics.get(name, float("inf") * sign))
+    run = folder / RUNS / f"{best.method['kind']}-{best.seed}-{best.key}"
+    if not run.is_dir():
+        raise SettingError(
+            f"{folder} must hold the folder {shown(run.name)} of the recommended run, got none. "
+            "Run the comparison again, or name another run."
+        )
+    return run, f"{found.choice.label} seed {best.seed} is recommended, by {name}: {run}"

@@ -1,0 +1,166 @@
+"""finetune: a trained network becomes an ensemble, tuned a little, calibrated, and measured before and after.
+
+1. Members start as the network: methods that can start from copies do.
+2. The ensemble trains with a low learning rate; shared weights may be frozen.
+3. `train` calibrates it on validation data.
+4. Network and ensemble are measured on the same test data.
+"""
+
+import copy
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pluribus.comparison.evaluation import evaluate
+from pluribus.comparison.record import Record
+from pluribus.conversion import convert
+from pluribus.data.task import Task, check_task
+from pluribus.ensemble import Ensemble
+from pluribus.errors import SettingError
+from pluribus.method import ON_TRAINED, Method
+from pluribus.method_text import read_method
+from pluribus.methods import Single
+from pluribus.notebook import html_table
+from pluribus.training import Training, train
+
+LOGGER = logging.getLogger(__name__)
+
+TUNING = Training(epochs=5, lr=1e-4, optimizer="adamw")
+"""How a network that is kept is tuned: with a tenth of the usual rate it keeps what it has learnt."""
+ROWS = {
+    "accuracy": "accuracy",
+    "rmse": "RMSE",
+    "nll": "NLL",
+    "gaussian_nll": "NLL",
+    "scaled_nll": "NLL calibrated",
+    "scaled_gaussian_nll": "NLL calibrated",
+    "ece": "ECE",
+    "scaled_ece": "ECE calibrated",
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds",
+}
+"""Metrics and costs of the table before and after, with their titles."""
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """A tuned ensemble with what it was before.
+
+    Attributes:
+        ensemble: Trained and calibrated, in eval mode.
+        before: The network alone.
+        after: The ensemble.
+        history: One row for each epoch.
+    """
+
+    ensemble: Ensemble
+    before: Record
+    after: Record
+    history: tuple[Mapping[str, float], ...] = ()
+
+    def table(self) -> list[tuple[str, float, float]]:
+        """Return name, value before and value after of each number that both records have."""
+        found = []
+        before, after = (run.metrics | run.posthoc | run.cost for run in (self.before, self.after))
+        for name, title in ROWS.items():
+            if name in before and name in after:
+                found.append((title, before[name], after[name]))
+        for kind, scores in self.after.ood.items():
+            # Each by the score that was chosen on validation data: the best on test data would be luck.
+            alone = self.before.ood.get(kind, {})
+            if "auroc_chosen" in scores and "auroc_chosen" in alone:
+                found.append((f"AUROC on {kind}", alone["auroc_chosen"], scores["auroc_chosen"]))
+        return found
+
+    def __str__(self) -> str:
+        lines = [f"{self.ensemble.method}", f"{'':22} {'before':>12} {'after':>12}"]
+        lines += [f"{name:22} {before:12.4g} {after:12.4g}" for name, before, after in self.table()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the same table for notebooks."""
+        rows = [(name, f"{before:.4g}", f"{after:.4g}") for name, before, after in self.table()]
+        return html_table(str(self.ensemble.method), ("", "before", "after"), rows, ())
+
+
+def finetune(
+    model: nn.Module,
+    method: Method | str,
+    task: Task,
+    *,
+    training: Training | None = None,
+    freeze_shared: bool | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    show: bool = True,
+) -> Finetuned:
+    """Make a trained network uncertain: convert it, tune it, calibrate it, and compare it with what it was.
+
+    Args:
+        model: A network with trained weights. It is not changed.
+        method: The kind of ensemble. Where it can start from copies of the network, it does.
+        task: Data with validation and test samples.
+        training: By default five epochs with a learning rate of 1e-4; methods that keep nothing of a trained
+            network train as from scratch.
+        freeze_shared: Whether what members share stays as it is, for methods that have the setting.
+        out: A folder for checkpoint, log and the ensemble; an interrupted tuning continues from it.
+        seed: Of everything random in the conversion.
+        show: Show progress.
+
+    Raises:
+        SettingError: `freeze_shared` is given to a method without it.
+
+    Example:
+        >>> from pluribus.data import two_moons
+        >>> short = pluribus.Training(epochs=1)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> method = "lora_ensembles(members=2)"
+        >>> found = pluribus.finetune(network, method, two_moons(train=40), training=short, show=False)
+        >>> found.ensemble.calibration is not None
+        True
+    """
+    check_task(task)
+    method = warm_start(read_method(method) if isinstance(method, str) else method, freeze_shared)
+    options: dict[str, Any] = {"likelihood": task.likelihood, "example": task.train.x[:2]}
+    alone = convert(copy.deepcopy(model).eval(), Single(), **options).eval()
+    before = evaluate(alone, task)
+
+    ensemble = convert(model, method, seed=seed, **options)
+    history = train(ensemble, task, training or usual_training(method), out=out, show=show)
+    if out is not None:
+        ensemble.save(Path(out) / "ensemble")
+    after = evaluate(ensemble, task, single=alone.to(ensemble.device), training=training)
+    return Finetuned(ensemble, before, after, tuple(history))
+
+
+def warm_start(method: Method, freeze_shared: bool | None) -> Method:
+    """Return the method with members that start as the network, where it has such a setting.
+
+    Raises:
+        SettingError: `freeze_shared` is given to a method without it.
+    """
+    values = {one.name: getattr(method, one.name) for one in fields(method)}
+    changes: dict[str, Any] = {}
+    # SWAG has a number of that name: when it starts to look at the weights.
+    if isinstance(values.get("start"), str):
+        changes["start"] = "copy"
+    if freeze_shared is not None and "freeze_shared" not in values:
+        raise SettingError(
+            f"freeze_shared needs a method with that setting, such as LoRAEnsembles or EMP, got {method}. "
+            "Set requires_grad of the network's parameters instead."
+        )
+    if freeze_shared is not None:
+        changes["freeze_shared"] = freeze_shared
+    return replace(method, **changes)
+
+
+def usual_training(method: Method) -> Training:
+    """Return a short training with a low learning rate, or the usual one where nothing is kept."""
+    if method.on_trained != "retrain":
+        return TUNING
+    LOGGER.warning("%s: %s. It trains as from scratch.", type(method).__name__, ON_TRAINED["retrain"])
+    return Training()

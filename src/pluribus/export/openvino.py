@@ -1,0 +1,53 @@
+"""OpenVINO files (`.xml` with `.bin`), made from the ONNX graph."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from pluribus.export.file_format import Dynamic, FileFormat, Run
+from pluribus.export.onnx import PACKAGES as ONNX_PACKAGES
+from pluribus.export.onnx import Onnx
+from pluribus.export.packages import load_packages
+
+PACKAGES = (*ONNX_PACKAGES, "openvino")
+
+
+class OpenVino(FileFormat):
+    """The format of Intel's runtime."""
+
+    name = "openvino"
+    suffix = ".xml"
+    # Its fused operators round differently; up to 2e-5 was seen.
+    tolerance = 5e-5
+
+    def load_packages(self) -> None:
+        load_packages(self.name, PACKAGES, "openvino")
+
+    def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
+        openvino = load_packages(self.name, PACKAGES, "openvino")[-1]
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            between = Path(folder) / "model.onnx"
+            Onnx().write(program, between, sizes, description)
+            model = openvino.convert_model(str(between))
+            model.set_rt_info(description, "pluribus")
+            # Half precision, the default, would change the outputs.
+            openvino.save_model(model, str(path), compress_to_fp16=False)
+
+    def open(self, path: Path) -> Run:
+        openvino = load_packages(self.name, PACKAGES, "openvino")[-1]
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+        model = openvino.Core().compile_model(str(path), "CPU", settings)
+
+        def run(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            outputs = model({name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+            found = dict[str, Tensor]()
+            for output in model.outputs:
+                # An output that equals another one has the names of both.
+                for name in output.names:
+                    found[name] = torch.as_tensor(outputs[output].copy())
+            return found
+
+        return run

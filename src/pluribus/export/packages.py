@@ -1,0 +1,32 @@
+"""The optional packages that formats need, and the line that installs them."""
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from pluribus.errors import ExportError
+
+
+def load_packages(format: str, names: Sequence[str], extra: str) -> list[Any]:
+    """Return imported packages.
+
+    Args:
+        format: The format that needs them.
+        names: What to import.
+        extra: The extra of this library that installs all of them.
+
+    Raises:
+        ExportError: At least one is not installed; the message has the line that installs it.
+    """
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(importlib.import_module(name))
+        except ImportError:
+            missing.append(name)
+    if missing:
+        raise ExportError(
+            f"format {format!r} needs {', '.join(names)}, got no {' and no '.join(missing)}. "
+            f"Install them: pip install 'pluribus[{extra}]'"
+        )
+    return found

@@ -1,0 +1,56 @@
+"""Source: everything of an ensemble that an export needs, without the ensemble."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from pluribus.calibration_record import Calibration
+from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.prediction import Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The ensemble that a frozen one was made of.
+
+    Attributes:
+        example: Inputs of the network; None if there was no example.
+        facts: Entries for the description of a file, such as the method; values that JSON can hold.
+    """
+
+    example: Inputs | None
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The graph to export, with everything that is needed to describe it and to check the file.
+
+    Attributes:
+        module: Takes tensors by position and returns the outputs of all members, `[members, batch, ...]`.
+        names: Of these tensors: the parameters of the network's `forward`.
+        select: Returns these tensors among the inputs of a call of the network.
+        example: Inputs of the network, to read the data flow with.
+        likelihood: The meaning of the outputs.
+        weights: How much each member counts, `[members]`.
+        predict: Computes what the file must compute.
+        calibration: Corrects the outputs, as those of `predict`; None if nothing was calibrated.
+        facts: Entries for the description of the file, such as the method; values that JSON can hold.
+    """
+
+    module: nn.Module
+    names: Sequence[str]
+    select: Callable[[Inputs], Sequence[Tensor]]
+    example: Inputs
+    likelihood: Likelihood
+    weights: Tensor
+    predict: Callable[[Inputs], Prediction]
+    calibration: Calibration | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def tensors(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return the tensors of a call by the names of the file's inputs."""
+        return dict(zip(self.names, self.select(inputs), strict=True))

@@ -1,0 +1,131 @@
+"""Tracing: one graph of all members and their pooled outputs, with a batch of any size."""
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram
+from torch.fx import GraphModule
+
+from pluribus.errors import ExportError, SettingError
+from pluribus.export.file_format import Dynamic
+from pluribus.export.fresh_inputs import fresh_inputs
+from pluribus.export.head import Pooled
+from pluribus.export.source import Source
+from pluribus.mechanisms.network.dry_run import PROCESS, restored, silence
+from pluribus.mechanisms.network.torch_private import kept_random_state
+
+MOST_NODES = 5000
+"""Operators of a graph; converting 16 passes of a ResNet to ONNX, about 5,000, takes minutes."""
+BATCHES = (3, 5, 7, 11, 13, 17, 19)
+"""Batch sizes to trace with; torch takes an axis of size 1, and equal sizes, for something special."""
+ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node")
+"""What torch.export notes about the origin of an operator."""
+
+
+def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:
+    """Return the graph of an ensemble with its pooled outputs.
+
+    Args:
+        source: What is exported.
+        pooled: Its module.
+        sizes: Its free sizes, as `free_sizes` returns them.
+
+    Raises:
+        ExportError: The data flow cannot be read, a size cannot be free, or the graph is too large.
+    """
+    example = fresh_inputs(source.example, _batch(source))
+    tensors = tuple(source.select(example))
+    shapes = _dynamic_shapes(sizes)
+    try:
+        with PROCESS, restored(pooled, False), silence(), kept_random_state(), torch.no_grad():
+            program = torch.export.export(pooled, tensors, dynamic_shapes=shapes, strict=False)
+    # torch.export has errors without a common parent.
+    except Exception as error:
+        raise ExportError(
+            f"the ensemble must be one graph to be exported, got {type(error).__name__}: {_reason(error)}. "
+            "Use ensemble.freeze() and PyTorch, or change the line that torch.export cannot read."
+        ) from error
+    count = sum(node.op == "call_function" for node in program.graph.nodes)
+    if count > MOST_NODES:
+        raise ExportError(
+            f"the graph must have at most {MOST_NODES} operators, got {count} for {len(source.weights)} "
+            "members. Export fewer of them: ensemble.shrink(ensemble.rank(data)[:8])."
+        )
+    _forget_origin(program)
+    return program
+
+
+def _forget_origin(program: ExportedProgram) -> None:
+    """Remove the source lines of operators: they name files of this machine, and take much room."""
+    for module in program.graph_module.modules():
+        nodes = module.graph.nodes if isinstance(module, GraphModule) else ()
+        for node in nodes:
+            for name in ORIGIN:
+                node.meta.pop(name, None)
+
+
+def _batch(source: Source) -> int:
+    """Return a batch size that no other axis of the inputs has."""
+    sizes = set[int]()
+    for tensor in source.example.tensors():
+        sizes.update(tensor.shape[1:])
+    return next((batch for batch in BATCHES if batch not in sizes), BATCHES[-1])
+
+
+def free_sizes(source: Source, dynamic: Dynamic) -> dict[str, dict[int, str]]:
+    """Return by input and axis the names of all free sizes, that of the batch included.
+
+    Raises:
+        SettingError: `dynamic` names an input or axis that there is not.
+    """
+    tensors = source.tensors(source.example)
+    unknown = sorted(set(dynamic) - set(tensors))
+    if unknown:
+        raise SettingError(
+            f"dynamic must name inputs among {', '.join(tensors)}, got {', '.join(map(repr, unknown))}."
+        )
+    found = dict[str, dict[int, str]]()
+    for name, tensor in tensors.items():
+        has_batch = tensor.ndim > 0 and tensor.shape[0] == source.example.batch
+        found[name] = {0: "batch"} if has_batch else {}
+        for axis, size in dynamic.get(name, {}).items():
+            _check_axis(name, tensor, axis, size)
+            found[name][axis] = size
+    return found
+
+
+def _dynamic_shapes(sizes: Dynamic) -> dict[str, Any]:
+    """Return free sizes in the form of `torch.export`."""
+    # Axes with one name must be one dimension, so that torch knows that they are equal.
+    dimensions = dict[str, Any]()
+    shapes = dict[str, Any]()
+    for name, axes in sizes.items():
+        shapes[name] = {}
+        for axis, size in axes.items():
+            if size not in dimensions:
+                dimensions[size] = Dim(size, min=1)
+            shapes[name][axis] = dimensions[size]
+    return shapes
+
+
+def _check_axis(name: str, tensor: Tensor, axis: object, size: object) -> None:
+    """Raise unless an axis may have a free size with this name."""
+    if type(axis) is not int or not 1 <= axis < tensor.ndim:
+        raise SettingError(
+            f"dynamic of input {name} must map axes from 1 to {tensor.ndim - 1} to names, got axis {axis!r}. "
+            "The batch, axis 0, is always dynamic."
+        )
+    if not isinstance(size, str) or not size.isidentifier() or size == "batch":
+        raise SettingError(
+            f"dynamic of input {name} must name the size of axis {axis} by a word, such as 'height', "
+            f"got {size!r}."
+        )
+
+
+def _reason(error: Exception) -> str:
+    """Return the lines of torch's message that tell what is wrong; the rest is advice for its developers."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not re.match(r"(File|The following call|For more|Suggested)", line)]
+    return " ".join(kept[:3]).rstrip(".")[:500]

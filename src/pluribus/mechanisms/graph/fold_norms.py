@@ -1,0 +1,152 @@
+"""Fold norms: batch norms of a program become part of the layers before them, for every row.
+
+`folding.py` has the arithmetic. Here the data flow decides which norms can be folded: those that alone read
+what a layer computes, where folding gives rows no more weights than they had.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+
+from pluribus.mechanisms.graph.export import Operation, layer_of
+from pluribus.mechanisms.graph.foldable import Fold, find_folds, why_apart
+from pluribus.mechanisms.graph.program import Program
+
+Keys = Callable[[Any], Mapping[str, Hashable]]
+"""Map each tensor of a row to its key."""
+Of = Callable[[Sequence[Any]], Iterator[Mapping[str, Tensor]]]
+"""Yield the complete tensors of rows."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A program with folded norms.
+
+    Attributes:
+        program: The steps without these norms.
+        of: Yields the tensors of rows.
+        keys: Maps each tensor of a row to its key.
+        notes: One for each norm behind a layer: what became of it.
+    """
+
+    program: Program
+    of: Of
+    keys: Keys
+    notes: tuple[str, ...]
+
+
+def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix: str = "") -> Folded:
+    """Return a program whose norms are part of the layers before them, where that is possible and pays.
+
+    Args:
+        program: All steps; not changed.
+        of: Yields the tensors of rows.
+        keys: Maps each tensor of a row to its key.
+        rows: All rows.
+        prefix: What the names of the network's layers begin with in the program.
+    """
+    chosen = [keys(row) for row in rows]
+    folds, notes = list[Fold](), dict[str, None]()
+    for found in find_folds(program):
+        why = why_apart(program, found, chosen)
+        layer, norm = _name(found.layer, prefix), _name(found.norm, prefix)
+        if why:
+            notes[f"{norm} is not part of {layer}: {why}"] = None
+        else:
+            folds.append(found)
+            notes[f"{norm} is part of {layer}"] = None
+    if not folds:
+        return Folded(program, of, keys, tuple(notes))
+    folded = _rewritten(program, folds)
+    return Folded(folded, _with_folds(of, keys, folds), _keys_of(keys, folds), tuple(notes))
+
+
+def _name(node: Node, prefix: str) -> str:
+    """Return the name of a step's layer as the user knows it."""
+    return layer_of(node).removeprefix(prefix.removesuffix(".")).removeprefix(".") or "the network itself"
+
+
+def _rewritten(program: Program, folds: Sequence[Fold]) -> Program:
+    """Return a program in which layers read folded weights, and norms are gone."""
+    graph, copies = Graph(), dict[Node, Node]()
+    # The output node is not copied; the program knows its results itself.
+    graph.graph_copy(program.graph_module.graph, copies)
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    held = {copies[node]: name for node, name in program.held.items()}
+    entries = dict[str, Node]()
+    for fold in folds:
+        layer, norm = copies[fold.layer], copies[fold.norm]
+        for name, source in zip(fold.names, _like(fold), strict=True):
+            if name not in entries:
+                with graph.inserting_before(first):
+                    entries[name] = graph.placeholder(f"folded_{len(entries)}")
+                entries[name].meta["val"] = source
+                held[entries[name]] = name
+        weight, bias = fold.names
+        _set_weights(layer, entries[weight], entries[bias])
+        norm.replace_all_uses_with(layer)
+        copies[fold.norm] = layer
+    read = {node: name for node, name in held.items() if node.users}
+    parameters = {copies[node] for node in program.parameters}
+    parameters |= set(entries.values())
+    results = tuple(copies[one] if isinstance(one, Node) else one for one in program.results)
+    return replace(
+        program,
+        graph_module=GraphModule(program.graph_module, graph),
+        held=read,
+        constants={copies[node]: value for node, value in program.constants.items()},
+        parameters=frozenset(parameters & read.keys()),
+        entries=tuple(copies[node] for node in program.entries),
+        results=results,
+    )
+
+
+def _like(fold: Fold) -> tuple[Any, Any]:
+    """Return values of the shapes of the folded weight and bias."""
+    weight = Operation(fold.layer, "", "", "").argument("weight").meta["val"]
+    mean = Operation(fold.norm, "", "", "").argument("running_mean").meta["val"]
+    return weight, mean
+
+
+def _set_weights(layer: Node, weight: Node, bias: Node) -> None:
+    """Make a layer read another weight and bias, which are its second and third argument."""
+    others = {name: value for name, value in layer.kwargs.items() if name not in ("weight", "bias")}
+    layer.args = (layer.args[0], weight, bias, *layer.args[3:])
+    layer.kwargs = others
+
+
+def _with_folds(of: Of, keys: Keys, folds: Sequence[Fold]) -> Of:
+    """Return a function that yields the folded tensors of rows too, those with equal keys once."""
+
+    @torch.no_grad()
+    def folded(rows: Sequence[Any]) -> Iterator[Mapping[str, Tensor]]:
+        known = dict[tuple[Hashable, ...], tuple[Tensor, Tensor]]()
+        for row, values in zip(rows, of(rows), strict=True):
+            chosen, found = keys(row), dict(values)
+            for fold in folds:
+                key = (fold.names, *(chosen.get(name) for name in fold.held))
+                if key not in known:
+                    known[key] = fold.tensors(values)
+                found |= dict(zip(fold.names, known[key], strict=True))
+            yield found
+
+    return folded
+
+
+def _keys_of(keys: Keys, folds: Sequence[Fold]) -> Keys:
+    """Return a function that maps folded tensors to keys too."""
+
+    def folded(row: Any) -> Mapping[str, Hashable]:
+        chosen = dict(keys(row))
+        for fold in folds:
+            key = tuple(chosen.get(name) for name in fold.held)
+            # Tensors without a key are the same for all rows.
+            if any(one is not None for one in key):
+                chosen |= dict.fromkeys(fold.names, key)
+        return chosen
+
+    return folded

@@ -1,0 +1,259 @@
+"""Graphs in files: a `torch.fx` graph as plain data, and back, by an allow list of operators.
+
+A node is an object that names an operator and refers to earlier nodes by their positions. Nothing that a file
+names is imported or looked up but operators of the allow list; the names of a rebuilt graph are our own.
+"""
+
+import keyword
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.fx import Graph, GraphModule, Node
+
+from pluribus.errors import InputError
+from pluribus.mechanisms.graph.operators import find_operator
+from pluribus.mechanisms.graph.plain_values import plain_from_data, plain_to_data
+from pluribus.mechanisms.network.torch_private import argument_names
+from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Schema, Text, shown
+
+MOST_NODES = 200_000
+"""Nodes of one graph; a graph of 5,000 is large."""
+IDENTIFIER = Text(most=200, pattern=r"[A-Za-z_][A-Za-z0-9_]*", name="a name")
+NODE: Schema = Fields(
+    {"does": Text(most=20)},
+    {
+        "name": IDENTIFIER,
+        "operator": Text(most=200),
+        "args": Items(Anything()),
+        "kwargs": Named(Anything()),
+        "value": Anything(),
+        "tensor": Text(most=200),
+    },
+)
+GRAPH: Schema = Items(NODE, most=MOST_NODES)
+
+# Arithmetic on sizes, which torch.export writes as Python's own operators.
+PYTHON_OPERATORS = {
+    f"operator.{name}": getattr(operator, name)
+    for name in ("getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow", "eq", "ge", "le")
+}
+_PYTHON_NAMES = {function: name for name, function in PYTHON_OPERATORS.items()}
+
+
+def graph_to_list(module: GraphModule) -> list[dict[str, Any]]:
+    """Return the nodes of a graph as plain data.
+
+    Raises:
+        InputError: A node is no operator of the allow list, or has an argument that no file can hold.
+    """
+    places = {node: place for place, node in enumerate(module.graph.nodes)}
+    return [_node_to_dict(node, places) for node in module.graph.nodes]
+
+
+def _node_to_dict(node: Node, places: Mapping[Node, int]) -> dict[str, Any]:
+    """Return one node as plain data.
+
+    Args:
+        node: The node.
+        places: Positions of all nodes.
+    """
+    if node.op == "placeholder":
+        return {"does": "input", "name": str(node.target)}
+    if node.op == "get_attr":
+        return {"does": "read", "tensor": str(node.target)}
+    if node.op == "output":
+        return {"does": "return", "value": _to_data(node.args[0], places)}
+    args = [_to_data(one, places) for one in node.args]
+    if node.op == "call_module":
+        return {"does": "row", "args": args}
+    kwargs = {name: _to_data(one, places) for name, one in node.kwargs.items()}
+    return {"does": "call", "operator": _operator_name(node.target), "args": args, "kwargs": kwargs}
+
+
+def _operator_name(target: Any) -> str:
+    """Return the name under which a file knows an operator.
+
+    Raises:
+        InputError: It is not in the allow list.
+    """
+    name = _PYTHON_NAMES.get(target, str(target))
+    if name not in PYTHON_OPERATORS and find_operator(name) is not target:
+        raise InputError(
+            f"a frozen ensemble can be saved if its operators are known, got {name}. Export it, or keep the "
+            "ensemble itself with ensemble.save(...)."
+        )
+    return name
+
+
+def _to_data(value: Any, places: Mapping[Node, int]) -> Any:
+    """Return an argument as plain data; values that JSON does not have are objects with one field.
+
+    Args:
+        value: The argument.
+        places: Positions of all nodes.
+    """
+    if isinstance(value, Node):
+        return {"node": places[value]}
+    if isinstance(value, list | tuple):
+        return [_to_data(one, places) for one in value]
+    return plain_to_data(value)
+
+
+class _Reader:
+    """Rebuild one graph.
+
+    Args:
+        nodes: The nodes as plain data.
+        tensors: By name, what nodes read.
+    """
+
+    def __init__(self, nodes: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> None:
+        self.nodes, self.tensors = nodes, tensors
+        self.graph, self.root = Graph(), nn.Module()
+        self.values: list[Node] = []
+        self.stored: dict[str, str] = {}
+
+    def module(self, row: GraphModule | None = None) -> GraphModule:
+        """Return the graph as a module in eval mode.
+
+        Args:
+            row: The graph that its nodes may call.
+        """
+        if row is not None:
+            self.root.add_module("row", row)
+        for place, node in enumerate(self.nodes):
+            self.values.append(self._node(node, place, row is not None))
+        if not self.nodes or self.nodes[-1]["does"] != "return":
+            raise Mismatch("the last node must return a value")
+        return GraphModule(self.root, self.graph).eval()
+
+    def _node(self, node: Mapping[str, Any], place: int, has_row: bool) -> Node:
+        """Add one node to the graph.
+
+        Args:
+            node: As plain data.
+            place: Its position.
+            has_row: Whether there is a graph of rows to call.
+        """
+        where = f"nodes[{place}]"
+        does = node["does"]
+        if does == "input":
+            return self.graph.placeholder(_identifier(node, where))
+        if does == "read":
+            return self.graph.get_attr(self._tensor(node.get("tensor"), where))
+        if does == "return":
+            last: Node = self.graph.output(self._value(node.get("value"), where))
+            return last
+        args = tuple(self._value(one, where) for one in node.get("args", ()))
+        if does == "row" and has_row:
+            return self.graph.call_module("row", args)
+        if does != "call":
+            raise Mismatch(f"field {where}.does must be input, read, call, row or return, got {shown(does)}")
+        target = _allowed(node.get("operator"), where)
+        kwargs = {name: self._value(one, where) for name, one in node.get("kwargs", {}).items()}
+        _check_arguments(target, args, kwargs, where)
+        return self.graph.call_function(target, args, kwargs)
+
+    def _tensor(self, name: Any, where: str) -> str:
+        """Return our own name of a tensor, which is stored once.
+
+        Args:
+            name: Its name in the file.
+            where: The place of the node in the file.
+        """
+        if name not in self.tensors:
+            raise Mismatch(f"field {where}.tensor must be a tensor of the file, got {shown(name)}")
+        if name not in self.stored:
+            self.stored[name] = f"tensor_{len(self.stored)}"
+            tensor = self.tensors[name]
+            if isinstance(tensor, nn.Parameter):
+                self.root.register_parameter(self.stored[name], tensor)
+            else:
+                self.root.register_buffer(self.stored[name], tensor)
+        return self.stored[name]
+
+    def _value(self, data: Any, where: str) -> Any:
+        """Return an argument of a node.
+
+        Args:
+            data: As plain data.
+            where: The place of the node in the file.
+        """
+        if isinstance(data, list):
+            return [self._value(one, where) for one in data]
+        if isinstance(data, dict) and data.keys() == {"node"}:
+            place = data["node"]
+            # Only earlier nodes, so that a graph has no cycle.
+            if type(place) is not int or not 0 <= place < len(self.values):
+                raise Mismatch(f"field {where} must refer to an earlier node, got {shown(place)}")
+            return self.values[place]
+        return plain_from_data(data, where)
+
+
+def graph_from_list(
+    nodes: Sequence[Mapping[str, Any]],
+    tensors: Mapping[str, Tensor],
+    row: Sequence[Mapping[str, Any]] | None = None,
+) -> GraphModule:
+    """Return the graph that `graph_to_list` described.
+
+    Args:
+        nodes: Checked against `GRAPH`.
+        tensors: By name in the file, those that nodes read; parameters stay parameters.
+        row: The nodes of the graph that `row` nodes call; None where there is none.
+
+    Raises:
+        Mismatch: A node refers to something that is not there, or is not allowed.
+    """
+    called = None if row is None else _Reader(row, {}).module()
+    return _Reader(nodes, tensors).module(called)
+
+
+def _identifier(node: Mapping[str, Any], where: str) -> str:
+    """Return the name of an input, which becomes a word of generated code.
+
+    Args:
+        node: The node.
+        where: Its place in the file.
+    """
+    name = node.get("name")
+    if not isinstance(name, str) or keyword.iskeyword(name) or name == "self":
+        raise Mismatch(f"field {where}.name must be a name, got {shown(name)}")
+    return name
+
+
+def _allowed(name: Any, where: str) -> Any:
+    """Return the operator of a name.
+
+    Args:
+        name: From a file.
+        where: The place of the node in the file.
+
+    Raises:
+        Mismatch: It is not in the allow list.
+    """
+    found = PYTHON_OPERATORS.get(name) if isinstance(name, str) else None
+    if found is None and isinstance(name, str):
+        found = find_operator(name)
+    if found is None:
+        raise Mismatch(f"field {where}.operator must be a known operator, got {shown(name)}")
+    return found
+
+
+def _check_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], where: str) -> None:
+    """Raise for arguments that the operator does not have.
+
+    Args:
+        target: The operator.
+        args: Its arguments.
+        kwargs: Its arguments by name, which become words of generated code.
+        where: The place of the node in the file.
+    """
+    known = argument_names(target)
+    unknown = set(kwargs) - set(known)
+    if unknown:
+        raise Mismatch(f"field {where}.kwargs must be arguments of {target}, got {shown(sorted(unknown)[0])}")
+    if known and len(args) > len(known):
+        raise Mismatch(f"field {where}.args must be at most {len(known)} arguments of {target}")

@@ -1,0 +1,163 @@
+"""Variational neural networks: every layer gives a mean and a deviation, and draws its output.
+
+Oleksiienko & Iosifidis, "Variational neural networks", 2022, arXiv:2207.01524.
+
+A layer has two sets of weights. One gives the mean of its output, the other the deviation, which may have
+either sign. One random number for each output unit, the same for all samples of a batch, makes a member:
+
+    y = μ(x) + ε ∘ σ(x),    μ(x) = W_μ x + b_μ,  σ(x) = W_σ x + b_σ,  ε ~ N(0, I)           (1)
+      = (W_μ + diag(ε) W_σ) x + b_μ + ε ∘ b_σ                                              (2), the same
+
+    symbol     here
+    W_μ, b_μ   the network's own weights
+    W_σ, b_σ   deviations.<name>
+    c          factor: σ(x) is multiplied by it, or replaced (`global_std`)
+
+Cost: two networks to store; one pass for each draw, as weights are added before they are used, Eq. (2).
+Deviations: the activation follows the draw, as in the network itself; the paper also tries it on the mean or
+the deviation alone. Norms keep their weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pluribus.conversion_record import LayerRecord
+from pluribus.errors import ConversionError
+from pluribus.mechanisms.members.code import PlainCode
+from pluribus.mechanisms.members.drawn import Drawn, normal_numbers
+from pluribus.mechanisms.members.index import Seeds
+from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.tree import named_tensors, plant
+from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
+from pluribus.mechanisms.network.layers import Site, there_are
+from pluribus.mechanisms.network.network import Network
+from pluribus.method import Built, LayerChoice, Method
+from pluribus.ranges import LARGEST, MOST_DRAWS
+from pluribus.settings import setting
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Layers whose weights and biases have their output units on axis 0."""
+# A bias of zeros has no scale of its own.
+LEAST_SCALE = 0.1
+
+
+def draw_units(mean: Tensor, deviation: Tensor, noise: Tensor) -> Tensor:
+    """Compute Eq. (2) of one tensor.
+
+    Args:
+        mean: W_μ or b_μ, `[units, ...]`.
+        deviation: W_σ or b_σ, `[units, ...]`.
+        noise: ε, `[units]`.
+    """
+    return mean + noise.view(-1, *[1] * (mean.ndim - 1)) * deviation
+
+
+class UnitNoise(Drawn):
+    """A mean and a deviation of every weight, and one random number for each output unit.
+
+    Args:
+        network: Whose tensors these are; its weights are the means.
+        layers: Names of the weights of each layer, which share their random numbers.
+        factor: c, by which deviations are multiplied.
+        fixed: Whether the deviation of every output is c itself, and nothing of it is learnt.
+    """
+
+    def __init__(self, network: Network, layers: Sequence[Sequence[str]], factor: float, fixed: bool) -> None:
+        super().__init__(network, [name for names in layers for name in names])
+        self.layers = [tuple(names) for names in layers]
+        self.factor, self.fixed, self.deviations = factor, fixed, nn.Module()
+
+    def add(self, name: str, share: float, generator: torch.Generator) -> None:
+        """Give the tensor of that name its deviation: normal numbers of a share of its root mean square."""
+        mean = self.parts()[0][name].detach()
+        if self.fixed:
+            # A bias of ones alone makes σ(x) = c, whatever x is.
+            value = torch.ones_like(mean) if mean.ndim == 1 else torch.zeros_like(mean)
+        else:
+            scale = share * max(mean.square().mean().sqrt().item(), LEAST_SCALE)
+            value = scale * torch.randn(mean.shape, generator=generator, **ALIKE).to(mean)
+        plant(self.deviations, name, nn.Parameter(value, requires_grad=not self.fixed))
+
+    def draw(self, row: int | None) -> dict[str, Tensor]:
+        """Return the weights of a seed, or with fresh random numbers for None, Eq. (2)."""
+        means, deviations, found = self.parts()[0], named_tensors(self.deviations), {}
+        for place, names in enumerate(self.layers):
+            units = means[names[0]]
+            noise = self.factor * normal_numbers(units.shape[:1], row, place, units)
+            for name in names:
+                found[name] = draw_units(means[name], deviations[name], noise)
+        return found
+
+
+@dataclass(frozen=True)
+class VNN(Method):
+    """Members drawn by one random number for each output unit of each layer.
+
+    Args:
+        draws: How many draws are kept for prediction, at least 1.
+        deviation: Where deviations start, as a share of each tensor's root mean square, at least 0.
+        global_std: `none` learns deviations, `multiply` multiplies them by `factor`, `replace` makes every
+            deviation `factor`, which learns nothing and needs biases.
+        factor: c, above 0.
+        train_draws: How many draws in a training step, at least 1.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> ensemble = pluribus.convert(model, VNN(draws=5)).eval()
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([5, 7, 2])
+    """
+
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
+    deviation: float = setting(0.1, at_least=0, at_most=LARGEST)
+    global_std: str = setting("none", choices=("none", "multiply", "replace"))
+    factor: float = setting(2.0, above=0, at_most=LARGEST)
+    train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
+
+    @property
+    def on_trained(self) -> str:
+        return {"none": "approximate", "multiply": "approximate", "replace": "retrain"}[self.global_std]
+
+    def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
+        """Return members that are drawn unit by unit."""
+        sites = [choice.site for choice in choices if choice.method]
+        chosen = [site for site in sites if isinstance(site.module, LAYERS) and site.trained]
+        if not chosen:
+            raise ConversionError(
+                "VNN must have a trained linear layer or convolution, got none. "
+                + there_are([choice.site for choice in choices])
+            )
+        names = _names_by_layer(chosen)
+        network.allow_other_weights(name for layer in names for name in layer)
+        factor = 1.0 if self.global_std == "none" else self.factor
+        tensors = UnitNoise(network, names, factor, self.global_std == "replace")
+        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
+        for name in tensors.names:
+            tensors.add(name, self.deviation, generator)
+        code = PlainCode.of(network.module, network.output)
+        members = Members(Seeds(self.draws, self.train_draws, seed, anonymous=True), tensors, code)
+        layers = tuple(_record(choice, chosen) for choice in choices)
+        return Built(members, layers)
+
+
+def _names_by_layer(sites: Sequence[Site]) -> list[list[str]]:
+    """Return the names of each layer's weights; a tied weight belongs to the first layer that holds it."""
+    found, seen = [], set[str]()
+    for site in sites:
+        own = [name for name in site.trained if name not in seen]
+        seen.update(own)
+        if own:
+            found.append(own)
+    return found
+
+
+def _record(choice: LayerChoice, chosen: Sequence[Any]) -> LayerRecord:
+    site = choice.site
+    if site in chosen:
+        return LayerRecord(site.names, site.kind, "mean and deviation of every output")
+    reason = "no linear layer or convolution" if site.parameters else "no parameters"
+    return LayerRecord(site.names, site.kind, "shared", choice.reason or reason)

@@ -1,0 +1,40 @@
+"""Use card: the lines that use the recommended ensemble, on the command line and in Python."""
+
+from pathlib import Path
+
+from pluribus.comparison.record import Record
+from pluribus.report.glossary import escaped
+from pluribus.report.recommendation import Recommendation
+
+
+def use_card(found: Recommendation, folder: Path | None) -> str:
+    """Return the lines that use the recommended ensemble; nothing where no trained one lies in the folder."""
+    place = trained_place(found, folder)
+    if place is None or found.choice is None or folder is None:
+        return ""
+    # The command takes the recommended run of a comparison by itself, if nothing limits the recommendation.
+    run = place if found.limits else folder
+    command = f"pluribus predict {run} inputs.csv"
+    python = f'prediction = pl.load("{place / "ensemble"}", build()).predict(x)'
+    return (
+        f'<div class="card"><h2>Use it</h2><p class="quiet small">{escaped(found.choice.label)} is trained '
+        "and stored. The first line writes predictions with their uncertainty as CSV; in the second, "
+        "<code>build</code> makes your network, and <code>pl</code> is pluribus.</p>"
+        f"<pre><code>{escaped(command)}</code></pre><pre><code>{escaped(python)}</code></pre></div>"
+    )
+
+
+def trained_place(found: Recommendation, folder: Path | None) -> Path | None:
+    """Return the folder of the first run of the recommended configuration whose ensemble is stored."""
+    if folder is None or found.choice is None:
+        return None
+    for run in found.choice.runs:
+        place = run_folder(folder, run)
+        if (place / "ensemble").is_dir():
+            return place
+    return None
+
+
+def run_folder(folder: Path, run: Record) -> Path:
+    """Return where a comparison stores a run."""
+    return folder / "runs" / f"{run.method['kind']}-{run.seed}-{run.key}"

@@ -1,0 +1,91 @@
+"""Hardware: where to compute, on how many devices, and in which precision."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pluribus.ensemble import Ensemble
+from pluribus.errors import SettingError
+from pluribus.ranges import check
+from pluribus.training.loop import make_fabric
+from pluribus.training.one_cpu import PRECISIONS, OneCPU
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+PLAIN = "32-true"
+MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+"""Precisions in which a trained ensemble may predict besides float32, with their type."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Accelerator, number of devices, and precision, by the names of Lightning Fabric.
+
+    Attributes:
+        accelerator: auto, cpu, cuda or mps.
+        devices: How many devices. Training divides a batch among them; a comparison divides its runs.
+        precision: 32-true, bf16-mixed, 16-mixed or 64-true.
+        number: The device of one run of a comparison; None where all are used.
+    """
+
+    accelerator: str = "auto"
+    devices: int = 1
+    precision: str = PLAIN
+    number: int | None = None
+
+    def __post_init__(self) -> None:
+        check("devices", self.devices, int, at_least=1)
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether it computes in float32."""
+        return self.precision in PRECISIONS
+
+    def fabric(self) -> "Fabric | OneCPU":
+        """Return the Fabric to train with, or `OneCPU` where that is enough.
+
+        Raises:
+            SettingError: this machine does not have it.
+        """
+        devices: Any = self.devices if self.number is None else [self.number]
+        return make_fabric(self.accelerator, devices, self.precision)
+
+    def for_run(self, number: int) -> "Hardware":
+        """Return the hardware of one run of a comparison; runs take turns on the devices.
+
+        Raises:
+            SettingError: several devices are wanted of a CPU, where workers do that.
+        """
+        if self.devices == 1:
+            return self
+        if self.accelerator == "cpu":
+            raise SettingError(
+                f"devices must be 1 to compare on a CPU, got {self.devices}. Use workers={self.devices}."
+            )
+        return replace(self, devices=1, number=number % self.devices)
+
+    @contextlib.contextmanager
+    def predicting(self, ensemble: Ensemble) -> Iterator[Ensemble]:
+        """Move an ensemble to the device, and let it predict in the precision inside of the block.
+
+        Raises:
+            SettingError: several devices, or a precision that predictions do not have.
+        """
+        if self.devices > 1:
+            raise SettingError(f"predictions need 1 device, got {self.devices}. Use devices=1.")
+        if not self.is_plain and self.precision not in MIXED:
+            raise SettingError(
+                f"the precision of predictions must be {PLAIN}, {' or '.join(MIXED)}, got {self.precision!r}."
+            )
+        # Fabric chooses the device, and its own precision is for training.
+        device = replace(self, precision=PLAIN).fabric().device
+        ensemble.to(device)
+        if self.is_plain:
+            yield ensemble
+            return
+        with torch.autocast(device.type, MIXED[self.precision]):
+            yield ensemble

@@ -1,0 +1,60 @@
+"""The run to predict with: of a comparison, the recommended one, wherever it lies."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+
+from pluribus.cli.chosen_run import chosen_run
+from pluribus.cli.commands import predict
+from pluribus.cli.parsing import Build
+from pluribus.comparison import record
+from pluribus.comparison.comparison import compare
+from pluribus.data import two_moons
+from pluribus.errors import SettingError
+from pluribus.methods import DeepEnsembles, Single
+from pluribus.training import Training
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    """A comparison of two methods."""
+    folder = tmp_path_factory.mktemp("compared")
+    task = two_moons(train=60)
+    options = {"seeds": 1, "training": Training(steps=4), "recipes": False, "shifted": False, "show": False}
+    build = Build("mlp", task)
+    compare(build, task, [Single(), DeepEnsembles(members=2)], out=folder, network="mlp", **options)
+    return folder
+
+
+def predictions(run, inputs, out):
+    given = {"task": None, "model": None, "data_dir": None, "most_bytes": 10**9}
+    predict(run=run, inputs=inputs, out=out, **given)
+    with out.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_comparison_predicts_by_its_recommended_run(comparison, tmp_path, capsys):
+    best = min(record.read([comparison]), key=lambda one: one.metrics["nll"])
+    run, sentence = chosen_run(comparison)
+    assert run.name == f"{best.method['kind']}-0-{best.key}"
+    assert "is recommended, by nll" in sentence
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(600, 2)))
+    rows = predictions(comparison, tmp_path / "x.npy", tmp_path / "p.csv")
+    assert [int(row["id"]) for row in rows] == list(range(600))
+    assert {"labels", "confidence", "entropy", "mutual_information"} <= set(rows[0])
+    # Moved to another folder, it gives the same numbers.
+    moved = tmp_path / "moved"
+    shutil.copytree(comparison, moved)
+    assert predictions(moved, tmp_path / "x.npy", tmp_path / "q.csv") == rows
+    assert predictions(run, tmp_path / "x.npy", tmp_path / "r.csv") == rows
+
+
+def test_a_folder_without_a_choice_is_refused(comparison, tmp_path):
+    assert chosen_run(tmp_path) == (tmp_path, "")
+    run, _ = chosen_run(comparison)
+    assert chosen_run(run) == (run, "")
+    shutil.copy(comparison / record.FILE, tmp_path)
+    with pytest.raises(SettingError, match="of the recommended run, got none"):
+        chosen_run(tmp_path)

@@ -1,0 +1,64 @@
+"""finetune: warm start, low learning rate, calibration, and a table before and after."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import pluribus as pl
+from pluribus import methods
+from pluribus.comparison.finetuning import TUNING, usual_training, warm_start
+from pluribus.data import two_moons
+
+
+@pytest.fixture(scope="module")
+def task():
+    return two_moons(train=300)
+
+
+@pytest.fixture(scope="module")
+def trained(task):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(40):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(task.train.x), task.train.y).backward()
+        optimizer.step()
+    return model
+
+
+def test_a_trained_network_becomes_a_calibrated_ensemble(trained, task, tmp_path):
+    weights = copy.deepcopy(trained.state_dict())
+    found = pl.finetune(trained, "lora_ensembles(members=3)", task, out=tmp_path, show=False)
+    assert all(torch.equal(weights[name], value) for name, value in trained.state_dict().items())
+    assert found.ensemble.calibration is not None
+    assert found.after.metrics["nll"] <= found.before.metrics["nll"] + 0.01
+    titles = [name for name, *_ in found.table()]
+    assert {"accuracy", "NLL", "NLL calibrated", "ECE", "parameters", "multiply-adds"} <= set(titles)
+    assert str(found).splitlines()[1].split() == ["before", "after"]
+    assert "<table" in found._repr_html_()
+    again = pl.load(tmp_path / "ensemble", copy.deepcopy(trained))
+    assert torch.equal(again(task.test.x[:5]), found.ensemble(task.test.x[:5]))
+
+
+def test_members_start_as_copies_where_the_method_can():
+    assert warm_start(methods.DeepEnsembles(), None).start == "copy"
+    assert warm_start(methods.LayerEnsembles(), None).start == "copy"
+    assert warm_start(methods.SWAG(start=0.5), None).start == 0.5
+    assert warm_start(methods.MCDropout(), None) == methods.MCDropout()
+
+
+def test_shared_weights_are_frozen_where_the_method_can():
+    assert warm_start(methods.EMP(), freeze_shared=True).freeze_shared
+    with pytest.raises(pl.SettingError, match="freeze_shared needs a method with that setting"):
+        warm_start(methods.MCDropout(), freeze_shared=True)
+
+
+def test_a_network_that_is_not_kept_is_trained_anew(caplog):
+    assert usual_training(methods.LoRAEnsembles()) == TUNING
+    with caplog.at_level(logging.WARNING):
+        assert usual_training(methods.PackedEnsembles()) == pl.Training()
+    assert "not kept" in caplog.text

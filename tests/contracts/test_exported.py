@@ -1,0 +1,165 @@
+"""Every method exports to every format, and the file predicts what the ensemble predicts."""
+
+import json
+from dataclasses import fields, replace
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import pluribus as pl
+from pluribus.distance import fit_distance
+from pluribus.methods import (
+    EMP,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    LayerEnsembles,
+    MCDropout,
+    Single,
+)
+from tests.cases import case_named
+from tests.perturb import perturbed
+
+
+def slow(methods):
+    return [pytest.param(method, marks=pytest.mark.slow) for method in methods]
+
+
+SMALL = {"members": 2, "draws": 3, "prior_scale": 0.5}
+
+
+def small(kind: type[pl.Method]) -> pl.Method:
+    """Return a method with few members; members that may have a prior network have one."""
+    names = {one.name for one in fields(kind)}
+    return kind(**{name: value for name, value in SMALL.items() if name in names})
+
+
+METHODS = {kind.__name__: small(kind) for kind in pl.Method.known().values()}
+
+
+def mlp() -> nn.Module:
+    hidden = [nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(24, 3))
+
+
+def cnn() -> nn.Module:
+    layers = list[nn.Module]()
+    for channels, wider in ((2, 8), (8, 16), (16, 16)):
+        layers += [nn.Conv2d(channels, wider, 3, padding=1, bias=False), nn.BatchNorm2d(wider), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3))
+
+
+def resnet18() -> nn.Module:
+    return pl.backbones.resnet18(in_channels=3, classes=4)
+
+
+NETWORKS = {
+    "mlp": (mlp, lambda: torch.randn(4, 6)),
+    "cnn": (cnn, lambda: torch.randn(4, 2, 8, 8)),
+    "resnet18": (resnet18, lambda: torch.randn(2, 3, 16, 16)),
+    "hf_vit": (case_named("hf_vit").build, lambda: {"pixel_values": torch.randn(4, 3, 8, 8)}),
+    "hf_bert": (case_named("hf_bert").build, case_named("hf_bert").inputs),
+    "monai_unet": (case_named("monai_unet").build, lambda: torch.randn(4, 1, 16, 16)),
+}
+
+
+def converted(network: str, method: pl.Method) -> pl.Ensemble:
+    """Return an ensemble whose members and statistics differ, in float32."""
+    build, inputs = NETWORKS[network]
+    torch.manual_seed(0)
+    ensemble = pl.convert(build(), method, example=inputs()).float()
+    for step in range(3):
+        # SWAG keeps snapshots of its weights; other methods do nothing here.
+        perturbed(ensemble, seed=step).after_step(1.0)
+    # Laplace sees the training data.
+    ensemble.finish([inputs()])
+    return ensemble.eval()
+
+
+QUICK = [("PackedEnsembles", "cnn", "onnx"), ("MCDropout", "mlp", "pt2"), ("SAE", "mlp", "pt2")]
+EVERY = [(method, network, form) for method in METHODS for network in NETWORKS for form in ("onnx", "pt2")]
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in EVERY if case not in QUICK]
+
+
+@pytest.mark.parametrize(("method", "network", "form"), [*QUICK, *SLOW])
+def test_a_file_predicts_what_the_ensemble_predicts(method, network, form, tmp_path):
+    try:
+        ensemble = converted(network, METHODS[method])
+    except pl.ConversionError as error:
+        pytest.skip(f"refused by the method: {error}")
+    path = ensemble.export(tmp_path / "model", form)
+    assert path.is_file()
+
+
+SHARING = [
+    EMP(options=3, draws=4),
+    *slow([MCDropout(rate=0.2, draws=4), LayerEnsembles(options=2, draws=4), DeepSubEnsembles(members=3)]),
+]
+
+
+@pytest.mark.parametrize("method", SHARING, ids=lambda method: type(method).__name__)
+def test_shared_weights_are_stored_once(method, tmp_path):
+    network = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
+    ensemble = pl.convert(network, method, example=torch.randn(2, 32)).eval()
+    tensors = onnx.load(ensemble.export(tmp_path / "model")).graph.initializer
+    stored = sum(onnx.numpy_helper.to_array(tensor).size for tensor in tensors)
+    held = sum(tensor.numel() for tensor in [*ensemble.parameters(), *ensemble.buffers()])
+    # Kept draws and the constants of the summaries are the rest.
+    assert stored <= 1.1 * held
+
+
+def test_keyword_inputs_keep_their_names_and_the_order_of_forward(tmp_path):
+    case = case_named("keywords")
+    inputs = {name: tensor.float() for name, tensor in case.inputs().items()}
+    ensemble = pl.convert(case.model().float(), DeepEnsembles(members=2), example=inputs).eval()
+    path = ensemble.freeze().export(tmp_path / "model", "pt2", members=True)
+    module = torch.export.load(path).module()
+    assert module(inputs["image"], inputs["age"])["members"].shape == (2, 10, 3)
+    found = json.loads((tmp_path / "model.pt2.json").read_text())
+    assert [one["name"] for one in found["inputs"]] == ["image", "age"]
+
+
+def test_networks_that_are_no_graph_are_refused_with_the_reason(tmp_path):
+    case = case_named("data_dependent")
+    ensemble = pl.convert(case.model(), DeepEnsembles(members=2), example=case.inputs()).eval()
+    with pytest.raises(pl.ExportError, match="must be one graph to be exported, got: members are looped"):
+        ensemble.export(tmp_path / "model", "pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_dynamic_sizes_are_taken_where_the_network_allows(tmp_path):
+    ensemble = converted("cnn", DeepEnsembles(members=2))
+    path = ensemble.export(tmp_path / "model", dynamic={"input": {2: "height", 3: "width"}})
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert found["inputs"][0]["shape"] == ["batch", 2, "height", "width"]
+    assert len(found["verified"]["calls"]) == 4
+    with pytest.raises(pl.ExportError):
+        converted("mlp", Single()).export(tmp_path / "other", dynamic={"input": {1: "width"}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "pt2", "openvino"])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian", "point"])
+def test_every_likelihood_exports(likelihood, form, tmp_path):
+    network = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
+    method = EMP(options=3, draws=20)  # rows that were drawn more often count more
+    ensemble = pl.convert(network, method, likelihood, example=torch.randn(4, 6)).eval()
+    assert ensemble.export(tmp_path / "model", form, members=True).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
+@pytest.mark.parametrize("score", ["mahalanobis", "max_logit", "variation_ratio", "mutual_information"])
+def test_a_calibrated_ensemble_exports_sets_and_flags(score, form, tmp_path):
+    ensemble = converted("mlp", DeepEnsembles(members=2))
+    x, y = torch.randn(60, 6), torch.arange(60) % 3
+    ensemble.calibrate((x, y), shifted=None)
+    means, whitening = fit_distance(ensemble(x).double().movedim(0, 1).flatten(1).detach(), y)
+    chosen = replace(ensemble.calibration, score=score, threshold=0.5, means=means, whitening=whitening)
+    ensemble.calibration = chosen
+    path = ensemble.export(tmp_path / "model", form)
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert {"set", "ood_score", "flagged"} <= {one["name"] for one in found["outputs"]}
+    assert found["calibration"]["score"] == score

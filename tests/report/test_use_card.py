@@ -1,0 +1,29 @@
+"""Use card: lines that name what is there, and nothing where nothing is."""
+
+from pluribus.report.budget import parse_budget
+from pluribus.report.recommendation import recommend
+from pluribus.report.use_card import run_folder, use_card
+from tests.report.records import classes, only_group
+
+
+def found(budget=""):
+    group = only_group(classes(), classes("deep_ensembles", skill=4.0))
+    return recommend(group, parse_budget(budget))
+
+
+def test_lines_use_the_recommended_run(tmp_path):
+    recommended = found()
+    place = run_folder(tmp_path, recommended.choice.runs[0])
+    (place / "ensemble").mkdir(parents=True)
+    shown = use_card(recommended, tmp_path)
+    assert f"pluribus predict {tmp_path} inputs.csv" in shown
+    assert f"{place / 'ensemble'}" in shown
+    # A budget is not known to the command, which takes the recommendation without one.
+    limited = use_card(found("parameters<=9x"), tmp_path)
+    assert f"pluribus predict {place} inputs.csv" in limited
+
+
+def test_nothing_is_shown_without_a_stored_ensemble(tmp_path):
+    assert use_card(found(), tmp_path) == ""
+    assert use_card(found(), None) == ""
+    assert use_card(found("parameters<=0.1x"), tmp_path) == ""
