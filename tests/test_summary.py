@@ -13,6 +13,7 @@ from pluribus import prediction as prediction_module
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
 from pluribus.mechanisms.graph.cost import Meter
 from pluribus.methods import DeepEnsembles
+from pluribus.prediction import CategoricalPrediction
 from pluribus.summary import Summary, collect, summarise
 
 OUTPUTS = torch.randn(3, 8, 4, 5, 5, generator=torch.Generator().manual_seed(0))
@@ -147,3 +148,18 @@ def test_a_loader_is_summarised():
     x = torch.randn(6, 1, 4, 4)
     found = ensemble.predict([x[:4], x[4:]], keep="confidence")
     assert_close(found.confidence, ensemble.predict(x).confidence)
+
+
+class Entropy(nn.Module):
+    """A summary as the head of an exported graph computes it."""
+
+    def forward(self, logs):
+        weights = logs.new_full((3,), 1 / 3)
+        return CategoricalPrediction(logs, weights, logs).expected_entropy
+
+
+def test_summaries_are_exported_with_any_batch():
+    logs = OUTPUTS[..., 0, 0].log_softmax(2)
+    sizes = ({1: torch.export.Dim("batch", min=2)},)
+    program = torch.export.export(Entropy(), (logs,), dynamic_shapes=sizes, strict=False)
+    assert_close(program.module()(logs[:, :5]), Entropy()(logs[:, :5]))

@@ -261,6 +261,9 @@ class Prediction(ABC):
         Args:
             compute: Returns the summary of a prediction, `[batch, ...]`; no sample depends on another.
         """
+        # While a graph is exported, sizes are symbols, and a loop over slices would fix the batch.
+        if not all(type(size) is int for size in self.members.shape):
+            return compute(self)
         size = max(1, self.members.nbytes // max(1, len(self)))
         step = max(1, SLICE_BYTES // size)
         if step >= len(self):

@@ -2,6 +2,7 @@
 
 import copy
 import random
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -156,4 +157,18 @@ def predicted(case: Case, ensemble: pl.Ensemble, model: nn.Module, x: Any, rng: 
     return list(range(len(ensemble.weights))), ensemble.predict(x, chunk=chunk).members
 
 
-FORMS = {"member": member, "frozen": frozen, "shrunk": shrunk, "saved": saved, "predicted": predicted}
+def exported(case: Case, ensemble: pl.Ensemble, model: nn.Module, x: Any, rng: random.Random) -> None:
+    """Write a file for PyTorch alone; the verb itself runs it and compares it with `predict`."""
+    # Exporting takes longer than all other verbs together.
+    if rng.random() < 0.2:
+        ensemble.export(case.folder / "exported.pt2", "pt2", members=True)
+
+
+FORMS: dict[str, Callable[..., Found | None]] = {
+    "exported": exported,
+    "member": member,
+    "frozen": frozen,
+    "shrunk": shrunk,
+    "saved": saved,
+    "predicted": predicted,
+}
