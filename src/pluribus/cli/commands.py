@@ -150,6 +150,7 @@ def train(
     batch: int,
     rate: float,
     seed: int,
+    recipes: bool,
     accelerator: str,
     devices: int,
     precision: str,
@@ -163,6 +164,8 @@ def train(
     data = resolve_task(task, data_dir, option)
     name = model or default_model(data)
     training = Training(epochs, batch, lr=rate, seed=seed, steps=steps)
+    if recipes:
+        training = training.following(chosen.recipe(), len(data.train))
     with seeded(seed):
         network = Build(name, data)()
     ensemble = convert(network, chosen, data.likelihood, example=data.train.example_for(network), seed=seed)
