@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
-from pluribus.cli.printing import console, say
+from pluribus.cli.printing import console, never_fail_on_characters, say
 from pluribus.cli.termination import exit_code, sigterm_interrupts
 from pluribus.errors import PluribusError
 from pluribus.version import VERSION
@@ -400,6 +400,7 @@ def tasks(
 
 def main() -> None:
     """Run the command `pluribus`. Errors of Pluribus are one line, without a traceback."""
+    never_fail_on_characters()
     try:
         app(standalone_mode=True)
     except PluribusError as error:

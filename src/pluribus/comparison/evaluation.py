@@ -26,6 +26,7 @@ from pluribus.data.batch import Batch
 from pluribus.data.split import Split
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
+from pluribus.fingerprint import digest
 from pluribus.mechanisms.graph.cost import Cost, cost
 from pluribus.mechanisms.network.inputs import Inputs, accepted_by
 from pluribus.mechanisms.running.frozen import Frozen
@@ -105,7 +106,7 @@ def evaluate(
     settings = (ensemble.method.to_dict(), repr(task), network or ensemble.network_name, ensemble.seed)
     trained = {} if training is None else training.to_dict()
     measured = Record(
-        key_of(*settings, trained, shifted, task.fingerprint),
+        key_of(*settings, trained, shifted, task.fingerprint, digest(ensemble, task.train.example().inputs)),
         *settings,
         trained,
         data=task.fingerprint,

@@ -54,7 +54,7 @@ def test_an_empty_batch_is_refused():
     "inputs", [Inputs(), Inputs((3,), {"a": None}), Inputs((torch.tensor(1.0),), {})], ids=str
 )
 def test_inputs_without_a_batch_are_refused(inputs):
-    with pytest.raises(InputError, match="a tensor with a batch axis, got none"):
+    with pytest.raises(InputError, match="a dense tensor with a batch axis, got"):
         _ = inputs.batch
 
 
@@ -171,3 +171,12 @@ def test_a_sample_without_a_batch_axis_is_refused_with_how_to_add_it():
 
 def test_the_device_is_shown_where_it_is_not_the_cpu():
     assert str(Inputs.of(torch.zeros(2, 3, device="meta"))) == "(float32[2, 3] on meta)"
+
+
+def test_a_sparse_tensor_has_no_batch():
+    adjacency = torch.eye(7).to_sparse()
+    inputs = Inputs.of((x, adjacency))
+    assert inputs.batch == 7
+    assert inputs.take(slice(0, 3)).args[1] is adjacency
+    with pytest.raises(InputError, match=r"dense tensor.*got \(sparse_coo float32\[7, 7\]\).*to_dense"):
+        _ = Inputs.of(adjacency).batch
