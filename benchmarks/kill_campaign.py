@@ -1,10 +1,12 @@
 """Kill `pluribus compare` and `train` at random moments, run the same line again, and check the result.
 
-    python benchmarks/kill_campaign.py [--compare 50] [--train 100] [--seed 0] [--out FOLDER]
+    python benchmarks/kill_campaign.py [--compare 50] [--train 100] [--seed 0] [--seconds 30] [--out FOLDER]
+        [--result FILE]
 
 A kill is SIGKILL of the command, of one of its workers or of all of its processes, or SIGTERM, or Ctrl-C.
-After each, all processes must end within 30 seconds. A command that comes to its end must have the weights
-and metrics of one that was left alone, every run once, and no temporary file. Linux only: it reads /proc.
+After each, all processes must end within so many seconds. A command that comes to its end must have the
+weights and metrics of one that was left alone, every run once, and no temporary file. Linux only: it reads
+/proc.
 """
 
 import argparse
@@ -24,7 +26,6 @@ COMPARE = "compare --methods single,batch_ensemble(members=2) --seeds 2 --worker
 TRAIN = "train --method batch_ensemble(members=2) --accelerator cpu"
 TASK = "--task two_moons --option train=60 --epochs 40"
 LITTER = ("lock", "error.txt")
-SECONDS_TO_END = 30.0
 
 
 def start(line: str, out: Path) -> "subprocess.Popen[str]":
@@ -63,14 +64,14 @@ KILLS: dict[str, Callable[[int], None]] = {
 }
 
 
-def wait_for_end(process: "subprocess.Popen[str]", how: str) -> None:
+def wait_for_end(process: "subprocess.Popen[str]", how: str, seconds: float) -> None:
     """Raise where a process outlives the kill."""
-    deadline = time.monotonic() + SECONDS_TO_END
+    deadline = time.monotonic() + seconds
     while process.poll() is None or any(members(process.pid)):
         if time.monotonic() > deadline:
             left = list(members(process.pid))
             os.killpg(process.pid, signal.SIGKILL)
-            raise SystemExit(f"{how}: processes {left} still ran after {SECONDS_TO_END:.0f} seconds")
+            raise SystemExit(f"{how}: processes {left} still ran after {seconds:.0f} seconds")
         time.sleep(0.05)
 
 
@@ -97,8 +98,8 @@ def litter(out: Path) -> list[str]:
     return [str(path) for path in [*files, *temporary]]
 
 
-def attack(line: str, kills: int, root: Path, choose: random.Random) -> None:
-    """Kill a command so many times; print how often each kind of kill hit."""
+def attack(line: str, kills: int, root: Path, choose: random.Random, seconds: float) -> dict[str, object]:
+    """Kill a command so many times; print and return how often each kind of kill hit."""
     (root / "tmp").mkdir(parents=True)
     began = time.monotonic()
     if start(line, root / "whole").wait() != 0:
@@ -108,7 +109,7 @@ def attack(line: str, kills: int, root: Path, choose: random.Random) -> None:
     finished = 0
     while sum(hits.values()) < kills:
         out = root / f"killed_{finished}"
-        hit, finished_now = attack_once(line, out, whole, choose)
+        hit, finished_now = attack_once(line, out, whole, choose, seconds)
         if hit:
             hits[hit] += 1
         if finished_now:
@@ -120,9 +121,12 @@ def attack(line: str, kills: int, root: Path, choose: random.Random) -> None:
     print(f"{line.split()[0]}: {sum(hits.values())} kills, {finished + 1} folders as if left alone")
     for how, count in sorted(hits.items()):
         print(f"    {count:4} {how}")
+    return {"kills": dict(hits), "folders": finished + 1, "lost": 0, "litter": 0}
 
 
-def attack_once(line: str, out: Path, whole: float, choose: random.Random) -> tuple[str, bool]:
+def attack_once(
+    line: str, out: Path, whole: float, choose: random.Random, seconds: float
+) -> tuple[str, bool]:
     """Start a command and kill it at random; return the kind of kill that hit, and whether it finished."""
     process = start(line, out)
     try:
@@ -133,7 +137,7 @@ def attack_once(line: str, out: Path, whole: float, choose: random.Random) -> tu
         # A comparison survives the loss of a worker; then it ends by itself.
         if how == "SIGKILL of a worker" and line.startswith("compare"):
             return how, process.wait() == 0
-        wait_for_end(process, how)
+        wait_for_end(process, how, seconds)
         return how, False
     return "", process.returncode == 0
 
@@ -156,14 +160,26 @@ def main() -> None:
     parser.add_argument("--compare", type=int, default=50)
     parser.add_argument("--train", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--result", type=Path)
     options = parser.parse_args()
+    # A shell that starts a job in the background lets it ignore Ctrl-C, and its commands would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     root = options.out or Path(tempfile.mkdtemp(prefix="kill-campaign-"))
     choose = random.Random(options.seed)
     random.seed(options.seed)
     for name, line, kills in (("compare", COMPARE, options.compare), ("train", TRAIN, options.train)):
         if kills:
-            attack(line, kills, root / name, choose)
+            found = attack(line, kills, root / name, choose, options.seconds)
+            if options.result:
+                write_result(options.result, name, {"seed": options.seed, **found})
+
+
+def write_result(path: Path, name: str, found: dict[str, object]) -> None:
+    """Add the counts of one command to a file."""
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(earlier | {name: found}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

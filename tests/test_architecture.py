@@ -24,6 +24,7 @@ ORDER = [
         "calibration_record",
         "distance",
         "prediction",
+        "summary",
         "likelihood",
         "saving",
         "weights",

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import types
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pluribus as pl
 from pluribus.mechanisms.members.axis import split_batch
 from pluribus.mechanisms.running.batched import STACKED_ROWS
-from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
+from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, Masksembles, MCDropout, Single
 from tests import verify
 from tests.cases import case_named, normal
 from tests.zoo import Apply, Listed, TwoInputs, batch_norm_mlp, frozen_trunk, mlp, tied_linears
@@ -399,6 +400,36 @@ def test_kept_masks_reach_every_dropout_function_of_torch(function):
 
 def test_an_ensemble_prints_its_method_likelihood_and_network():
     assert repr(ensemble(Single())) == "Ensemble(Single(), Categorical(), network=Sequential)"
+
+
+class GraphNetwork(nn.Module):
+    """Nodes send messages along edges, so that no part of a graph can do without the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x, edges):
+        hidden = self.first(x)
+        received = torch.zeros_like(hidden).index_add(0, edges[1], hidden[edges[0]])
+        return self.last(received.relu())
+
+
+@pytest.mark.parametrize("method", [BatchEnsemble(members=3), Masksembles(members=3)], ids=str)
+def test_a_graph_whose_nodes_cannot_be_divided_is_refused_with_the_right_remedy(method):
+    edges = torch.tensor([range(10), [*range(1, 10), 0]])
+    one = ensemble(method, GraphNetwork(), example=(X, edges)).train()
+    name = type(method).__name__
+    with pytest.raises(pl.InputError, match=rf"runs on all 10 samples.*Use {name}\(repeat=True\)"):
+        one.loss((X, edges), Y)
+    whole = ensemble(replace(method, repeat=True), GraphNetwork(), example=(X, edges)).train()
+    assert whole.loss((X, edges), Y).isfinite()
+
+
+def test_inputs_that_do_not_fit_are_not_blamed_on_the_division():
+    one = ensemble(BatchEnsemble(members=3)).train()
+    with pytest.raises(pl.InputError, match="check shapes"):
+        one.loss(X[:, :4], Y)
 
 
 def validation(samples=60, seed=0):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import pluribus as pl
-from pluribus.fingerprint import SCHEMA, difference, fingerprint
+from pluribus.fingerprint import SCHEMA, difference, digest, fingerprint
 from pluribus.methods import (
     EMP,
     SAE,
@@ -97,3 +97,27 @@ def test_a_network_that_does_not_run_alone_is_compared_by_layers_and_tensors():
     found = fingerprint(ensemble, wrong)
     assert found["outputs"] == {"eval": [], "train": []}
     assert difference(found, fingerprint(ensemble, wrong)) == ""
+
+
+class SinglePrecision(Net):
+    """A network that refuses float64."""
+
+    def forward(self, x):
+        return super().forward(x.float() if x.dtype == torch.float32 else x.half())
+
+
+def test_digest_follows_the_forward_and_not_the_weights():
+    for kind in (Net, SinglePrecision):
+        found = [
+            digest(pl.convert(kind(activation), Single(), example=torch.randn(2, 6)), X)
+            for activation in (torch.relu, torch.relu, torch.tanh)
+        ]
+        assert found[0] == found[1] != found[2]
+
+
+def test_digest_changes_nothing():
+    ensemble = pl.convert(Net(), BatchEnsemble(members=2), example=torch.randn(2, 6))
+    before = {name: tensor.clone() for name, tensor in ensemble.state_dict().items()}
+    digest(ensemble, X)
+    for name, tensor in ensemble.state_dict().items():
+        assert torch.equal(tensor, before[name])

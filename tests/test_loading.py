@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus import CheckpointError, ConversionError
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import MIMO, BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import case_named, normal
 from tests.zoo import (
     CustomMatmul,
@@ -325,6 +325,14 @@ def test_only_models_of_one_architecture_are_packed():
 def _shift(layer):
     for parameter in layer.parameters(recurse=False):
         parameter.add_(1)
+
+
+def test_a_saved_temperature_of_zero_is_refused(tmp_path):
+    ensemble = pl.convert(mlp(), MIMO(inputs=2))
+    ensemble.members.index.temperature.zero_()
+    ensemble.save(tmp_path / "run")
+    with pytest.raises(pl.CheckpointError, match="run"):
+        pl.load(tmp_path / "run", mlp())
 
 
 def test_a_file_of_the_first_version_is_not_calibrated(tmp_path):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pluribus.mechanisms.running.frozen_reading import load_frozen
     from pluribus.method import Method
     from pluribus.prediction import Prediction
+    from pluribus.summary import Summary
     from pluribus.training import Training, train
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Prediction",
     "SettingError",
     "Split",
+    "Summary",
     "Task",
     "Training",
     "__version__",
@@ -94,6 +96,7 @@ _HOMES = {
     "mechanisms.running.frozen_reading": ("load_frozen",),
     "method": ("Method",),
     "prediction": ("Prediction",),
+    "summary": ("Summary",),
     "training": ("Training", "train"),
 }
 """By module, the public names that it holds."""

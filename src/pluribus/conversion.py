@@ -223,6 +223,8 @@ def assemble(
     selection = []
     for choice in choices:
         picked = choice.picked or choice.site.names in depending
+        if choice.site.name in built.left:
+            choice = replace(choice, method=None, reason=built.left[choice.site.name])
         selection.append(_recorded(choice, picked))
     return Ensemble(network, method, likelihood, built, conversion, selection, seed)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -24,16 +24,17 @@ from pluribus.export.source import Origin
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
-from pluribus.mechanisms.members.index import Row, share_among
+from pluribus.mechanisms.members.index import share_among
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.network.example import make_example
-from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of
+from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of, count_samples
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets
 from pluribus.mechanisms.running.anytime import predict_anytime
+from pluribus.mechanisms.running.division import why_not_divided
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
 from pluribus.mechanisms.running.freeze import freeze, resolved
@@ -41,6 +42,7 @@ from pluribus.mechanisms.running.frozen import Frozen, LoopedRows
 from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
+from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.sample_weights import check_weights
 from pluribus.mechanisms.running.specialised import cut_member
@@ -48,6 +50,7 @@ from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
 from pluribus.saving import CALIBRATION, write_folder
+from pluribus.summary import Keep, Summary
 from pluribus.validation_data import read_shifted, read_validation
 
 LOGGER = logging.getLogger("pluribus")
@@ -70,6 +73,7 @@ class Ensemble(nn.Module):
         members: All members: which there are, what they are made of, how the user's code runs.
         network_name: The class of the network it was made from.
         seed: Of the conversion.
+        selection: The choice for every layer, as files keep it.
         ranking: The rows, best first, as `rank` found them last; None before that.
         shrunk_to: Of the rows it was made with, those that `shrink` kept, in their order; None if all.
         calibration: What `calibrate` fitted; None before that, and after further training.
@@ -91,7 +95,7 @@ class Ensemble(nn.Module):
         self.members: AnyMembers = built.members
         within = "members.learnt" if isinstance(built.members, WithPrior) else "members"
         self._no_decay = {f"{within}.{name}" for name in built.no_decay}
-        self.network_name, self.seed, self._selection = network.kind, seed, list(selection)
+        self.network_name, self.seed, self.selection = network.kind, seed, list(selection)
         self.ranking: Ranking | None = None
         self.shrunk_to: tuple[int, ...] | None = None
         self.calibration: Calibration | None = None
@@ -209,6 +213,34 @@ class Ensemble(nn.Module):
         ]
         return [group for group in groups if group["params"]]
 
+    @overload
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        best: int | None = None,
+        draws: int | None = None,
+        memory: int | None = None,
+        exit_when: float | None = None,
+        keep: Literal["members"] = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        best: int | None = None,
+        draws: int | None = None,
+        memory: int | None = None,
+        exit_when: float | None = None,
+        keep: Keep,
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction | Summary: ...
+
     @renamed_arguments(budget="best")
     def predict(
         self,
@@ -219,7 +251,9 @@ class Ensemble(nn.Module):
         draws: int | None = None,
         memory: int | None = None,
         exit_when: float | None = None,
-    ) -> Prediction:
+        keep: Keep = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction | Summary:
         """Return the prediction of the ensemble, in eval mode and without gradients.
 
         Args:
@@ -233,27 +267,41 @@ class Ensemble(nn.Module):
             exit_when: Of networks with exits, the probability of a class, from 0 to 1, at which a sample
                 leaves, at every position if there are several: what follows is not run for it.
                 `prediction.spent` are its multiply-adds.
+            keep: `members` keeps the outputs of all members, `[members, batch, ...]`. `summary`, or names of
+                summaries such as `["labels", "entropy"]`, keeps these alone and returns a `Summary`: they are
+                computed piece by piece, which bounds the memory of dense predictions.
+            most_bytes: Without `chunk`, the most bytes of activations at a time: a larger batch is cut into
+                pieces that fit, if its samples do not depend on one another.
 
         The prediction is calibrated after `calibrate`, unless `best`, `draws` or `exit_when` is given: they
         make another ensemble than the one that was calibrated.
         """
         check("chunk", chunk, int, at_least=1, optional=True)
         check("memory", memory, int, at_least=1, optional=True)
+        check("most_bytes", most_bytes, int, at_least=1)
         check("exit_when", exit_when, float, at_least=0, at_most=1, optional=True)
         if exit_when is not None and memory is not None:
             raise InputError("memory= and exit_when= exclude each other, got both.")
         with torch.no_grad():
             rows, weights = self._counted_rows(best, draws)
 
+        def outputs(inputs: Inputs) -> Tensor:
+            return run_rows(self.members, rows, inputs, memory=memory)
+
+        others = {"best": best, "draws": draws, "exit_when": exit_when}
+        calibration = self._calibration_unless(others)
+
         def predict(inputs: Inputs) -> Prediction:
             if exit_when is None:
-                return self._prediction(rows, weights, inputs, memory)
-            return self._anytime(rows, weights, inputs, exit_when)
+                return self.likelihood.prediction(outputs(inputs), weights).calibrated(calibration)
+            return predict_anytime(self.members, self.likelihood, rows, weights, inputs, exit_when)
 
+        # A bound that the user gave holds for the batch as it is.
+        limit = most_bytes if memory is None else None
+        cache = self._caller.cache
         batches = batches_of(x, self.members.code.forward, self.device)
-        prediction = predict_parts(batches, chunk, predict)
-        others = {"best": best, "draws": draws, "exit_when": exit_when}
-        return prediction.calibrated(self._calibration_unless(others))
+        pieces = (cut(batch, chunk, limit, outputs, cache, f"{len(rows)} rows") for batch in batches)
+        return predict_parts(itertools.chain.from_iterable(pieces), None, predict, count_samples(x), keep)
 
     def calibrate(
         self,
@@ -496,7 +544,7 @@ class Ensemble(nn.Module):
             "network": self.network_name,
             "method": self.method.to_dict(),
             "likelihood": self.likelihood.to_dict(),
-            "selection": self._selection,
+            "selection": self.selection,
             "output": output if isinstance(output, str | int) else None,
             "output_is_function": callable(output),
             "seed": self.seed,
@@ -554,15 +602,6 @@ class Ensemble(nn.Module):
         if self._example is None:
             self._example = inputs.take(slice(0, 2)).copy()
 
-    def _prediction(
-        self, rows: Sequence[Row], weights: Tensor, inputs: Inputs, memory: int | None
-    ) -> Prediction:
-        """Return what rows predict in eval mode, whatever mode the ensemble is in."""
-        return self.likelihood.prediction(run_rows(self.members, rows, inputs, memory=memory), weights)
-
-    def _anytime(self, rows: Sequence[Row], weights: Tensor, inputs: Inputs, sure: float) -> Prediction:
-        return predict_anytime(self.members, self.likelihood, rows, weights, inputs, sure)
-
     def _rows(
         self, members: Sequence[Any] | None = None, draws: int | None = None, training: bool = False
     ) -> Sequence[Any]:
@@ -586,6 +625,22 @@ class Ensemble(nn.Module):
             raise InputError("best= and draws= exclude each other, got both.")
         return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
 
+    def _check_division(self, rows: Sequence[Any], inputs: Inputs, part: Tensor) -> None:
+        """Raise if samples depend on one another, for a method that gives each member a part of them."""
+        settings = {"repeat": "repeat=True", "divide": "divide=False"}
+        remedy = next((text for name, text in settings.items() if hasattr(self.method, name)), None)
+        # Slots of one run see the whole batch in several orders.
+        if remedy is None:
+            return
+        reason = why_not_divided(self.members, rows, inputs, part)
+        if reason:
+            name = type(self.method).__name__
+            raise InputError(
+                f"samples must not depend on one another where {name} divides a batch among its members, "
+                f"got a network that runs on all {inputs.batch} samples and {reason}. "
+                f"Use {name}({remedy}), which gives all samples to every member."
+            )
+
     def _objective(
         self,
         losses: Losses,
@@ -605,6 +660,7 @@ class Ensemble(nn.Module):
             parts = [part.to(y.device) for part in parts]
             rows = [row for row, part in zip(rows, parts, strict=True) if len(part)]
             parts = [part for part in parts if len(part)]
+            self._check_division(rows, inputs, parts[0])
             means = losses.of_parts(self.members, rows, inputs, y, parts, self._caller.modes, weights)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()

@@ -11,6 +11,9 @@ Weights are fixed because a network is built anew for every run, usually with ot
 are compared as numbers and not by a hash, because another processor rounds differently.
 """
 
+import copy
+import hashlib
+import json
 import math
 import re
 import zlib
@@ -68,6 +71,33 @@ def fingerprint(ensemble: Ensemble, x: Any) -> dict[str, Any]:
         "outputs": outputs,
         "tolerance": _tolerance(member),
     }
+
+
+def digest(ensemble: Ensemble, x: Any) -> str:
+    """Return a short text that is equal for networks whose fingerprints agree, for use in a key.
+
+    Args:
+        ensemble: As for `fingerprint`.
+        x: Likewise.
+    """
+    # In float64 the rounding of another processor lies far below the digits that are kept.
+    exact = Inputs.of(x).each(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+    found = fingerprint(copy.deepcopy(ensemble).double(), exact)
+    # A network that insists on another precision returned nothing.
+    if not found["outputs"]["eval"]:
+        found = fingerprint(ensemble, x)
+    structure = {part: found[part] for part in ("network", "layers", "tensors")}
+    outputs = {mode: _rounded(values) for mode, values in found["outputs"].items()}
+    text = json.dumps([structure, outputs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _rounded(values: list[float]) -> list[str]:
+    """Return numbers with three digits of the largest among them."""
+    finite = [abs(value) for value in values if math.isfinite(value)]
+    size = max(finite, default=0.0) or 1.0
+    # Adding zero turns -0.0 into 0.0.
+    return [f"{round(value / size, 3) + 0.0}" for value in values]
 
 
 def _tolerance(member: nn.Module) -> float:

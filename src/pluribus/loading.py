@@ -30,6 +30,7 @@ from pluribus.saving import (
     read_tensors,
     split_calibration,
 )
+from pluribus.schema import shown
 from pluribus.untrusted import read_header
 from pluribus.weights import check_exact_types, check_saved_types, check_shapes, check_values
 
@@ -71,6 +72,7 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     check_saved_types(ensemble.state_dict(), saved, path)
     check_values(saved, dict(ensemble.named_parameters()), path)
     _assign(ensemble, saved)
+    _check_weights(ensemble, path)
     ranking = settings.get("ranking")
     if ranking:
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
@@ -136,12 +138,40 @@ def _rebuild(network: Network, document: Document) -> Ensemble:
     with _rebuilding(path):
         choices = _choices(network, settings, path)
         ensemble = assemble(network, document.method, document.likelihood, choices, settings["seed"])
+        _check_left(ensemble, document)
         rows = settings.get("shrunk_to")
         if rows is not None:
             ensemble.members.index.restore(rows, _of_index(document.tensors))
             ensemble = ensemble.shrink(rows)
     check_shapes(ensemble.state_dict(), renamed(document.tensors, ensemble.state_dict()), path)
     return ensemble
+
+
+def _check_weights(ensemble: Ensemble, path: str | Path) -> None:
+    """Raise `CheckpointError` if the saved tensors leave no member, or give members no proper weights."""
+    # Weights are computed from logits and a temperature, which a damaged file may have set to zero or NaN.
+    with _rebuilding(path):
+        weights = ensemble.weights
+    if len(weights) and bool(weights.isfinite().all()) and bool((weights >= 0).all()):
+        return
+    raise CheckpointError(
+        f"{path} must hold members whose weights are finite and at least 0, got {shown(weights.tolist())}. "
+        f"{REMEDY}"
+    )
+
+
+def _check_left(ensemble: Ensemble, document: Document) -> None:
+    """Raise `CheckpointError` if a layer was left that was converted in the saved ensemble.
+
+    Which layers run may depend on the weights, and the network of `load` has others.
+    """
+    saved = {row["name"] for row in document.settings["selection"] if row["settings"] is None}
+    for row in ensemble.selection:
+        if row["settings"] is None and row["name"] not in saved:
+            raise CheckpointError(
+                f"{document.path} must be loaded with a network that runs the layers of the saved one, got "
+                f"one in which {row['name']} is left: {row['reason']}. Pass the example of the conversion."
+            )
 
 
 def _fill_first_row(network: Network, saved: Mapping[str, Tensor]) -> None:

@@ -66,12 +66,14 @@ class Built:
         layers: What became of every layer.
         notes: What else a user should know.
         no_decay: Names of the members' parameters that weight decay must leave alone.
+        left: Layers that were chosen and could not be converted, by name, each with the reason.
     """
 
     members: AnyMembers
     layers: tuple[LayerRecord, ...]
     notes: tuple[str, ...] = ()
     no_decay: frozenset[str] = field(default_factory=frozenset)
+    left: Mapping[str, str] = field(default_factory=dict)
 
     rows = RenamedAttribute("layers")
 

@@ -13,7 +13,7 @@ probabilities, a scale s on the variance around the mean,
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -29,6 +29,9 @@ from pluribus.distance import distance, outputs_side_by_side
 from pluribus.errors import InputError
 from pluribus.notebook import MOST_ROWS, html_table
 from pluribus.ranges import check, invalid
+
+SLICE_BYTES = 16 << 20
+"""Bytes of outputs of which summaries are computed at a time; temporary tensors take several times that."""
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -64,6 +67,20 @@ def gaussian_nll_per_sample(target: Tensor, means: Tensor, variances: Tensor) ->
     """Compute minus the log-density of a target under every member, `[members, batch, ...]`."""
     errors = align(target, means.shape[1:]).to(means.dtype) - means
     return (errors.square() / variances + variances.log() + math.log(2 * math.pi)) / 2
+
+
+def flat_table(summaries: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, list[Any]]:
+    """Return summaries `[batch]` or `[batch, outputs]` as columns by name."""
+    columns = {}
+    for name, values in summaries.items():
+        if values.ndim > 2:
+            raise InputError(
+                f"a table is flat, got a prediction whose {name} has shape {values.shape}. Use numpy()."
+            )
+        stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
+        for i, part in enumerate(parts):
+            columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()
+    return columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,7 +122,7 @@ class Prediction(ABC):
         if not isinstance(index, slice):
             index = torch.as_tensor(index, device=self.members.device).reshape(-1)
         spent = None if self.spent is None else self.spent[index]
-        return replace(self, spent=spent, **{n: values[:, index] for n, values in self._batched().items()})
+        return replace(self, spent=spent, **{n: values[:, index] for n, values in self.batched().items()})
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Self]) -> Self:
@@ -120,7 +137,7 @@ class Prediction(ABC):
             raise InputError(
                 "predictions must have one calibration, got several. Join their raw predictions."
             )
-        batched = [one._batched() for one in predictions]
+        batched = [one.batched() for one in predictions]
         spent = [one.spent for one in predictions if one.spent is not None]
         joined: dict[str, Any] = {name: torch.cat([one[name] for one in batched], 1) for name in batched[0]}
         return replace(predictions[0], spent=torch.cat(spent) if spent else None, **joined)
@@ -139,7 +156,7 @@ class Prediction(ABC):
             )
         weights = weights.to(self.weights)
         raw = self.raw
-        kept = {name: values[weights > 0] for name, values in raw._batched().items()}
+        kept = {name: values[weights > 0] for name, values in raw.batched().items()}
         return replace(raw, weights=weights[weights > 0] / weights.sum(), **kept)
 
     @property
@@ -213,7 +230,7 @@ class Prediction(ABC):
         spent = self.spent
         if spent is not None and not isinstance(where, torch.dtype):
             spent = spent.to(where)
-        moved = {name: v.to(where) for name, v in (self._batched() | {"weights": self.weights}).items()}
+        moved = {name: v.to(where) for name, v in (self.batched() | {"weights": self.weights}).items()}
         kept: dict[str, Any] = {}
         for name, values in moved.items():
             kept[name] = values if name == "members" else at_least_float32(values)
@@ -225,16 +242,7 @@ class Prediction(ABC):
 
     def table(self) -> dict[str, list[Any]]:
         """Return columns for a `pandas.DataFrame`, a row per sample: `labels`, `p0`, `p1`; `mean_0`."""
-        columns = {}
-        for name, values in self.numpy().items():
-            if values.ndim > 2:
-                raise InputError(
-                    f"a table is flat, got a prediction whose {name} has shape {values.shape}. Use numpy()."
-                )
-            stem, parts = "p" if name == "probabilities" else f"{name}_", np.atleast_2d(values.T)
-            for i, part in enumerate(parts):
-                columns[f"{stem}{i}" if len(parts) > 1 else stem.rstrip("_")] = part.tolist()
-        return columns | self._calibrated_columns()
+        return flat_table(self.numpy()) | self._calibrated_columns()
 
     def _calibrated_columns(self) -> dict[str, list[Any]]:
         """Return the columns that a calibrated prediction has besides its summaries."""
@@ -242,9 +250,22 @@ class Prediction(ABC):
             return {}
         return {"ood_score": self.ood_score.tolist(), "flagged": self.flagged.tolist()}
 
-    def _batched(self) -> dict[str, Any]:
+    def batched(self) -> dict[str, Any]:
+        """Return the tensors `[members, batch, ...]` by name."""
         names = (one.name for one in fields(self) if one.name not in ("weights", "spent", "calibration"))
         return {name: getattr(self, name) for name in names}
+
+    def _by_slices(self, compute: Callable[[Self], Tensor]) -> Tensor:
+        """Compute a summary for some samples at a time, so that temporary tensors stay small.
+
+        Args:
+            compute: Returns the summary of a prediction, `[batch, ...]`; no sample depends on another.
+        """
+        size = max(1, self.members.nbytes // max(1, len(self)))
+        step = max(1, SLICE_BYTES // size)
+        if step >= len(self):
+            return compute(self)
+        return torch.cat([compute(self[start : start + step]) for start in range(0, len(self), step)])
 
     def _average(self, values: Tensor) -> Tensor:
         # Not a matrix product: autocast and TF32 would round it to three digits.
@@ -288,7 +309,8 @@ class DiscretePrediction(Prediction, ABC):
     @cached_property
     def _pooled(self) -> Tensor:
         """Logarithms of the mean probabilities before any calibration, `[batch, outcomes, ...]`."""
-        return self._log_average(self.member_log_probabilities).clamp(max=0)  # rounding may go above
+        # Rounding may go above zero.
+        return self._by_slices(lambda part: part._log_average(part.member_log_probabilities).clamp(max=0))
 
     @property
     def member_labels(self) -> Tensor:
@@ -316,7 +338,7 @@ class DiscretePrediction(Prediction, ABC):
 
         A calibration does not change it.
         """
-        return self._average(entropy(self.member_log_probabilities, 2))
+        return self._by_slices(lambda part: part._average(entropy(part.member_log_probabilities, 2)))
 
     @property
     def mutual_information(self) -> Tensor:
@@ -329,6 +351,9 @@ class DiscretePrediction(Prediction, ABC):
     @property
     def variation_ratio(self) -> Tensor:
         """Share of members whose own label is not the most voted one, in [0, 1 - 1/outcomes]."""
+        return self._by_slices(lambda part: part._variation_ratio())
+
+    def _variation_ratio(self) -> Tensor:
         votes = one_hot(self.member_labels, self.member_log_probabilities.shape[2])
         return (1 - self._average(votes).amax(-1)).clamp(min=0)
 
@@ -366,7 +391,7 @@ class CategoricalPrediction(DiscretePrediction):
     @property
     def max_logit(self) -> Tensor:
         """Maximum over the classes of the members' mean logit."""
-        return self._average(at_least_float32(self.members)).amax(1)
+        return self._by_slices(lambda part: part._average(at_least_float32(part.members)).amax(1))
 
 
 class BernoulliPrediction(DiscretePrediction):
@@ -392,12 +417,12 @@ class ContinuousPrediction(Prediction, ABC):
 
     @cached_property
     def mean(self) -> Tensor:
-        return self._average(self.means)
+        return self._by_slices(lambda part: part._average(part.means))
 
     @cached_property
     def epistemic(self) -> Tensor:
         """Variance between the members' means."""
-        return self._average((self.means - self.mean).square())
+        return self._by_slices(lambda part: part._average((part.means - part.mean).square()))
 
     @property
     @abstractmethod
@@ -491,7 +516,7 @@ class GaussianPrediction(ContinuousPrediction):
     @cached_property
     def aleatoric(self) -> Tensor:
         """Mean of the members' variances: the noise they see in the data."""
-        return self._average(self.variances)
+        return self._by_slices(lambda part: part._average(part.variances))
 
     @property
     def variance(self) -> Tensor:

@@ -1,6 +1,8 @@
 """Lines for the terminal."""
 
-from pluribus.cli.printing import counted, say
+import io
+
+from pluribus.cli.printing import counted, never_fail_on_characters, say
 
 
 def test_say_prints_on_stderr_alone(capsys):
@@ -12,3 +14,11 @@ def test_say_prints_on_stderr_alone(capsys):
 
 def test_counted_adds_an_s():
     assert [counted(n, "epoch") for n in (0, 1, 2)] == ["0 epochs", "1 epoch", "2 epochs"]
+
+
+def test_characters_that_a_terminal_lacks_are_escaped(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    never_fail_on_characters()
+    print("±", "a\udcff")
+    assert written.getvalue() == b"\\xb1 a\\udcff\n"

@@ -77,6 +77,31 @@ def test_finished_runs_are_not_repeated_and_new_ones_are_added(task, tmp_path, m
     assert again[0] == first[0]
 
 
+class Changed(nn.Sequential):
+    """A network under the name and with the layers of another."""
+
+    def forward(self, x):
+        return -super().forward(x)
+
+
+def test_a_finished_run_of_another_network_under_the_same_name_is_not_reused(task, tmp_path):
+    networks = [nn.Sequential, Changed]
+    Changed.__name__ = "Sequential"
+    found = []
+    for kind in (*networks, *networks):
+
+        def make(kind=kind):
+            return kind(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+
+        how = {"seeds": 1, "training": QUICK, "shifted": False, "show": False, "network": "mine"}
+        found += compare(make, task, METHODS[:1], out=tmp_path, **how)
+    assert [one.error for one in found] == [""] * 4
+    assert found[0].key != found[1].key
+    # Both are found again, so that going back to the first network repeats nothing.
+    assert (found[2], found[3]) == (found[0], found[1])
+    assert len(record.read([tmp_path])) == 2
+
+
 def test_a_failing_method_leaves_the_others_alone_and_is_tried_again(task, tmp_path, monkeypatch):
     original = comparison._measure
 

@@ -119,8 +119,8 @@ def test_bytes_are_shown_as_they_are_and_one_picture_is_no_gallery():
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"columns/nll": np.zeros((2, 2))}, "columns/nll must be a column of numbers"),
-        ({"columns/nll": np.array(["a"])}, "columns/nll must be a column of numbers"),
+        ({"columns/nll": np.zeros((2, 2))}, "columns/nll must be a column of float32"),
+        ({"columns/nll": np.array(["a"])}, "columns/nll must be a column of float32"),
         ({"columns/a": np.zeros(2), "columns/b": np.zeros(3)}, "all columns must have one length"),
         ({"nothing": np.zeros(2)}, "must hold outcomes"),
         ({"else/a": np.zeros(2)}, "must hold outcomes"),
@@ -156,3 +156,15 @@ def test_gallery_arrays_of_other_shapes_and_types_are_refused_by_name(name, valu
         CheckpointError, match=rf"odd\.npz must hold outcomes, got a file in which gallery/{name} must"
     ):
         Outcomes.load(tmp_path / "odd.npz")
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.float16, ">f4", np.uint8, np.longdouble])
+def test_columns_of_types_that_figures_cannot_use_are_refused(dtype, tmp_path):
+    np.savez(tmp_path / "a.npz", **{"columns/confidence": np.ones(3).astype(dtype)})
+    with pytest.raises(CheckpointError, match="columns/confidence must be a column of float32 or float64"):
+        Outcomes.load(tmp_path / "a.npz")
+
+
+def test_classes_may_be_whole_numbers(tmp_path):
+    Outcomes({"target": np.arange(3, dtype=np.int32)}, {}).save(tmp_path / "a.npz")
+    assert Outcomes.load(tmp_path / "a.npz").columns["target"].tolist() == [0, 1, 2]

@@ -82,11 +82,11 @@ def test_missing_and_damaged_outcomes_leave_the_record(tmp_path):
 
 
 def test_keys_follow_from_settings_alone():
-    settings = ({"a": 1, "b": 2}, "task", "network", 0, {"epochs": 3}, True)
-    other = [{"a": 1, "b": 3}, "tasks", "networks", 1, {"epochs": 4}, False]
+    settings = ({"a": 1, "b": 2}, "task", "network", 0, {"epochs": 3}, True, "", "digest")
+    other = [{"a": 1, "b": 3}, "tasks", "networks", 1, {"epochs": 4}, False, "data", "another"]
     changed = [(*settings[:place], one, *settings[place + 1 :]) for place, one in enumerate(other)]
     assert key_of(*settings) == key_of({"b": 2, "a": 1}, *settings[1:])
-    assert len({key_of(*settings), *(key_of(*one) for one in changed)}) == 7
+    assert len({key_of(*settings), *(key_of(*one) for one in changed)}) == 9
 
 
 def test_a_folder_without_records_is_refused(tmp_path):

@@ -26,7 +26,6 @@ REFUSED = {
     "weight_norm": (ENTERS + "the weight of 0 .* is computed", ""),
     "spectral_norm": (ENTERS + "the weight of 0 .* is computed", ""),
     "embedding_bag": (ENTERS + r"0 \(EmbeddingBag\) computes embedding_bag", ""),
-    "monai_unet": ("one Linear or convolution must make the output", ""),
 }
 """By case, why several inputs and why exits are refused; empty where they are not."""
 

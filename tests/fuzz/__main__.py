@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tests.fuzz import corpus, files, lines, networks, tensors
 from tests.fuzz.limits import MOST_BYTES, SECONDS, WAITING
 from tests.fuzz.outcome import FINDING, Case
 
-SHARES = {"files": 0.4, "lines": 0.3, "networks": 0.2, "tensors": 0.1}
+SHARES = {"files": 0.45, "lines": 0.3, "networks": 0.15, "tensors": 0.1}
 """Shares of the time that kinds of cases get."""
 FORK = multiprocessing.get_context("fork")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -44,6 +44,9 @@ def line_case(case: Case, rng: random.Random) -> None:
     lines.prepared(case.folder, case.corpus)
     arguments = lines.random_line(rng)
     case.describe(arguments[0][:20] if arguments else "", repr(arguments))
+    # A user may name a hidden folder.
+    for word in arguments:
+        case.allowed.update(Path(word.rpartition("=")[2]).parts)
     case.command(lines.run_line, arguments)
 
 
@@ -76,9 +79,12 @@ def run_case(kind: str, number: int, seed: int, root: Path) -> dict[str, Any]:
     return line
 
 
-def work(connection: Connection, seed: int, root: Path) -> None:
+def work(connection: Connection, other: Connection, seed: int, root: Path) -> None:
     """Run the cases whose kinds and numbers arrive, until the connection closes."""
+    # The fork copied the other end too; while it is open, the end of the campaign would not be noticed.
+    other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, used + MOST_BYTES))
@@ -95,7 +101,8 @@ class Worker:
 
     def __init__(self, seed: int, root: Path) -> None:
         self.connection, other = FORK.Pipe()
-        self.process = FORK.Process(target=work, args=(other, seed, root), daemon=True)
+        arguments = (other, self.connection, seed, root)
+        self.process = FORK.Process(target=work, args=arguments, daemon=True)
         self.process.start()
         other.close()
         self.cases = 0
@@ -212,9 +219,9 @@ class Campaign:
             "findings": self.findings,
         }
 
-    def pick(self) -> tuple[str, int]:
+    def pick(self, kinds: Sequence[str]) -> tuple[str, int]:
         """Return the next case: of the kind that had the least of its share."""
-        kind = min(SHARES, key=lambda one: self.seconds[one] / SHARES[one])
+        kind = min(kinds, key=lambda one: self.seconds[one] / SHARES[one])
         return kind, self.next[kind]
 
 
@@ -235,8 +242,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"))
+    parser.add_argument("--kinds", default=",".join(SHARES), help="which kinds of cases to run")
     parser.add_argument("--only", help="one case, as kind:number")
     options = parser.parse_args()
+    # A campaign that is told to end writes its counts and removes its files, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="pluribus-fuzz-"))
@@ -249,20 +259,20 @@ def main() -> None:
             for finding in line.get("findings", ()):
                 print(f"== {finding['kind']}\n{finding['text']}")
             sys.exit(line["outcome"] == FINDING)
-        campaign(out, options.seed, options.minutes, root)
+        campaign(out, options.seed, options.minutes, root, options.kinds.split(","))
     finally:
         os.chdir("/")
         shutil.rmtree(root, ignore_errors=True)
 
 
-def campaign(out: Path, seed: int, minutes: float, root: Path) -> None:
+def campaign(out: Path, seed: int, minutes: float, root: Path, kinds: Sequence[str]) -> None:
     """Run cases until the time is over; print findings when they are new, and the counts at the end."""
     log = Campaign(out, seed)
     began = time.monotonic()
     worker = Worker(seed, root)
     try:
         while time.monotonic() - began < 60 * minutes:
-            kind, number = log.pick()
+            kind, number = log.pick(kinds)
             line = worker.run(kind, number)
             if line is None or worker.cases >= RENEWED:
                 fate = worker.end()

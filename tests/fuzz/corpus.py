@@ -19,12 +19,16 @@ from pluribus.methods import (
     MIMO,
     SAE,
     SWAG,
+    VNN,
     BatchEnsemble,
+    BayesByBackprop,
     DeepEnsembles,
     DeepSubEnsembles,
     DropConnect,
     EarlyExit,
+    Hypermodel,
     LayerEnsembles,
+    LoRAEnsembles,
     Masksembles,
     MCDropout,
     PackedEnsembles,
@@ -45,6 +49,10 @@ METHODS: dict[str, pl.Method] = {
     "mimo": MIMO(inputs=2),
     "sae": SAE(),
     "early_exit": EarlyExit(),
+    "lora_ensembles": LoRAEnsembles(members=2, rank=2),
+    "bayes_by_backprop": BayesByBackprop(draws=2),
+    "vnn": VNN(draws=2),
+    "hypermodel": Hypermodel(draws=2, dimension=3),
     "swag": SWAG(members=2, snapshots=2, rank=2),
 }
 TRAIN = "train --task two_moons --option train=40 --epochs 1 --method batch_ensemble(members=2)"
@@ -99,6 +107,9 @@ def _ensembles(folder: Path) -> None:
     for name, method in METHODS.items():
         ensemble = pl.convert(network(), method, example=inputs())
         ensemble.save(folder / name)
+    calibrated = pl.convert(network(), METHODS["deep_ensembles"], example=inputs())
+    calibrated.calibrate((inputs(40), torch.arange(40) % 2))
+    calibrated.save(folder / "calibrated")
     ensemble = pl.convert(network(), METHODS["layer_ensembles"], example=inputs())
     ensemble.rank((inputs(), torch.tensor([0, 1, 0, 1])))
     ensemble.shrink([1, 0]).save(folder / "shrunk")

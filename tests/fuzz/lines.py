@@ -150,14 +150,14 @@ COMMANDS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
 }
 # Commands that train take a hundred times longer than those that read.
 WEIGHTS = {
-    "train": 5,
-    "compare": 3,
-    "report": 3,
-    "evaluate": 2,
+    "train": 3,
+    "compare": 2,
+    "report": 2,
+    "evaluate": 1,
     "doctor": 1,
     "predict": 6,
-    "verify": 4,
-    "methods": 3,
+    "verify": 6,
+    "methods": 5,
 }
 FORBIDDEN = ("--devices", "--workers")
 """Options that start processes; they keep the value of the sound line."""

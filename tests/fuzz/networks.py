@@ -11,7 +11,18 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.methods import MIMMO, MIMO, SAE, SWAG, DropConnect, EarlyExit
+from pluribus.methods import (
+    MIMMO,
+    MIMO,
+    SAE,
+    SWAG,
+    VNN,
+    BayesByBackprop,
+    DropConnect,
+    EarlyExit,
+    Hypermodel,
+    LoRAEnsembles,
+)
 from tests.cases import CASES, logits
 from tests.cases import run as call
 from tests.contracts.test_random_architectures import METHODS, networks
@@ -24,6 +35,10 @@ EVERY = st.one_of(
     st.builds(SAE),
     st.builds(EarlyExit),
     st.builds(DropConnect, draws=st.just(3)),
+    st.builds(LoRAEnsembles, members=st.just(2), rank=st.integers(1, 3)),
+    st.builds(BayesByBackprop, draws=st.just(3), local=st.booleans()),
+    st.builds(VNN, draws=st.just(3)),
+    st.builds(Hypermodel, draws=st.just(3), dimension=st.integers(1, 3)),
     st.builds(SWAG, members=st.just(2)),
 )
 ZOO = st.sampled_from([case for case in CASES if not case.name.startswith(("hf_", "monai_"))])

@@ -24,7 +24,8 @@ def ensemble(method: str, network: str) -> "tuple[pl.Ensemble, Any] | None":
     try:
         made = pl.convert(case.model(), METHODS[method], example=case.inputs()).eval()
         return made, made.freeze()
-    except pl.ConversionError:
+    # SWAG has no members before it was trained.
+    except pl.PluribusError:
         return None
 
 

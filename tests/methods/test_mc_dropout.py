@@ -296,3 +296,62 @@ def test_other_randomness_of_training_stays_off():
 def test_one_sample_is_enough_of_an_example(name):
     x = case_named(name).inputs().float()
     assert spread(converted(case_named(name).model().float(), example=x[:1])(x)) > 0
+
+
+class Functional(nn.Module):
+    """Reads the weight of a layer that it never calls, as Mamba does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.scan, self.last = nn.Linear(6, 40), nn.Linear(40, 40), nn.Linear(40, 3)
+
+    def forward(self, x):
+        return self.last(F.linear(self.first(x), self.scan.weight).tanh())
+
+
+class Experts(nn.Module):
+    """Routes each sample to the expert that its weights choose."""
+
+    def __init__(self, bias=100.0):
+        super().__init__()
+        self.router, self.last = nn.Linear(6, 3), nn.Linear(40, 3)
+        self.experts = nn.ModuleList([nn.Linear(6, 40) for _ in range(3)])
+        nn.init.constant_(self.router.bias, 0.0)
+        with torch.no_grad():
+            self.router.bias[1] = bias
+
+    def forward(self, x):
+        chosen = self.router(x).argmax(1)
+        hidden = x.new_zeros(len(x), 40)
+        for number, expert in enumerate(self.experts):
+            if (chosen == number).any():
+                hidden = torch.where((chosen == number)[:, None], expert(x), hidden)
+        return self.last(hidden.tanh())
+
+
+def left(ensemble):
+    return {row.names[0]: row.reason for row in ensemble.conversion if row.reason == "not called"}
+
+
+def test_a_layer_that_is_read_and_never_called_is_left_with_a_note():
+    ensemble = converted(Functional(), example=torch.randn(5, 6))
+    assert left(ensemble) == {"scan": "not called"}
+    assert set(became(ensemble)) == {"first", "last"}
+    assert "no dropout before scan (Linear): the network does not call it" in ensemble.conversion.notes[0]
+    assert spread(ensemble(torch.randn(5, 6))) > 0
+
+
+def test_a_layer_that_is_picked_and_never_called_is_refused():
+    with pytest.raises(ConversionError, match=r"scan \(Linear\) is not called"):
+        converted(Functional(), example=torch.randn(5, 6), include="scan")
+
+
+def test_experts_without_samples_are_left_and_saved_as_they_are(tmp_path):
+    x = torch.randn(5, 6)
+    ensemble = converted(Experts(), example=x)
+    assert left(ensemble) == {"experts.0": "not called", "experts.2": "not called"}
+    ensemble.save(tmp_path / "saved")
+    # The network of `load` routes to another expert until it has the saved weights.
+    loaded = pl.load(tmp_path / "saved", Experts(bias=-100.0), example=x)
+    assert left(loaded) == left(ensemble)
+    assert_close(loaded(x), ensemble(x), rtol=0, atol=0)

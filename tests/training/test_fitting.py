@@ -64,3 +64,35 @@ def test_an_optimizer_of_other_groups_is_refused():
         check_optimizer(state | {"param_groups": [{"params": [0, 1]}]}, optimizer)
     with pytest.raises(Mismatch, match="must be of known parameters, got number 7"):
         check_optimizer(state | {"state": {7: {}}}, optimizer)
+
+
+DAMAGED = {
+    "another setting": (
+        lambda s: s["param_groups"][0].update(amsgrad=True),
+        "amsgrad must be False, got True",
+    ),
+    "a setting that is missing": (lambda s: s["param_groups"][0].pop("betas"), "betas is missing"),
+    "a value that is missing": (lambda s: s["state"][0].pop("exp_avg"), "state.0 must hold"),
+    "a value that is no tensor": (lambda s: s["state"][0].update(exp_avg="x"), "exp_avg must be a tensor"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_an_optimizer_that_would_fail_in_its_next_step_is_refused(name, tmp_path):
+    damage, says = DAMAGED[name]
+    trained(tmp_path)
+    state = torch.load(tmp_path / checkpoint.FILE, weights_only=True)
+    damage(state["optimizer"])
+    torch.save(state, tmp_path / checkpoint.FILE)
+    with pytest.raises(pl.CheckpointError, match=says):
+        trained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.9}, {"optimizer": "adamw"}]
+)
+def test_optimizers_continue(settings, tmp_path):
+    for _ in range(2):
+        ensemble = pl.convert(torch.nn.Linear(2, 2), DeepEnsembles(members=2))
+        rows = train(ensemble, two_moons(train=40), Training(epochs=1, **settings), out=tmp_path, show=False)
+    assert len(rows) == 1

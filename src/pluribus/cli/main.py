@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
-from pluribus.cli.printing import console, say
+from pluribus.cli.printing import console, never_fail_on_characters, say
 from pluribus.cli.termination import exit_code, sigterm_interrupts
 from pluribus.errors import PluribusError
 from pluribus.version import VERSION
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 MOST_DRAWS = 16
 MOST_BYTES = 4 * 2**30
 PLAIN = "32-true"
+# Few draws and options, and `sae` for `mimo`, which it includes: a first answer should come within minutes.
+DEMO_DRAWS = 8
 DEMO = (
-    "single,deep_ensembles,packed_ensembles,sae,mimo,masksembles,"
-    f"emp(draws={MOST_DRAWS}),layer_ensembles(draws={MOST_DRAWS})"
+    "single,deep_ensembles,packed_ensembles,sae,masksembles,"
+    f"emp(draws={DEMO_DRAWS}),layer_ensembles(options=3,train_draws=3,draws={DEMO_DRAWS})"
 )
 TASK_NAMES = (
     "digits",
@@ -113,6 +115,9 @@ Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 Out = Annotated[
     Path | None, typer.Option(help="The folder to write to; by default ./pluribus_runs/<command>.")
 ]
+Recipes = Annotated[
+    bool, typer.Option(help="Train a method as it wants to be, most often longer, or all methods alike.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]
 BudgetText = Annotated[
     str, typer.Option("--budget", help="Limits of cost: multiply_adds<=1.5x,parameters<=2M")
@@ -196,9 +201,7 @@ def compare(
     keep: Annotated[
         str, typer.Option(help="Weights to keep: best on validation data, best by a metric, or last.")
     ] = "best",
-    recipes: Annotated[
-        bool, typer.Option(help="Train each method as it wants to be, most often longer, or all alike.")
-    ] = True,
+    recipes: Recipes = True,
     data_dir: DataDir = None,
     option: Options = None,
     budget: BudgetText = "",
@@ -263,6 +266,7 @@ def train(
     batch: Batch = 64,
     rate: Rate = 3e-3,
     seed: Seed = 0,
+    recipes: Recipes = True,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     precision: Precision = PLAIN,
@@ -281,6 +285,7 @@ def train(
         batch=batch,
         rate=rate,
         seed=seed,
+        recipes=recipes,
         accelerator=accelerator,
         devices=devices,
         precision=precision,
@@ -398,6 +403,7 @@ def tasks(
 
 def main() -> None:
     """Run the command `pluribus`. Errors of Pluribus are one line, without a traceback."""
+    never_fail_on_characters()
     try:
         app(standalone_mode=True)
     except PluribusError as error:

@@ -27,6 +27,7 @@ from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
+from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.methods.single import Single
@@ -58,6 +59,8 @@ class Job:
     shifted: bool = True
     usual_steps: int = 1
     """Steps of a method without a recipe, by which the cost of training is divided."""
+    digest: str = ""
+    """Digest of the network, by which a changed one is told from that of an earlier comparison."""
     costs: Costs | None = None
     """Costs of decisions. They are no part of the key, because reports compute them anew."""
     hardware: Hardware = AUTOMATIC
@@ -67,8 +70,8 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Return the key of its record: equal settings have equal keys."""
-        return key_of(*self.settings, self.shifted, self.task.fingerprint)
+        """Return the key of its record: equal settings and equal networks have equal keys."""
+        return key_of(*self.settings, self.shifted, self.task.fingerprint, self.digest)
 
     @property
     def settings(self) -> tuple[dict[str, Any], str, str, int, dict[str, Any]]:
@@ -111,7 +114,8 @@ def compare(
     """Train and measure every method with every seed. Finished runs are not repeated.
 
     Args:
-        build: Makes the network; called once for each run, with torch's seed set.
+        build: Makes the network; called once for each run, with torch's seed set, and once before, to tell
+            whether finished runs are of the same network.
         task: The data.
         methods: The methods to compare. Costs are relative to `Single()`, in the list or not.
         seeds: Runs of each method, at least 1.
@@ -144,12 +148,12 @@ def compare(
     check("recipes", recipes, bool)
     usual = (training or Training()).suited_to(task.train).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
-    devices = hardware or AUTOMATIC
+    devices, digested = hardware or AUTOMATIC, _digest(build, task)
     jobs: list[Job] = []
     for method in methods:
         own = usual.following(method.recipe(), len(task.train)) if recipes else usual
         for seed in range(seeds):
-            common = (Path(out), shifted, steps, costs, devices.for_run(len(jobs)), source)
+            common = (Path(out), shifted, steps, digested, costs, devices.for_run(len(jobs)), source)
             jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
     records = _run_jobs(jobs, workers, show)
     if show:
@@ -200,6 +204,18 @@ def _check_contestants(build: Any, methods: Any) -> None:
             "build must be a function that makes the network anew for each run, got "
             f"{type(build).__name__}. Give `lambda: ...`."
         )
+
+
+def _digest(build: Build, task: Task) -> str:
+    """Return the digest of the network that `build` makes; empty if it fails."""
+    try:
+        with seeded(0):
+            network = build()
+        single = convert(network, Single(), task.likelihood, example=task.train.example_for(network))
+        return digest(single, task.train.example().inputs)
+    # The user's code may raise anything. Each run raises it again, and its record has the reason.
+    except Exception:
+        return ""
 
 
 def run(job: Job, report: Report = silent) -> Record:

@@ -47,6 +47,9 @@ MOST = 20_000
 LEVEL = 0.95
 GALLERY = 12
 """Pictures of each kind: the least certain and the most certain."""
+FLOATS: tuple[type[np.generic], ...] = (np.float32, np.float64)
+WHOLE = ("columns/target", "columns/label")
+"""Columns that may hold whole numbers: classes."""
 SIDE = 96
 """Most pixels of the longer side of a picture."""
 PARTS = ("columns", "scores", "ood", "gallery", "maps")
@@ -154,8 +157,14 @@ def _prefixed(part: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _check_column(key: str, values: Array) -> None:
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise ValueError(f"{key} must be a column of numbers, got {values.dtype} {values.shape}")
+    """Raise `ValueError` unless values are a column of a type that figures can compute with."""
+    types = FLOATS
+    if key in WHOLE:
+        types = (*FLOATS, np.int32, np.int64)
+    # Equality of types compares the order of bytes too, and torch knows no other than that of the machine.
+    if values.ndim != 1 or not any(values.dtype == one for one in types):
+        names = " or ".join(one.__name__ for one in types)
+        raise ValueError(f"{key} must be a column of {names}, got {values.dtype} {values.shape}")
 
 
 def _read_gallery(arrays: Mapping[str, Array]) -> Gallery:

@@ -63,7 +63,7 @@ class Record:
     """One method, trained and measured once on one task.
 
     Attributes:
-        key: Identifies the settings: equal settings have equal keys.
+        key: Identifies the settings and what the network computes: equal ones have equal keys.
         method: Settings of the method.
         task: Name and sizes of the task.
         network: Name of the network.
@@ -152,6 +152,7 @@ def key_of(
     training: Mapping[str, Any],
     shifted: bool,
     data: str = "",
+    digest: str = "",
 ) -> str:
     """Return a short name that depends on the settings of a run and on nothing else.
 
@@ -163,9 +164,10 @@ def key_of(
         training: Settings of the training.
         shifted: Whether shifted data was measured.
         data: Fingerprint of the task.
+        digest: Digest of the network, since code can change under one name.
     """
     settings = {"method": method, "task": data or task, "network": network, "seed": seed}
-    settings |= {"training": training, "shifted": shifted}
+    settings |= {"training": training, "shifted": shifted, "digest": digest}
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

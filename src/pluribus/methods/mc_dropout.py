@@ -31,7 +31,7 @@ from pluribus.mechanisms.members.caller import Caller
 from pluribus.mechanisms.members.index import Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.stacked import Stacked
-from pluribus.mechanisms.network.insert import insert, prove
+from pluribus.mechanisms.network.insert import find_uncalled, insert, refuse_uncalled
 from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import Convolution, Dropout
@@ -56,6 +56,8 @@ TRAINING_ONLY = {
     *("batch_norm", "bernoulli", "normal", "rand", "rand_like", "randint", "randn", "randn_like", "uniform"),
 }
 """Operators that must not run in prediction though their code runs as in training."""
+NOT_CALLED = "not called"
+"""Why a layer is left before which dropout would never run."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,8 @@ class MCDropout(Method):
         found, choices, notes = _search(network, choices)
         kept = self._kept(found, choices)
         places = self._places(choices, kept)
-        if places:
-            prove(network.module, insert(places), network.example)
+        choices, idle = _insert(network, places, choices)
+        notes += idle
         axes = batch_axes(network.module, tuple(kept), network.example)
         if not axes:
             _refuse_no_dropout(choices)
@@ -202,7 +204,8 @@ class MCDropout(Method):
 
         # Record what happened.
         rows = tuple(_rows(choices, kept, places))
-        return Built(members, rows, tuple(notes))
+        left = {choice.site.name: NOT_CALLED for choice in choices if choice.reason == NOT_CALLED}
+        return Built(members, rows, tuple(notes), left=left)
 
     def _kept(
         self,
@@ -268,6 +271,37 @@ def _search(
         notes = [f"only layers were searched for dropout, not functions: {error}"]
         return find_dropout_layers(network.module), list(choices), notes
     return found, [_unless_idle(choice, used) for choice in choices], []
+
+
+def _insert(
+    network: Network, places: dict[Site, AlwaysDropout], choices: Sequence[LayerChoice]
+) -> tuple[list[LayerChoice], list[str]]:
+    """Put dropout before layers; those that the network does not call are taken out of `places`.
+
+    Returns:
+        The choices, in which uncalled layers are left, and a note for each of these.
+
+    Raises:
+        ConversionError: The user picked a layer that is not called.
+    """
+    if not places:
+        return list(choices), []
+    inserted = insert(places)
+    # Code may read the weight of a layer that it never calls (Mamba), or route no sample to it.
+    uncalled = find_uncalled(network.module, inserted, network.example)
+    kept, notes = list[LayerChoice](), list[str]()
+    for choice in choices:
+        mode = uncalled.get(choice.site)
+        if mode is None:
+            kept.append(choice)
+            continue
+        if choice.picked:
+            refuse_uncalled(choice.site, mode)
+        inserted[choice.site].detach()
+        del places[choice.site]
+        kept.append(replace(choice, method=None, reason=NOT_CALLED))
+        notes.append(f"no dropout before {choice.site}: the network does not call it in {mode} mode")
+    return kept, notes
 
 
 def _refuse_no_dropout(choices: Sequence[LayerChoice]) -> None:

@@ -345,3 +345,26 @@ def test_batches_of_a_loader_are_read_as_the_network_takes_them():
     assert_close(ensemble.predict([(x, mask, y)]).probabilities, expected)
     assert_close(ensemble.predict([{"x": x, "mask": mask, "number": y}]).probabilities, expected)
     assert_close(ensemble.predict([[x, mask]]).probabilities, expected)
+
+
+class Tied(nn.Module):
+    """One layer between input and output: nowhere to exit, and nothing that could be widened twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_mimo_is_recommended_only_where_it_converts():
+    two = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    x = torch.randn(4, 6)
+    for method in (SAE(), EarlyExit()):
+        with pytest.raises(ConversionError, match="such as BatchEnsemble") as refused:
+            pl.convert(Tied(), method, example=x)
+        assert "MIMO" not in str(refused.value)
+    with pytest.raises(ConversionError):
+        pl.convert(Tied(), MIMO(), example=x)
+    assert pl.convert(two, MIMO(), example=x)

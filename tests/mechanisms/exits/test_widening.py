@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from pluribus.mechanisms.exits.widening import merge_first, widen_first, widen_last
+from pluribus.mechanisms.exits.widening import SOURCE, merge_first, widen_first, widen_output
 
 LAYERS = {
     "linear": (lambda: nn.Linear(4, 3), (5, 4), -1),
@@ -23,7 +23,7 @@ def first(returned):
 def test_a_widened_last_layer_repeats_its_outputs():
     for layer, x in [(nn.Linear(4, 3), torch.randn(5, 4)), (nn.Conv1d(4, 3, 1), torch.randn(5, 4, 6))]:
         expected = layer(x)
-        widen_last(layer, 2)
+        widen_output(layer, SOURCE, 2)
         assert_close(layer(x), torch.cat([expected, expected], dim=1))
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by, inputs_of_batch
 from pluribus.methods import DeepEnsembles
 from tests.zoo import Keywords, TwoInputs
 
@@ -54,7 +54,7 @@ def test_an_empty_batch_is_refused():
     "inputs", [Inputs(), Inputs((3,), {"a": None}), Inputs((torch.tensor(1.0),), {})], ids=str
 )
 def test_inputs_without_a_batch_are_refused(inputs):
-    with pytest.raises(InputError, match="a tensor with a batch axis, got none"):
+    with pytest.raises(InputError, match="a dense tensor with a batch axis, got"):
         _ = inputs.batch
 
 
@@ -171,3 +171,32 @@ def test_a_sample_without_a_batch_axis_is_refused_with_how_to_add_it():
 
 def test_the_device_is_shown_where_it_is_not_the_cpu():
     assert str(Inputs.of(torch.zeros(2, 3, device="meta"))) == "(float32[2, 3] on meta)"
+
+
+def test_a_sparse_tensor_has_no_batch():
+    adjacency = torch.eye(7).to_sparse()
+    inputs = Inputs.of((x, adjacency))
+    assert inputs.batch == 7
+    assert inputs.take(slice(0, 3)).args[1] is adjacency
+    with pytest.raises(InputError, match=r"dense tensor.*got \(sparse_coo float32\[7, 7\]\).*to_dense"):
+        _ = Inputs.of(adjacency).batch
+
+
+def test_batches_of_several_inputs_with_targets_are_told_apart():
+    a, b, y = torch.zeros(3, 2), torch.zeros(3, 5), torch.zeros(3)
+
+    def forward(a, b):
+        return a
+
+    for batch in (((a, b), y), [[a, b], y], (a, b, y), (a, b)):
+        assert [tensor.shape for tensor in inputs_of_batch(batch, forward).args] == [a.shape, b.shape]
+    assert list(inputs_of_batch(({"a": a, "b": b, "age": y}, y), forward).keywords) == ["a", "b"]
+
+
+def test_accepted_by_leaves_out_what_forward_does_not_take():
+    sample = Inputs((), {"a": torch.zeros(2), "text": ["x", "y"], "age": torch.zeros(2)})
+    assert list(accepted_by(sample, lambda a: a).keywords) == ["a"]
+    # Text is no input even where all names are taken.
+    assert list(accepted_by(sample, lambda **kwargs: kwargs).keywords) == ["a", "age"]
+    plain = Inputs.of(torch.zeros(2, 3))
+    assert accepted_by(plain, lambda x: x) is plain

@@ -1,5 +1,8 @@
 """Inserting: a function before a layer, proved to run."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -152,3 +155,32 @@ def test_proving_leaves_no_trace():
 def test_one_sample_is_enough_to_prove_a_network_with_batch_norm():
     model = zoo.batch_norm_mlp()
     prove(model, inserted(model, "0"), Inputs.of(torch.randn(1, 6)))
+
+
+def test_a_function_that_was_taken_away_does_not_run():
+    model, x = zoo.mlp(), torch.randn(4, 6)
+    hooks = inserted(model, "0", function=lambda x: x + 1)
+    assert not torch.equal(model(x), plain(model, x))
+    for hook in hooks.values():
+        hook.detach()
+        hook.detach()
+    assert torch.equal(model(x), plain(model, x))
+
+
+def plain(model, x):
+    """Return what an MLP computes without its hooks on the first layer."""
+    first = nn.functional.linear(x, model[0].weight, model[0].bias)
+    return model[1:](first)
+
+
+def test_activations_are_freed_at_once():
+    model = zoo.mlp()
+    seen = []
+    inserted(model, "0", function=lambda x: seen.append(weakref.ref(made := x + 1)) or made)
+    gc.disable()
+    try:
+        with torch.no_grad():
+            model(torch.randn(4, 6))
+        assert seen[0]() is None
+    finally:
+        gc.enable()

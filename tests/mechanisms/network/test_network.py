@@ -163,3 +163,27 @@ def test_a_data_flow_that_cannot_be_read_is_tried_once(monkeypatch):
         with pytest.raises(UnreadableError):
             network.graph(training=False)
     assert tried == [1]
+
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(3))
+
+
+@pytest.mark.parametrize("given", [lazy(), lazy], ids=["module", "factory"])
+@pytest.mark.parametrize("method", [Single(), DeepEnsembles(members=2), BatchEnsemble(members=2)], ids=str)
+def test_lazy_layers_get_weights_from_the_example(method, given):
+    x = torch.randn(5, 6)
+    first = pl.convert(given, method, example=x, seed=3).eval()
+    again = pl.convert(given, method, example=x, seed=3).eval()
+    assert first(x).shape == (len(first.weights), 5, 3)
+    # The same seed draws the same weights, and batches normalise by the first statistics.
+    assert_close(first(x), again(x), rtol=0, atol=0)
+    if method.kind() == "deep_ensembles":
+        assert not torch.allclose(first(x)[0], first(x)[1])
+    if isinstance(given, nn.Module):
+        assert isinstance(given[0].weight, nn.UninitializedParameter)
+
+
+def test_lazy_layers_without_an_example_are_refused_with_the_remedy():
+    with pytest.raises(ConversionError, match=r"LazyLinear.*Pass example="):
+        pl.convert(lazy(), Single())

@@ -139,3 +139,11 @@ def test_the_graph_is_exported_with_any_batch(method):
     program = torch.export.export(network.module, (x[:3],), dynamic_shapes=dynamic, strict=False)
     for part in (x[:1], x[:7]):
         assert_close(program.module()(part), network(part))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_inputs_that_do_not_fit_are_errors_of_ours(method):
+    network, x = frozen(method)
+    for bad in (x.to_sparse(), x[:0], x[:, :1], x.float(), x[0], x.bool()):
+        with pytest.raises(pl.InputError):
+            network(bad)

@@ -14,7 +14,9 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.cut_points import CutPoint, CutPoints, read_cut_points
 from pluribus.mechanisms.exits.input_layers import find_input_layers
 from pluribus.mechanisms.exits.output_layer import find_output_layer
+from pluribus.mechanisms.exits.output_tail import TailLayer, find_output_tail
 from pluribus.mechanisms.exits.suggested_exits import suggest_exits
+from pluribus.mechanisms.exits.widening import SOURCE
 from pluribus.mechanisms.network.network import Network
 
 # How many modules a message lists: enough to see how names look, and still one line.
@@ -46,6 +48,7 @@ class ExitPoints:
         first: The layers through which the input enters, in the order in which they run.
         exits: In the order of depth, without the network's own output, which is the last depth.
         last: The layer that makes the output; None if it is not a single one.
+        tail: The layers that make it together, where it is not a single one; none if they cannot be found.
         width: The number of features that the last layer reads.
         output: Shape of the prediction, batch left out.
         axis: Axis of classes in the prediction, the batch axis counted.
@@ -61,6 +64,12 @@ class ExitPoints:
     axis: int = -1
     aside: tuple[str, ...] = ()
     refusal: str = ""
+    tail: tuple[TailLayer, ...] = ()
+
+    @property
+    def makers(self) -> tuple[TailLayer, ...]:
+        """Return the layers that make the output, a single one or several."""
+        return self.tail or (TailLayer(str(self.last), SOURCE),)
 
     @property
     def depths(self) -> int:
@@ -103,6 +112,7 @@ def find_exit_points(network: Network, where: Sequence[str] | None = None) -> Ex
         axis=leaving.axis,
         aside=entering.aside,
         refusal=entering.refusal,
+        tail=() if leaving.name is not None else find_output_tail(cut_points.flow),
     )
 
 

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -268,6 +268,8 @@ def build_exits(
     kind = network.kind
     patterns = (where,) if isinstance(where, str) else where
     points = find_exit_points(network, patterns)
+    if depths is None and not points.exits:
+        _refuse_no_exits(network, points)
     points = replace(points, exits=_spread(points.exits, depths))
     found = len(points.exits) + 1
     if exits is not None and exits > found:
@@ -334,7 +336,8 @@ def _row(site: Site, points: ExitPoints, inputs: int) -> LayerRecord:
     became = list[str]()
     if not set(points.first).isdisjoint(site.names):
         became.append(f"takes {inputs} inputs")
-    if points.last in site.names:
+    last = {points.last, *(part.name for part in points.tail)}
+    if not last.isdisjoint(site.names):
         became.append(f"answers for {inputs} inputs")
     # A single input needs no wider layers.
     if inputs == 1 or not became:
@@ -350,11 +353,6 @@ def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
         depths: How many depths there shall be; None is all.
     """
     places = len(found) + 1
-    if depths is None and not found:
-        raise ConversionError(
-            "a place to exit before the output must be found, one that every path passes, got none between "
-            "layers. Name modules to exit after with where=, or use MIMO, which needs none."
-        )
     if depths is None or depths == places:
         return tuple(found)
     if depths > places:
@@ -368,6 +366,19 @@ def _spread(found: Sequence[Exit], depths: int | None) -> tuple[Exit, ...]:
     for place in range(1, depths):
         spread.append(found[round(place * places / depths) - 1])
     return tuple(spread)
+
+
+def _refuse_no_exits(network: Network, points: ExitPoints) -> NoReturn:
+    """Raise for a network without a place to exit; recommend MIMO only where MIMO converts it."""
+    other = "or use MIMO, which needs none"
+    try:
+        tap(network, points, inputs=2)
+    except ConversionError:
+        other = "or use a method without exits, such as BatchEnsemble"
+    raise ConversionError(
+        "a place to exit before the output must be found, one that every path passes, got none between "
+        f"layers. Name modules to exit after with where=, {other}."
+    )
 
 
 def _refuse_picks(choices: Sequence[LayerChoice]) -> None:

@@ -18,7 +18,7 @@ from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, check_inputs
 from pluribus.mechanisms.exits.heads import Head, apart, keep_rows
 from pluribus.mechanisms.exits.slots import Entry, Joined, Reached, Summed
-from pluribus.mechanisms.exits.widening import merge_first, widen_first, widen_last
+from pluribus.mechanisms.exits.widening import keep_output, merge_first, widen_first, widen_output
 from pluribus.mechanisms.network.dry_run import accepting, dry_run, seeded
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network, copy_module
@@ -256,9 +256,12 @@ class Tapped(nn.Module):
             return
         if slots == before:
             return
-        layer = self.network.get_submodule(str(self.points.last)) if own else self.heads[depth].last
         rows = [before.index(slot) for slot in slots]
-        keep_rows(layer, rows, len(before))  # type: ignore[arg-type]
+        if not own:
+            keep_rows(self.heads[depth].last, rows, len(before))  # type: ignore[arg-type]
+            return
+        for part in self.points.makers:
+            keep_output(self.network.get_submodule(part.name), part.role, rows, len(before))
 
     def _drop_behind(self, exit: Exit) -> None:
         """Empty the parameters that an exit does not need, and the buffers of layers without any other.
@@ -471,9 +474,12 @@ def _widen(module: nn.Module, points: ExitPoints, inputs: int) -> list[nn.Module
     first = [module.get_submodule(name) for name in points.first]
     for layer in first:
         widen_first(layer, inputs)
-    last = _last(module, points)
-    widen_last(last, inputs)
-    return [*first, last]
+    if not points.tail:
+        _check_last(module, points)
+    for part in points.makers:
+        first.append(module.get_submodule(part.name))
+        widen_output(first[-1], part.role, inputs)
+    return first
 
 
 def _redraw(layers: Sequence[nn.Module]) -> None:
@@ -484,28 +490,26 @@ def _redraw(layers: Sequence[nn.Module]) -> None:
             layer.reset_parameters()  # type: ignore[operator]
 
 
-def _last(module: nn.Module, points: ExitPoints) -> nn.Module:
-    """Return the last layer; raise if it cannot be widened."""
-    layer = None if points.last is None else module.get_submodule(points.last)
-    problem = _why_not_widened(module, layer, points)
-    if problem or layer is None:
+def _check_last(module: nn.Module, points: ExitPoints) -> None:
+    """Raise if the last layer cannot be widened."""
+    problem = _why_not_widened(module, points)
+    if problem:
         raise ConversionError(
             f"one Linear or convolution must make the output for several inputs, got a network where "
             f"{problem}. Use inputs=1, or end the network with a layer of its own."
         )
-    return layer
 
 
-def _why_not_widened(module: nn.Module, layer: nn.Module | None, points: ExitPoints) -> str:
+def _why_not_widened(module: nn.Module, points: ExitPoints) -> str:
     """Return why the last layer cannot have outputs for several inputs; empty where it can.
 
     Args:
         module: The network.
-        layer: Its last layer; None if there is no single one.
         points: Holds the names of the first and last layers.
     """
-    if layer is None:
+    if points.last is None:
         return "there is none, or more than one"
+    layer = module.get_submodule(points.last)
     # Widening replaces the weight, and a computed one would come back.
     if is_parametrized(layer):
         return f"the weight of {points.last} is computed"
@@ -514,7 +518,7 @@ def _why_not_widened(module: nn.Module, layer: nn.Module | None, points: ExitPoi
         return f"{points.last} has groups={layer.groups}"
     if points.last in points.first:
         return f"{points.last or 'the network itself'} is the first layer too"
-    if _shares_parameters(module, layer, str(points.last)):
+    if _shares_parameters(module, layer, points.last):
         return f"{points.last} shares its weight with another layer"
     return ""
 
@@ -566,8 +570,9 @@ def _prove(tapped: Tapped, network: Network) -> None:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem:
+        makers = ", ".join(part.name for part in tapped.points.makers)
         raise ConversionError(
-            f"the outputs of {tapped.inputs} inputs must come side by side from {tapped.points.last}, "
+            f"the outputs of {tapped.inputs} inputs must come side by side from {makers}, "
             f"got a failed run: {problem}. Use inputs=1, or let the network return what "
-            f"{tapped.points.last} computes."
+            f"{makers} computes."
         )

@@ -4,7 +4,7 @@ The weight of a widened first layer holds that of every slot, each divided by th
 same input in all slots gives what the layer computed before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from pluribus.mechanisms.network.torch_private import parameter_table
 
 # The weights that multiply the input of a recurrent layer; the other direction has the suffix `_reverse`.
 RECURRENT_INPUT = "weight_ih_l0"
+SOURCE, INNER, NORM = "source", "inner", "norm"
+"""Roles of the layers that make the output, see `output_tail.py`."""
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def widen_first(layer: nn.Module, slots: int) -> None:
@@ -39,13 +42,48 @@ def merge_first(layer: nn.Module, slots: int) -> None:
         _replace(layer, name, lambda weight: torch.unflatten(weight, 1, (slots, -1)).sum(1))
 
 
-def widen_last(layer: nn.Module, slots: int) -> None:
-    """Make a layer compute its outputs for every slot, one slot after the other."""
-    name = "out_features" if isinstance(layer, nn.Linear) else "out_channels"
-    setattr(layer, name, slots * getattr(layer, name))
-    for tensor in ("weight", "bias"):
-        if getattr(layer, tensor) is not None:
-            _replace(layer, tensor, lambda value: torch.cat([value] * slots))
+def widen_output(layer: nn.Module, role: str, slots: int) -> None:
+    """Repeat a layer that makes the output for every slot; each slot computes what the layer did."""
+    _resize(layer, role, [0] * slots, 1)
+
+
+def keep_output(layer: nn.Module, role: str, rows: Sequence[int], slots: int) -> None:
+    """Keep some slots of such a layer, in this order."""
+    _resize(layer, role, rows, slots)
+
+
+def _resize(layer: nn.Module, role: str, rows: Sequence[int], slots: int) -> None:
+    """Let a layer for `slots` slots compute these of them."""
+    if role == NORM:
+        layer.num_features = layer.num_features // slots * len(rows)  # type: ignore[assignment,operator]
+        return
+    groups = getattr(layer, "groups", 1)
+    for name in ("weight", "bias"):
+        tensor = getattr(layer, name)
+        if tensor is not None:
+            kept = _picked(tensor, _output_axis(layer, name, role), rows, slots)
+            setattr(layer, name, nn.Parameter(kept, tensor.requires_grad))
+    outputs, inputs = (
+        ("out_features", "") if isinstance(layer, nn.Linear) else ("out_channels", "in_channels")
+    )
+    setattr(layer, outputs, getattr(layer, outputs) // slots * len(rows))
+    if role == INNER:
+        setattr(layer, inputs, getattr(layer, inputs) // slots * len(rows))
+        layer.groups = groups // slots * len(rows)  # type: ignore[assignment]
+
+
+def _output_axis(layer: nn.Module, name: str, role: str) -> int:
+    """Return the axis of a tensor along which slots lie."""
+    # The weight of a transposed convolution is [inputs, outputs of a group, ...].
+    transposed = isinstance(layer, TRANSPOSED) and name == "weight" and role == SOURCE
+    return 1 if transposed else 0
+
+
+@torch.no_grad()
+def _picked(tensor: torch.Tensor, axis: int, rows: Sequence[int], slots: int) -> torch.Tensor:
+    parts = torch.unflatten(tensor, axis, (slots, -1))
+    index = torch.tensor(list(rows), device=tensor.device)
+    return parts.index_select(axis, index).flatten(axis, axis + 1).clone()
 
 
 def _input_size(layer: nn.Module) -> str:

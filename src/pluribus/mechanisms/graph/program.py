@@ -312,7 +312,8 @@ def has_form(value: Any, form: Any) -> bool:
     if not isinstance(form, tuple):
         return False
     dtype, sizes = form
-    if value.dtype != dtype or value.ndim != len(sizes):
+    # A sparse tensor has the same sizes, and operators of another kind.
+    if value.dtype != dtype or value.ndim != len(sizes) or value.layout is not torch.strided:
         return False
     return all(size in (None, came) for size, came in zip(sizes, value.shape, strict=True))
 

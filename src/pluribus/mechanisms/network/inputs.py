@@ -68,7 +68,7 @@ class Inputs:
             InputError: There is no such tensor, or it is empty.
         """
         for tensor in self.tensors():
-            if tensor.ndim == 0:
+            if tensor.ndim == 0 or tensor.layout is not torch.strided:
                 continue
             if tensor.shape[0] == 0:
                 raise InputError(
@@ -76,7 +76,10 @@ class Inputs:
                     "Skip empty batches."
                 )
             return tensor.shape[0]
-        raise InputError("inputs must hold a tensor with a batch axis, got none. Pass tensors.")
+        raise InputError(
+            f"inputs must hold a dense tensor with a batch axis, got {self}. "
+            "Pass tensors, sparse ones as x.to_dense()."
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
         """Return the same call with every tensor that has the batch axis changed.
@@ -170,9 +173,12 @@ class Inputs:
 def _has_batch(value: Any, batch: int) -> bool:
     """Return whether a value is a tensor with the batch axis.
 
-    A mask or a table of another size has none, and is the same for all samples.
+    A mask or a table of another size has none, and is the same for all samples. So is a sparse tensor, such
+    as the adjacency of a graph: torch cannot cut it into samples.
     """
-    return isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return False
+    return value.ndim > 0 and value.shape[0] == batch
 
 
 def _show(value: Any) -> str:
@@ -182,7 +188,8 @@ def _show(value: Any) -> str:
     """
     if isinstance(value, Tensor):
         place = "" if value.device.type == "cpu" else f" on {value.device}"
-        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
+        layout = "" if value.layout is torch.strided else f"{str(value.layout).removeprefix('torch.')} "
+        return f"{layout}{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{place}"
     return repr(value) if isinstance(value, PLAIN) else type(value).__name__
 
 
@@ -248,6 +255,16 @@ def _required(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter
     return required
 
 
+def _is_loader(x: Any) -> bool:
+    """Return whether a value gives batches one after the other, and is no input itself."""
+    return isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | Mapping)
+
+
+def count_samples(x: Any) -> int | None:
+    """Return how many samples `batches_of` will yield in all; None for a loader, which may not know."""
+    return None if _is_loader(x) else Inputs.of(x).batch
+
+
 def batches_of(x: Any, forward: Callable[..., Any], device: torch.device) -> Iterator[Inputs]:
     """Yield the inputs that a user gave at once, or those of every batch of a loader.
 
@@ -256,7 +273,7 @@ def batches_of(x: Any, forward: Callable[..., Any], device: torch.device) -> Ite
         forward: Of the network, which tells targets from inputs.
         device: Where batches of a loader go; inputs stay where the user put them.
     """
-    if isinstance(x, Tensor | tuple | Mapping) or not isinstance(x, Iterable):
+    if not _is_loader(x):
         yield Inputs.of(x)
         return
     for batch in x:

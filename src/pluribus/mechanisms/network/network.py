@@ -3,16 +3,17 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.export import Graph, read_graph
-from pluribus.mechanisms.network.dry_run import seeded
+from pluribus.mechanisms.network.dry_run import accepting, seeded
 from pluribus.mechanisms.network.example import make_example
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.outputs import Output
@@ -41,18 +42,19 @@ class Network:
     ) -> None:
         self.factory: Callable[[], nn.Module] | None = None
         self.by_width: Callable[[float], nn.Module] | None = None
+        # A copy, since the network may write into its input, and the user's tensors are never touched.
+        self.given = None if example is None else Inputs.of(example).copy()
         if isinstance(model, nn.Module):
-            self.module = copy_module(model)
+            self.module = copy_module(initialised(model, self.given, seed))
         else:
             self.by_width = model if _takes_width(model) else None
-            self.factory = partial(model, 1.0) if self.by_width else model
+            build = partial(model, 1.0) if self.by_width else model
+            self.factory = lambda: initialised(built(build), self.given)
             with seeded(seed):
-                self.module = built(self.factory)
+                self.module = self.factory()
             copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
         self.kind = type(self.module).__name__
         self.output = output
-        # A copy, since the network may write into its input, and the user's tensors are never touched.
-        self.given = None if example is None else Inputs.of(example).copy()
         self._graphs: dict[bool, Graph | UnreadableError] = {}
 
     @property
@@ -151,8 +153,43 @@ def _check_copyable(name: str, layer: nn.Module) -> None:
         )
     if any(is_lazy(parameter) for parameter in parameters):
         raise ConversionError(
-            f"{name} must have weights, got a {kind} that has not run yet. Run the network once before."
+            f"{name} must have weights, got a {kind} that has not run yet. Pass example=, one input of the "
+            "network, or run the network once before."
         )
+
+
+def initialised(module: nn.Module, example: Inputs | None, seed: int | None = None) -> nn.Module:
+    """Return a module whose lazy layers have weights: itself if it has none of these, else a copy.
+
+    Args:
+        module: The module, which stays as it is.
+        example: One input. Without one, the module is returned as it is.
+        seed: For the weights that are drawn; None draws from torch's random numbers.
+
+    Raises:
+        InputError: The module raises on the example.
+    """
+    tensors = [*module.parameters(), *module.buffers()]
+    if example is None or not any(map(is_lazy, tensors)):
+        return module
+    # torch copies lazy parameters and refuses to copy lazy buffers (2.13).
+    buffers = [buffer for buffer in module.buffers() if is_lazy(buffer)]
+    memo = {id(one): _lazy_copy(one) for one in buffers}
+    module = copy.deepcopy(module, memo)
+    modes = {layer: layer.training for layer in module.modules()}
+    # In eval mode, so that norms keep their first statistics.
+    module.eval()
+    given = example.copy()
+    with accepting(example), torch.no_grad(), nullcontext() if seed is None else seeded(seed):
+        module(*given.args, **given.keywords)
+    for layer, mode in modes.items():
+        layer.training = mode
+    return module
+
+
+def _lazy_copy(buffer: Tensor) -> UninitializedBuffer:
+    """Return a buffer without values, of the same precision and on the same device."""
+    return UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)  # type: ignore[call-arg]
 
 
 def computed(module: nn.Module) -> dict[int, Any]:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from pluribus.export.file_format import Dynamic
 from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.members.cache import Cache
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
@@ -27,10 +28,12 @@ from pluribus.mechanisms.running.freeze import Graphed
 from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
 from pluribus.mechanisms.running.kinds import Kind
 from pluribus.mechanisms.running.no_compile import uncompiled
+from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.simulate import without_values
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
+from pluribus.summary import Keep, Summary
 
 
 class LoopedRows(nn.Module):
@@ -100,6 +103,7 @@ class Frozen(nn.Module):
         # Equal weights need not be checked in every prediction.
         self._uniform = bool((weights == weights[0]).all())
         self.origin: Origin | None = None
+        self._counted = Cache()
         self.train(False)
 
     @classmethod
@@ -163,25 +167,55 @@ class Frozen(nn.Module):
             "Pass freeze(examples=[...]) one input of each kind."
         )
 
-    def predict(self, x: Any, *, chunk: int | None = None) -> Prediction:
+    @overload
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        keep: Literal["members"] = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self, x: Any, *, chunk: int | None = None, keep: Keep, most_bytes: int = MOST_BYTES
+    ) -> Prediction | Summary: ...
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        chunk: int | None = None,
+        keep: Keep = "members",
+        most_bytes: int = MOST_BYTES,
+    ) -> Prediction | Summary:
         """Return the prediction of all members, as the ensemble's own `predict`.
 
         Args:
             x: The inputs: a tensor, a tuple, or a dict of keyword inputs.
             chunk: At most that many samples at a time, to bound the memory of activations; at most as many
                 as `freeze(memory=...)` allows.
+            keep: `members`, `summary` or names of summaries, as for the ensemble.
+            most_bytes: Without `chunk` and `freeze(memory=...)`, the most bytes of activations at a time.
         """
         check("chunk", chunk, int, at_least=1, optional=True)
+        check("most_bytes", most_bytes, int, at_least=1)
         inputs = Inputs.of(x)
         if self.memory is not None:
             most = self._most_samples(inputs, self.memory)
             chunk = most if chunk is None else min(chunk, most)
-        prediction = predict_parts([inputs], chunk, self._predict)
-        return prediction if self.calibration is None else prediction.calibrated(self.calibration)
+        pieces = cut(inputs, chunk, most_bytes, self._outputs, self._counted)
+        return predict_parts(pieces, None, self._predict, inputs.batch, keep)
+
+    def _outputs(self, inputs: Inputs) -> Tensor:
+        outputs: Tensor = self(*inputs.args, **inputs.keywords)
+        return outputs
 
     def _predict(self, inputs: Inputs) -> Prediction:
-        outputs = self(*inputs.args, **inputs.keywords)
-        return self.likelihood.prediction(outputs, None if self._uniform else self.weights)
+        outputs = self._outputs(inputs)
+        prediction = self.likelihood.prediction(outputs, None if self._uniform else self.weights)
+        return prediction if self.calibration is None else prediction.calibrated(self.calibration)
 
     def _most_samples(self, inputs: Inputs, memory: int) -> int:
         """Return how many samples need at most that many bytes of activations."""

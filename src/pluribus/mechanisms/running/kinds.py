@@ -33,7 +33,8 @@ class Kind:
         """Return whether positional inputs are of this kind, in as little time as possible."""
         if not self.plain or len(args) != len(self.places):
             return False
-        return all(map(has_form, args, self.signature.forms))
+        # Networks take no empty batch, or return what nobody looked at.
+        return all(map(has_form, args, self.signature.forms)) and all(map(len, args))
 
     def inputs(self, inputs: Inputs) -> list[Any]:
         """Return the inputs of the graph among those of a call that is of this kind."""
