@@ -10,6 +10,7 @@ POSTHOC = {"temperature": 1.5, "threshold": 0.3, "threshold_sensitivity": 0.9, "
 
 def run():
     made = classes(posthoc=POSTHOC, intervals={"accuracy": (0.5, 0.75)})
+    made.ood["noise"]["auroc_chosen"] = 0.9
     return with_costs(made, Costs(wrong=2, defer=0.3))
 
 
@@ -25,6 +26,7 @@ def test_every_number_stands_once_in_its_group():
     assert names["After corrections fitted on validation data"] == ["temperature", "new_number"]
     assert names["Costs of decisions"] == ["expected_cost", "cost_of_one_answer", "deferred", "wrong"]
     assert "auroc_entropy" in names["Out of distribution: noise"]
+    assert names["Out of distribution: noise"][0] == "auroc_chosen"
     every = [name for title, own in names.items() for name in own if not title.startswith("Shifted")]
     assert len(every) == len(set(every))
     assert set(run().metrics) <= set(every)

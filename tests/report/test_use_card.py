@@ -1,8 +1,9 @@
 """Use card: lines that name what is there, and nothing where nothing is."""
 
+from pluribus.report.best_run import run_folder
 from pluribus.report.budget import parse_budget
 from pluribus.report.recommendation import recommend
-from pluribus.report.use_card import run_folder, use_card
+from pluribus.report.use_card import use_card
 from tests.report.records import classes, only_group
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from pluribus.comparison import record
 from pluribus.comparison.run_folder import FILE, RUNS
 from pluribus.errors import SettingError
+from pluribus.report.best_run import best_run, run_folder
 from pluribus.report.groups import group_records
 from pluribus.report.recommendation import recommend
 from pluribus.schema import shown
@@ -28,15 +29,13 @@ def chosen_run(folder: Path) -> tuple[Path, str]:
             f"Name a folder in {folder / RUNS}."
         )
     found = recommend(groups[0])
-    if found.choice is None or found.judge is None:
+    best = best_run(found)
+    if found.choice is None or found.judge is None or best is None:
         raise SettingError(f"{folder} must hold a run that can be recommended, got none. Name one in {RUNS}.")
-    name, lower = found.judge.name, found.judge.lower_is_better
-    sign = 1 if lower else -1
-    best = min(found.choice.runs, key=lambda run: sign * run.metrics.get(name, float("inf") * sign))
-    run = folder / RUNS / f"{best.method['kind']}-{best.seed}-{best.key}"
+    run = run_folder(folder, best)
     if not run.is_dir():
         raise SettingError(
             f"{folder} must hold the folder {shown(run.name)} of the recommended run, got none. "
             "Run the comparison again, or name another run."
         )
-    return run, f"{found.choice.label} seed {best.seed} is recommended, by {name}: {run}"
+    return run, f"{found.choice.label} seed {best.seed} is recommended, by {found.judge.name}: {run}"

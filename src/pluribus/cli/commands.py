@@ -289,7 +289,7 @@ def predicted_rows(
         arrays: Whether dense predictions keep all positions: a file of arrays has room for them.
     """
     values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
-    prediction = ensemble.predict(signature.call(values), chunk=CHUNK)
+    prediction = ensemble.predict(signature.call(values).to(ensemble.device), chunk=CHUNK)
     rows: dict[str, Sequence[Any]] = {"id": raw.ids}
     rows |= signature.arrays(prediction) if arrays else signature.summaries(prediction)
     # Rows that are unlike the training data are predicted all the same, and marked in a column.

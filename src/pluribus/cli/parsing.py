@@ -2,8 +2,7 @@
 
 import inspect
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from pluribus.backbones import BACKBONES
+from pluribus.cli.task_options import parse_task_options
 from pluribus.cli.user_code import call_own, resolve
 from pluribus.data import load_task
 from pluribus.data.signature import Signature
@@ -20,8 +20,6 @@ from pluribus.method import Method
 from pluribus.method_text import parse_options, read_methods, split_outside_brackets
 from pluribus.ranges import nearest, show
 
-# At least two plain words with commas between them.
-WORDS = re.compile(r"[\w.-]+(,[\w.-]+)+")
 MOST_DRAWS = 16
 """Most draws of a method if all methods are compared."""
 
@@ -82,7 +80,12 @@ def meaning(name: str) -> list[str]:
 
 
 def _continues(before: str, line: str) -> bool:
-    """Return whether a line of a docstring continues the paragraph or setting of the line before."""
+    """Return whether a line of a docstring continues the paragraph or setting of the line before.
+
+    Args:
+        before: The line before, with those that it continues.
+        line: The line.
+    """
     if not before or not line:
         return False
     # A setting has four spaces; the lines that continue it have eight, those of a paragraph none.
@@ -116,21 +119,6 @@ def resolve_task(name: str, data_dir: Path | None, options: list[str] | None) ->
     return task
 
 
-def parse_task_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the values of options of a task; `a,b,c` is a list of words, unless it stands in quotes.
-
-    >>> parse_task_options(["features=a,b", "kinds=zip=category,year=number", "path='a,b.csv'"])
-    {'features': ['a', 'b'], 'kinds': 'zip=category,year=number', 'path': 'a,b.csv'}
-    """
-    values = parse_options(texts)
-    for text in texts:
-        name, _, raw = (part.strip() for part in text.partition("="))
-        # Numbers with commas are a tuple already.
-        if isinstance(values[name], str) and WORDS.fullmatch(raw):
-            values[name] = raw.split(",")
-    return values
-
-
 def default_model(task: Task) -> str:
     """Return the name of a small network that takes the task's inputs."""
     return "cnn" if len(task.input_shape) == 3 else "mlp"
@@ -149,13 +137,13 @@ class Build:
 
     def __init__(self, name: str, task: Task | Signature) -> None:
         self.name = name
-        shape = task.input_shape or (1,)
+        shape = task.input_shape
         self.known = {
             "task": task,
             "classes": task.outputs,
             "outputs": task.outputs,
-            "in_channels": shape[0],
-            "image_size": shape[-1],
+            "in_channels": next(iter(shape), 1),
+            "image_size": next(reversed(shape), 1),
             "inputs": math.prod(shape),
         }
         # Build once now, so that a network that cannot be built fails before any training.

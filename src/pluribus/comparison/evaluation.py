@@ -34,6 +34,7 @@ from pluribus.methods.single import Single
 from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_ood
 from pluribus.metrics.bootstrap import Interval
 from pluribus.metrics.tally import Tally
+from pluribus.metrics.threshold import has_two_outcomes
 from pluribus.prediction import Prediction
 from pluribus.training.settings import Training
 from pluribus.training.split_prediction import CHUNK, tally_split
@@ -197,7 +198,8 @@ def _at_threshold(
     ensemble: Ensemble, task: Task, test: Prediction, target: Tensor
 ) -> tuple[dict[str, float], dict[str, Interval]]:
     """Return rates of the test data at a threshold of the validation data, and their intervals."""
-    if not len(task.validation):
+    # Predicting validation data takes time, and other predictions have no threshold.
+    if not has_two_outcomes(test) or not len(task.validation):
         return {}, {}
     validation = _tally(ensemble, task, task.validation)
     return at_threshold(validation.prediction, validation.target, test, target)

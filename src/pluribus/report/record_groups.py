@@ -20,14 +20,21 @@ GROUPS = {
 """Title of a group by the file of its metrics, in the order of the table."""
 POSTHOC = {
     "temperature": "Above 1, the ensemble was too sure; below 1, too careful.",
-    "scaled_nll": "NLL at that temperature.",
-    "scaled_ece": "ECE at that temperature.",
-    "scaled_brier": "Brier score at that temperature.",
+    "variance_scale": "Above 1, the predicted variances were too small; below 1, too large.",
+    "scaled_nll": "NLL after calibration.",
+    "scaled_ece": "ECE after calibration.",
+    "scaled_brier": "Brier score after calibration.",
+    "scaled_gaussian_nll": "Gaussian NLL after calibration.",
+    "scaled_crps": "CRPS after calibration.",
+    "scaled_coverage_gap_95": "Coverage gap of 95 % intervals after calibration.",
     "conformal_level": "Share of samples that conformal sets or intervals should hold.",
     "conformal_coverage": "Share of test samples that they hold.",
     "conformal_size": "Classes in a set on average.",
     "conformal_width": "Width of an interval on average.",
+    "false_alarm": "Share of test samples that should be flagged as strange.",
+    "false_alarms": "Share of test samples that are.",
 }
+CHOSEN = {"auroc_chosen": "How often such data look stranger than test data, by the score that was chosen."}
 COSTS = {
     "parameters": "Parameters of the ensemble as it is saved.",
     "multiply_adds": "Multiply-adds of a prediction of one sample.",
@@ -71,7 +78,7 @@ def grouped(record: Record) -> dict[str, list[Line]]:
     groups["After corrections fitted on validation data"] = _listed(record, corrected, POSTHOC)
     for kind, scores in record.ood.items():
         found = {name: value for name, value in scores.items() if name.startswith("auroc_")}
-        meanings = {name: METRICS[name].explanation for name in found}
+        meanings = CHOSEN | {name: METRICS[name].explanation for name in found if name in METRICS}
         groups[f"Out of distribution: {kind}"] = _listed(record, found, meanings)
     groups["Shifted data, averaged over kinds and severities"] = list(_shifted(record))
     groups["Cost"] = _listed(record, record.cost, COSTS)

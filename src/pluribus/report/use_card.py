@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pluribus.comparison.record import Record
+from pluribus.report.best_run import best_run, run_folder
 from pluribus.report.glossary import escaped
 from pluribus.report.recommendation import Recommendation
 
@@ -25,16 +25,9 @@ def use_card(found: Recommendation, folder: Path | None) -> str:
 
 
 def trained_place(found: Recommendation, folder: Path | None) -> Path | None:
-    """Return the folder of the first run of the recommended configuration whose ensemble is stored."""
-    if folder is None or found.choice is None:
+    """Return the folder of the best run of the recommended configuration, if its ensemble is stored."""
+    run = best_run(found)
+    if folder is None or run is None:
         return None
-    for run in found.choice.runs:
-        place = run_folder(folder, run)
-        if (place / "ensemble").is_dir():
-            return place
-    return None
-
-
-def run_folder(folder: Path, run: Record) -> Path:
-    """Return where a comparison stores a run."""
-    return folder / "runs" / f"{run.method['kind']}-{run.seed}-{run.key}"
+    place = run_folder(folder, run)
+    return place if (place / "ensemble").is_dir() else None
