@@ -33,11 +33,14 @@ from pluribus.methods import (
     MIMO,
     SAE,
     SWAG,
+    VNN,
     BatchEnsemble,
+    BayesByBackprop,
     DeepEnsembles,
     DeepSubEnsembles,
     DropConnect,
     EarlyExit,
+    Hypermodel,
     Laplace,
     LayerEnsembles,
     LoRAEnsembles,
@@ -67,6 +70,9 @@ METHODS = [
     MIMMO(),
     DropConnect(draws=DRAWS),
     ECMP(draws=DRAWS),
+    BayesByBackprop(draws=DRAWS),
+    VNN(draws=DRAWS),
+    Hypermodel(draws=DRAWS),
 ]
 Network = tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...]]
 NETWORKS: dict[str, Network] = {

@@ -17,8 +17,34 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+
+class Backend:
+    """What torch wants to know of a kind of device."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 1
+
+    def manual_seed_all(self, seed: int) -> None:
+        return None
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16]
+
+
 # torch has one kind of device for backends outside of it, which needs no driver (torch 2.9).
-_setup_privateuseone_for_python_backend("pretended")
+_setup_privateuseone_for_python_backend("pretended", backend_module=Backend())
 DEVICE = torch.device("pretended", 0)
 CPU = torch.device("cpu")
 COPIES = ("aten._to_copy", "aten.copy_", "aten._local_scalar_dense", "aten.lift_fresh")

@@ -137,9 +137,12 @@ def test_every_row_sees_every_sample_unless_a_method_says_otherwise():
     [
         (methods.Single(), 1, None),
         (methods.PackedEnsembles(), 3, None),
-        (methods.Masksembles(), 2, None),
+        (methods.Masksembles(), 4, None),
+        (methods.Masksembles(members=2), 2, None),
         (methods.Masksembles(repeat=True), 1, None),
         (methods.BatchEnsemble(), 2, None),
+        (methods.SAE(), 2, None),
+        (methods.SAE(inputs=1), 1, None),
         (methods.EMP(), 1, 0),
         (methods.EMP(divide=True), 2, 0),
     ],

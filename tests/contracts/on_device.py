@@ -40,6 +40,7 @@ from pluribus.methods import (
 from tests.cases import Case, Inputs, case_named, run
 from tests.pretended import DEVICE, Pretend, Pretended
 
+# Parameters of each sample are tensors of a class of their own, which cannot be a pretended tensor too.
 METHODS: list[pl.Method] = [
     Single(),
     DeepEnsembles(members=3),
@@ -52,9 +53,9 @@ METHODS: list[pl.Method] = [
     Masksembles(members=2, align=1),
     LayerEnsembles(options=2, draws=3),
     DeepSubEnsembles(members=2),
-    EMP(options=2, draws=3),
-    EMP(options=2, draws=3, divide=True, objective="kl"),
-    ECMP(options=2, draws=3),
+    EMP(options=2, draws=3, per_sample=False),
+    EMP(options=2, draws=3, per_sample=False, divide=True, objective="kl"),
+    ECMP(options=2, draws=3, per_sample=False),
     DropConnect(draws=3),
     SWAG(members=2, snapshots=2, rank=2),
     MIMO(inputs=2),

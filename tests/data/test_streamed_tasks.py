@@ -50,7 +50,9 @@ def whole_way(build, name, task, folder, inputs):
     shutil.rmtree(folder)
     found = []
     for out in (folder.with_name("one.csv"), folder.with_name("two.csv")):
-        predict(run=moved, inputs=inputs, out=out, task=None, model=name, data_dir=None, most_bytes=10**9)
+        given = {"task": None, "model": name, "data_dir": None, "most_bytes": 10**9}
+        machine = {"accelerator": "cpu", "devices": 1, "precision": "32-true"}
+        predict(run=moved, inputs=inputs, out=out, **given, **machine)
         with out.open(newline="") as file:
             found.append(list(csv.DictReader(file)))
     assert found[0] == found[1]

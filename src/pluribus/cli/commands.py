@@ -150,6 +150,7 @@ def train(
     batch: int,
     rate: float,
     seed: int,
+    recipes: bool,
     accelerator: str,
     devices: int,
     precision: str,
@@ -163,6 +164,8 @@ def train(
     data = resolve_task(task, data_dir, option)
     name = model or default_model(data)
     training = Training(epochs, batch, lr=rate, seed=seed, steps=steps)
+    if recipes:
+        training = training.following(chosen.recipe(), len(data.train))
     with seeded(seed):
         network = Build(name, data)()
     ensemble = convert(network, chosen, data.likelihood, example=data.train.example_for(network), seed=seed)
@@ -286,7 +289,7 @@ def predicted_rows(
         arrays: Whether dense predictions keep all positions: a file of arrays has room for them.
     """
     values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
-    prediction = ensemble.predict(signature.call(values), chunk=CHUNK)
+    prediction = ensemble.predict(signature.call(values).to(ensemble.device), chunk=CHUNK)
     rows: dict[str, Sequence[Any]] = {"id": raw.ids}
     rows |= signature.arrays(prediction) if arrays else signature.summaries(prediction)
     # Rows that are unlike the training data are predicted all the same, and marked in a column.

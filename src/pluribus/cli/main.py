@@ -115,6 +115,9 @@ Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 Out = Annotated[
     Path | None, typer.Option(help="The folder to write to; by default ./pluribus_runs/<command>.")
 ]
+Recipes = Annotated[
+    bool, typer.Option(help="Train a method as it wants to be, most often longer, or all methods alike.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]
 BudgetText = Annotated[
     str, typer.Option("--budget", help="Limits of cost: multiply_adds<=1.5x,parameters<=2M")
@@ -198,9 +201,7 @@ def compare(
     keep: Annotated[
         str, typer.Option(help="Weights to keep: best on validation data, best by a metric, or last.")
     ] = "best",
-    recipes: Annotated[
-        bool, typer.Option(help="Train each method as it wants to be, most often longer, or all alike.")
-    ] = True,
+    recipes: Recipes = True,
     data_dir: DataDir = None,
     option: Options = None,
     budget: BudgetText = "",
@@ -265,6 +266,7 @@ def train(
     batch: Batch = 64,
     rate: Rate = 3e-3,
     seed: Seed = 0,
+    recipes: Recipes = True,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     precision: Precision = PLAIN,
@@ -283,6 +285,7 @@ def train(
         batch=batch,
         rate=rate,
         seed=seed,
+        recipes=recipes,
         accelerator=accelerator,
         devices=devices,
         precision=precision,

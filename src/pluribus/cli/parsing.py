@@ -80,7 +80,12 @@ def meaning(name: str) -> list[str]:
 
 
 def _continues(before: str, line: str) -> bool:
-    """Return whether a line of a docstring continues the paragraph or setting of the line before."""
+    """Return whether a line of a docstring continues the paragraph or setting of the line before.
+
+    Args:
+        before: The line before, with those that it continues.
+        line: The line.
+    """
     if not before or not line:
         return False
     # A setting has four spaces; the lines that continue it have eight, those of a paragraph none.
@@ -132,13 +137,13 @@ class Build:
 
     def __init__(self, name: str, task: Task | Signature) -> None:
         self.name = name
-        shape = task.input_shape or (1,)
+        shape = task.input_shape
         self.known = {
             "task": task,
             "classes": task.outputs,
             "outputs": task.outputs,
-            "in_channels": shape[0],
-            "image_size": shape[-1],
+            "in_channels": next(iter(shape), 1),
+            "image_size": next(reversed(shape), 1),
             "inputs": math.prod(shape),
         }
         # Build once now, so that a network that cannot be built fails before any training.

@@ -352,7 +352,12 @@ class Patching(Method, ABC):
         return chosen
 
     def _row(self, choice: LayerChoice, own: Mapping[str, Tensor]) -> LayerRecord:
-        """Record how many options a layer has, or why it has none."""
+        """Record how many options a layer has, or why it has none.
+
+        Args:
+            choice: The layer.
+            own: By name, the options of each patched tensor.
+        """
         site = choice.site
         patched = [name for name in site.parameters if name in own]
         if not patched:

@@ -48,6 +48,7 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
 from pluribus.ranges import LARGEST, MOST_MEMBERS, check, invalid
+from pluribus.recipe import Recipe
 from pluribus.settings import setting
 
 SMALL = 1e-8
@@ -177,6 +178,11 @@ class SAE(Method):
         drawn = relaxed_top_k(scores, self.exits, temperature)
         weights = drawn / self.exits if self.weighting == "one" else drawn
         return (weights.flatten() * losses).sum()  # Eq. (3)
+
+    def recipe(self) -> Recipe:
+        # Slots share the network and learn more slowly than it does alone: twice the steps took the
+        # validation NLL from .170 to .095 on digits, where one network has .099 after the usual 500 steps.
+        return Recipe(longer=2.0) if self.inputs > 1 else Recipe()
 
     def penalty(self, members: AnyMembers, batch: int, dataset_size: int, progress: float) -> Tensor | float:
         index = members.index

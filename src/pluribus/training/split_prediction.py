@@ -21,7 +21,7 @@ MOST_AT_ONCE = 2**24
 def predictions(
     ensemble: Ensemble, split: Split, chunk: int = CHUNK, runner: "Ensemble | Frozen | None" = None
 ) -> Iterator[tuple[Batch, Prediction]]:
-    """Yield the batches of a split, on the device of the ensemble, with their predictions.
+    """Yield the batches of a split, on the device of the ensemble, with their raw predictions.
 
     Args:
         ensemble: Its network decides which entries of samples are inputs.
@@ -38,7 +38,8 @@ def predictions(
     chunk = max(1, min(chunk, MOST_AT_ONCE // max(tried.members.numel(), 1)))
     for batch in split.read(chunk):
         inputs = accepted_by(batch.inputs, forward).to(ensemble.device)
-        yield batch.to(ensemble.device), run.predict(inputs, chunk=chunk)
+        # A calibration is measured apart; weights are chosen by what members predict.
+        yield batch.to(ensemble.device), run.predict(inputs, chunk=chunk).raw
 
 
 def tally_split(

@@ -3,12 +3,13 @@
 import pytest
 import torch
 from torch import nn
+from torch.fx import Graph
 from torch.testing import assert_close
 
 from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
-from pluribus.mechanisms.running.executor import Piece
-from pluribus.mechanisms.running.stacking import LARGE, compute
+from pluribus.mechanisms.running.executor import EAGER, Piece, Task
+from pluribus.mechanisms.running.stacking import LARGE, _picked, compute
 from tests.cases import seeded
 
 LAYERS = {
@@ -50,3 +51,13 @@ def test_large_versions_run_one_by_one():
         values = {entry: {place: Piece(torch.randn(1, size)) for place in range(2)}}
         came = compute(program, node, 2, {entry: [0, 1]}, values)
         assert all((piece.position is not None) == stacked for piece in came)
+
+
+def test_positions_of_all_versions_are_picked_at_once():
+    graph = Graph()
+    x, index = graph.placeholder("x"), graph.placeholder("index")
+    node = graph.call_function(torch.ops.aten.index_select.default, (x, 1, index))
+    value, picks = torch.randn(4, 6), [torch.tensor([0, 5]), torch.tensor([3, 1]), torch.tensor([2, 2])]
+    pieces = {x: [Piece(value)] * 3, index: [Piece(pick) for pick in picks]}
+    for place, piece in enumerate(_picked(Task(node, pieces, [index], EAGER))):
+        assert_close(piece.value, value[:, picks[place]])

@@ -49,11 +49,19 @@ class GraphBuilder:
         self._scaled: dict[Node, tuple[Node, Tensor]] = {}
 
     def mark_weights(self, tensors: Iterable[Tensor]) -> None:
-        """Store these tensors, and what is computed from them, as parameters; all others are buffers."""
+        """Store these tensors, and what is computed from them, as parameters; all others are buffers.
+
+        Args:
+            tensors: Constants that were parameters of the network.
+        """
         self._weights |= {id(tensor): tensor for tensor in tensors}
 
     def input(self, name: str) -> Node:
-        """Add an input."""
+        """Add an input.
+
+        Args:
+            name: Of the argument of the module's `forward`.
+        """
         return self.graph.placeholder(name)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Any:
@@ -179,7 +187,13 @@ class GraphBuilder:
         return module.eval()
 
     def _node(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Node:
-        """Add a node; tensors among its arguments become tensors of the module."""
+        """Add a node; tensors among its arguments become tensors of the module.
+
+        Args:
+            target: The operator.
+            args: Its arguments.
+            kwargs: Its arguments by name.
+        """
         given = map_aggregate((tuple(args), kwargs), self._argument)
         if target not in _VIEWS:
             return self.graph.call_function(target, *given)

@@ -24,7 +24,6 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.channels_last import is_narrow, with_channels_last
 from pluribus.mechanisms.running.executor import Executor, Piece
 from pluribus.mechanisms.running.plan import ExecutionPlan
-from pluribus.mechanisms.running.planner import ROOM
 from pluribus.mechanisms.running.row_calls import call_rows, rows_share_little
 from pluribus.mechanisms.running.simulate import StepCost, estimate, simulate_values
 
@@ -33,6 +32,9 @@ aten: Any = torch.ops.aten
 NOMINAL = 32
 """Samples of a batch for which the order of steps and the size of blocks are chosen. A graph runs batches of
 every size in one order; at 32 samples a version of more than 32 kB for each sample runs by itself."""
+ROOM = 1 << 28
+"""Bytes of activations up to which rows run together, for `NOMINAL` samples: 125 layer ensembles of a small
+ResNet took 475, 231 and 105 ms for one sample with 16, 64 and 256 MB, and gained with 16 samples too."""
 NODES = 5000
 """Nodes up to which all rows are unrolled; beyond, rows call one graph, so that it is quickly made and
 compiled."""

@@ -70,7 +70,8 @@ def _samples_that_fit(
     size = sum(tensor.nbytes for tensor in inputs.tensors())
     if size * MOST_GROWTH <= most_bytes:
         return None
-    place = f"bytes of {inputs.take(slice(0, 1))} {key}"
+    # Shapes and types as they are: a text would take longer than a small network.
+    place = ("bytes", key, *((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in inputs.tensors()))
     if place not in cache:
         cache[place] = _count(inputs, run)
     found: Bytes | None = cache[place]

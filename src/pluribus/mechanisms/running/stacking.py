@@ -91,6 +91,8 @@ def _rule(task: Task) -> Rule | None:
     if data in varying and first.nbytes > LARGE:
         return None
     operator = operator_name(node)
+    if operator == "index_select":
+        return _picking_rule(task, data)
     if operator in BATCH_RANKS:
         return _folding_rule(task, operator, data, first)
     # A tensor without axes is weaker in type promotion than a stack of such tensors would be.
@@ -102,6 +104,17 @@ def _rule(task: Task) -> Rule | None:
     if node.target in RESHAPES and data in varying:
         return _reshaped
     return None
+
+
+def _picking_rule(task: Task, data: Node) -> Rule | None:
+    """Return the rule of a choice of positions; None where versions pick out of several values.
+
+    Args:
+        task: The step.
+        data: The argument that is picked from.
+    """
+    # Positions are joined in every run unless they are constants of a graph.
+    return _picked if data not in task.varying and task.executor.batches_weights else None
 
 
 def _data_of(node: Node, varying: Sequence[Node]) -> Node:
@@ -244,6 +257,21 @@ def _folded(task: Task) -> list[Piece]:
         return [apart[place] for place in inverse(order)]
     join = aten.stack.default if alone else aten.cat.default
     return pieces_of(task.executor.call(join, outputs), order)
+
+
+def _picked(task: Task) -> list[Piece]:
+    """Pick the positions of all versions out of one value at once.
+
+    Args:
+        task: An `index_select` whose versions read one value and have as many positions each.
+    """
+    executor, (data, index) = task.executor, task.pieces
+    axis = Operation(task.node, "", "", "").argument("dim")
+    joined = executor.call(aten.cat.default, [executor.value(piece) for piece in task.pieces[index]])
+    picked = executor.call(aten.index_select.default, executor.value(task.pieces[data][0]), axis, joined)
+    count = len(task.pieces[index])
+    apart = executor.call(aten.unflatten.int, picked, axis, [count, -1])
+    return pieces_of(executor.call(aten.movedim.int, apart, axis, 0), range(count))
 
 
 def _run_group(task: Task, group: Sequence[int], alone: bool) -> Any:
