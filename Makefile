@@ -17,9 +17,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 # The main job on embedded data: seven methods on scikit-learn's handwritten digits, as one table. Longer training is the default
-# of `compare`; 400 steps are enough for a first answer on 300 digits.
+# of `compare`; 350 steps are enough for a first answer on 300 digits.
 demo: $(VENV)/.demo
-	$(BIN)/pluribus compare --steps 400
+	$(BIN)/pluribus compare --steps 350
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
