@@ -81,3 +81,18 @@ def test_costs_are_means_over_all_seeds():
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_in_the_navigation(page):
     assert f": {page.removeprefix('docs/')}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_ratios_of_speed_are_those_that_were_measured():
+    cells, shown_cells = FILES["speed"]["cells"], 0
+    for table in re.split(r"^### ", PAGES["docs/speed.md"], flags=re.MULTILINE)[1:]:
+        network, head, *rows = [line for line in table.splitlines() if line and not line.startswith("|---")]
+        columns = [column.strip().replace(", ", "/") for column in head.split("|")[4:-1]]
+        for row in rows:
+            method, _, bound, *ratios = [cell.strip() for cell in row.split("|")[1:-1]] or [""] * 3
+            for column, ratio in zip(columns, ratios, strict=False):
+                if re.fullmatch(r"[\d.]+", ratio):
+                    cell = cells[f"{network}/{method.strip('`')}/{column}"]
+                    assert (f"{cell['ratio']:.2f}", f"{cell['bound']:.2f}") == (ratio, bound), row
+                    shown_cells += 1
+    assert shown_cells > 50

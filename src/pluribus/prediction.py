@@ -261,14 +261,15 @@ class Prediction(ABC):
         Args:
             compute: Returns the summary of a prediction, `[batch, ...]`; no sample depends on another.
         """
-        # While a graph is exported, sizes are symbols, and a loop over slices would fix the batch.
-        if not all(type(size) is int for size in self.members.shape):
+        members, count, *positions = self.members.shape
+        # A graph that is exported has any number of samples, and runs them at once.
+        if not isinstance(count, int):
             return compute(self)
-        size = max(1, self.members.nbytes // max(1, len(self)))
-        step = max(1, SLICE_BYTES // size)
-        if step >= len(self):
+        size = members * math.prod(positions) * self.members.element_size()
+        step = max(1, SLICE_BYTES // max(1, size))
+        if step >= count:
             return compute(self)
-        return torch.cat([compute(self[start : start + step]) for start in range(0, len(self), step)])
+        return torch.cat([compute(self[start : start + step]) for start in range(0, count, step)])
 
     def _average(self, values: Tensor) -> Tensor:
         # Not a matrix product: autocast and TF32 would round it to three digits.

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pluribus as pl
-from pluribus.cli.main import DEMO, MOST_DRAWS
+from pluribus.cli.main import DEMO, DEMO_DRAWS
 from pluribus.cli.parsing import Build, parse_method, parse_methods, resolve_task
 from pluribus.data import two_moons
 from pluribus.method_text import parse_options
@@ -58,19 +58,18 @@ def test_values_that_python_cannot_read_are_words_or_refused(value):
     parse_options([f"target={value}"])
 
 
-def test_the_demo_compares_eight_methods_with_few_draws():
+def test_the_demo_compares_seven_methods_with_few_draws():
     found = parse_methods(DEMO)
     assert [method.kind() for method in found] == [
         "single",
         "deep_ensembles",
         "packed_ensembles",
         "sae",
-        "mimo",
         "masksembles",
         "emp",
         "layer_ensembles",
     ]
-    assert max(getattr(method, "draws", 0) for method in found) == MOST_DRAWS
+    assert max(getattr(method, "draws", 0) for method in found) == DEMO_DRAWS
 
 
 def test_a_method_of_the_user_is_named_by_its_import_path():

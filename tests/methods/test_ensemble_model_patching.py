@@ -164,7 +164,8 @@ def expected_gradients(ensemble, x, chances, draw):
 def test_gradients_of_one_draw_of_emp_are_unbiased(monkeypatch):
     """Theorem 2: their average over all assignments is the gradient of the expected loss, by hand."""
     p = (0.5, 0.3, 0.2)
-    ensemble = pl.convert(network(), EMP(3, probabilities=p, perturbation=0.5, decay=0.0)).train()
+    method = EMP(3, probabilities=p, perturbation=0.5, decay=0.0, per_sample=False)
+    ensemble = pl.convert(network(), method).train()
     chances = {row: math.prod(p[k] for k in row) for row in itertools.product(range(3), repeat=2)}
     drawn = ensemble.members.index.draw(20_000, training=False)
     for row, chance in chances.items():
@@ -190,9 +191,8 @@ def test_gradients_of_one_draw_of_emp_are_unbiased(monkeypatch):
 def test_gradients_of_one_draw_of_ecmp_are_unbiased(monkeypatch):
     """The same, all assignments of the elements of a tiny layer enumerated."""
     p, x = (0.7, 0.3), X[:, :1]
-    ensemble = pl.convert(
-        nn.Linear(1, 3).double(), ECMP(2, probabilities=p, perturbation=0.5, decay=0.0), example=x
-    ).train()
+    method = ECMP(2, probabilities=p, perturbation=0.5, decay=0.0, per_sample=False)
+    ensemble = pl.convert(nn.Linear(1, 3).double(), method, example=x).train()
     chances = {z: math.prod(p[k] for k in z) for z in itertools.product(range(2), repeat=6)}
     own, found = named_tensors(ensemble.members.tensors.own), []
     for z, chance in chances.items():
@@ -361,6 +361,18 @@ def test_patches_that_cannot_differ_within_a_batch_are_refused_by_name():
         ConversionError, match="those of 0, which cannot: embedding takes one parameter for all samples"
     ):
         pl.convert(zoo.tied_embedding(), EMP(where=("*",), per_sample=True))
+
+
+def test_each_sample_has_a_draw_of_its_own_where_the_network_allows_it():
+    assert pl.convert(network(), EMP(3)).members.index.anonymous
+    assert not pl.convert(network(), EMP(3, per_sample=False)).members.index.anonymous
+    apart = pl.convert(zoo.tied_embedding(), EMP(where=("*",)))
+    assert not apart.members.index.anonymous
+    assert any("draws of training are for whole batches" in note for note in apart.conversion.notes)
+
+
+def test_settings_of_the_first_version_draw_for_whole_batches():
+    assert EMP.from_dict({"kind": "emp", "version": 1}) == EMP(per_sample=False)
 
 
 def test_what_fails_with_a_draw_for_each_sample_is_told_as_ever():

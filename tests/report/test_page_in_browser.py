@@ -14,6 +14,8 @@ FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+PATIENCE = 180_000
+"""Milliseconds that a loaded machine may take for what is a matter of a few."""
 KINDS = ("single", "deep_ensembles", "mc_dropout", "batch_ensemble")
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
@@ -43,6 +45,7 @@ def opened(browser, address):
 
     def open_page(width=1280, scheme="light", where=address):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else 0)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else 0)

@@ -36,7 +36,7 @@ def test_the_best_quality_is_recommended_with_its_numbers():
     quality = found.judge.cell(found.choice).show(3)
     assert f"lowest NLL: {quality} (mean over 3 seeds)" in said(found)
     assert "more than chance makes" in said(found)
-    assert "It costs 4.00 × the parameters and 4.00 × the multiply-adds" in said(found)
+    assert "It costs 4.00 × the parameters, 4.00 × the multiply-adds and 4.00 × the time" in said(found)
     assert "% sure on average and right in" in said(found)
 
 

@@ -57,5 +57,6 @@ def test_rivals_that_are_worse_are_not_named():
 
 def test_price_is_that_of_several_single_networks():
     (sentence,) = price(DEEP, GROUP)
-    assert sentence == "It costs 4.00 × the parameters and 4.00 × the multiply-adds of the single network."
+    costs = "4.00 × the parameters, 4.00 × the multiply-adds and 4.00 × the time"
+    assert sentence == f"It costs {costs} of the single network."
     assert list(price(SINGLE, GROUP)) == []

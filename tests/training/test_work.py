@@ -23,10 +23,12 @@ def test_training_counts_what_its_passes_multiply(method, factor):
     task = two_moons(train=120)
     network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
     ensemble = pl.convert(network, method).eval()
+    ensemble.calibrate(task)
     before = {name: value.clone() for name, value in ensemble.state_dict().items()}
     found = train_multiply_adds(ensemble, task, Training(batch=30), steps=8)
     assert found == pytest.approx(2 * 120 * ONE * factor, rel=0.01)
     assert not ensemble.training
+    assert ensemble.calibration is not None
     torch.testing.assert_close(dict(ensemble.state_dict()), before, rtol=0, atol=0)
 
 

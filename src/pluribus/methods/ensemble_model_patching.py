@@ -332,6 +332,10 @@ class Patching(Method, ABC):
     ) -> list[LayerChoice]:
         """Return the layers to patch: those that `include` picks, or else those that `where` names.
 
+        Args:
+            network: The network, whose data flow tells its first and last layer.
+            choices: All layers.
+
         Raises:
             ConversionError: None of them is trained.
         """
@@ -367,7 +371,11 @@ class Patching(Method, ABC):
         return LayerRecord(site.names, site.kind, f"{len(own[patched[0]])} options{each}")
 
     def _why_shared(self, choice: LayerChoice) -> str:
-        """Return the reason for which a layer that could be converted has no options."""
+        """Return the reason for which a layer that could be converted has no options.
+
+        Args:
+            choice: The layer.
+        """
         site = choice.site
         if site.frozen:
             return "frozen"

@@ -109,5 +109,10 @@ def price(choice: Entry, group: Group) -> Iterator[str]:
         mean = column.cell(choice).mean
         if not math.isnan(mean):
             parts.append(f"{mean:.2f} × the {name}")
-    if parts:
-        yield f"It costs {listed(parts)} of the single network."
+    if not parts:
+        return
+    # Time is measured, and says what multiply-adds do not: how well the machine runs them.
+    taken = Limit("latency", math.inf, True).cost(choice, group)
+    if not math.isnan(taken):
+        parts.append(f"{taken:.2f} × the time")
+    yield f"It costs {listed(parts)} of the single network."

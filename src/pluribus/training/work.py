@@ -30,7 +30,7 @@ def train_multiply_adds(ensemble: Ensemble, task: Task, training: Training, step
     """Return the multiply-adds of the forward passes of so many steps. Backward passes take about twice that.
 
     Args:
-        ensemble: As it is trained; its mode is the same afterwards.
+        ensemble: As it is trained; its mode and its calibration are the same afterwards.
         task: The data.
         training: How many samples a step has.
         steps: How many steps were taken.
@@ -40,12 +40,15 @@ def train_multiply_adds(ensemble: Ensemble, task: Task, training: Training, step
         parts = [task.train.example(CHECKED)]
     else:
         parts = next(step_batches(task, training, 0, OneCPU(), ensemble.method.data_orders))
-    mode = ensemble.training
+    # A loss in train mode drops the calibration, which counting must not.
+    mode, calibration = ensemble.training, ensemble.calibration
+    ensemble.calibration = None
     ensemble.train()
     try:
         passes = [cost(Objective(ensemble, one.to(ensemble.device))).multiply_adds for one in parts]
     finally:
         ensemble.train(mode)
+        ensemble.calibration = calibration
     # The first step of an epoch is a full one; its samples stand for those of all steps.
     budget, samples = training.budget(len(task.train)), sum(map(len, parts))
     orders = ensemble.method.data_orders

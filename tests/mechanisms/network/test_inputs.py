@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pluribus as pl
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
+from pluribus.mechanisms.network.inputs import Inputs, accepted_by, inputs_of_batch
 from pluribus.methods import DeepEnsembles
 from tests.zoo import Keywords, TwoInputs
 
@@ -180,3 +180,23 @@ def test_a_sparse_tensor_has_no_batch():
     assert inputs.take(slice(0, 3)).args[1] is adjacency
     with pytest.raises(InputError, match=r"dense tensor.*got \(sparse_coo float32\[7, 7\]\).*to_dense"):
         _ = Inputs.of(adjacency).batch
+
+
+def test_batches_of_several_inputs_with_targets_are_told_apart():
+    a, b, y = torch.zeros(3, 2), torch.zeros(3, 5), torch.zeros(3)
+
+    def forward(a, b):
+        return a
+
+    for batch in (((a, b), y), [[a, b], y], (a, b, y), (a, b)):
+        assert [tensor.shape for tensor in inputs_of_batch(batch, forward).args] == [a.shape, b.shape]
+    assert list(inputs_of_batch(({"a": a, "b": b, "age": y}, y), forward).keywords) == ["a", "b"]
+
+
+def test_accepted_by_leaves_out_what_forward_does_not_take():
+    sample = Inputs((), {"a": torch.zeros(2), "text": ["x", "y"], "age": torch.zeros(2)})
+    assert list(accepted_by(sample, lambda a: a).keywords) == ["a"]
+    # Text is no input even where all names are taken.
+    assert list(accepted_by(sample, lambda **kwargs: kwargs).keywords) == ["a", "age"]
+    plain = Inputs.of(torch.zeros(2, 3))
+    assert accepted_by(plain, lambda x: x) is plain
