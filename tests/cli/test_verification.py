@@ -78,7 +78,7 @@ DAMAGE = {
     "run.json": (lambda run: (run / "run.json").write_text("{"), "expected JSON"),
     "signature.json": (lambda run: (run / "signature.json").write_text("{}"), "field version is missing"),
     "records.jsonl": (records, "line 2 is damaged"),
-    "outcomes": (outcomes, "must be a column of numbers"),
+    "outcomes": (outcomes, "must be a column of float"),
 }
 
 
