@@ -102,7 +102,7 @@ def test_options_come_as_text_or_as_values(tmp_path):
     [
         ({"kinds": "cylinders"}, "kinds are written column=kind,column=kind, got 'cylinders'"),
         ({"kinds": "mpg=number"}, "kinds must name columns, got 'mpg'"),
-        ({"features": [1]}, r"features must be words, got \[1\]"),
+        ({"features": [1.5]}, r"features must be words, got \[1.5\]"),
     ],
 )
 def test_impossible_options_are_refused(tmp_path, options, message):
