@@ -14,14 +14,12 @@ from pluribus.export.fresh_inputs import fresh_inputs
 from pluribus.export.head import Pooled
 from pluribus.export.source import Source
 from pluribus.mechanisms.network.dry_run import PROCESS, restored, silence
-from pluribus.mechanisms.network.torch_private import kept_random_state
+from pluribus.mechanisms.network.torch_private import ORIGIN, kept_random_state
 
 MOST_NODES = 5000
 """Operators of a graph; converting 16 passes of a ResNet to ONNX, about 5,000, takes minutes."""
 BATCHES = (3, 5, 7, 11, 13, 17, 19)
 """Batch sizes to trace with; torch takes an axis of size 1, and equal sizes, for something special."""
-ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node")
-"""What torch.export notes about the origin of an operator."""
 
 
 def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:

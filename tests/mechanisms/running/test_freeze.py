@@ -153,7 +153,7 @@ def test_narrow_convolutions_have_channels_last_where_no_view_minds():
 
     for model, last in ((zoo.residual_cnn(), True), (Two(pooled), False)):
         frozen = pl.convert(model.double(), DEEP, example=images).freeze()
-        weights = [tensor for tensor in frozen.buffers() if tensor.ndim == 4 and tensor.shape[-1] > 1]
+        weights = [tensor for tensor in frozen.parameters() if tensor.ndim == 4 and tensor.shape[-1] > 1]
         assert weights
         assert ("channels last in memory" in frozen.notes) == last
         assert all(weight.is_contiguous(memory_format=torch.channels_last) == last for weight in weights)
@@ -171,7 +171,7 @@ def test_a_network_that_cannot_be_read_says_so():
 
 
 def test_a_frozen_ensemble_can_be_copied_pickled_and_moved():
-    frozen = settled(pl.convert(zoo.residual_cnn(), DEEP)).freeze()
+    frozen = settled(pl.convert(zoo.residual_cnn(), DEEP, example=images.float())).freeze()
     x, expected = images.float(), frozen(images.float())
     for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
         assert_close(other(x), expected, rtol=0, atol=0)

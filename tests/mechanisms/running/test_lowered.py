@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.mechanisms.running.looped import Looped
-from pluribus.mechanisms.running.lowered import NOTHING_SHARED, WHEN_FROZEN, Lowered
+from pluribus.mechanisms.running.lowered import WHEN_FROZEN, Lowered
 from pluribus.methods import DeepEnsembles, DeepSubEnsembles
 from tests.verify import job
 
@@ -27,8 +27,6 @@ def test_reasons_against_a_plan_are_told():
     deep = pl.convert(network(), DeepEnsembles(members=3)).eval()
     assert Lowered().why_not(job(deep, x)) == WHEN_FROZEN
     assert Lowered().why_not(job(deep, x, memory=1 << 30)) == ""
-    deep.members.frozen = True
-    assert Lowered().why_not(job(deep, x)) == NOTHING_SHARED
     shared = pl.convert(network(), DeepSubEnsembles(members=3))
     assert Lowered().why_not(job(shared.eval(), x, rows=[1])) == "there is one row"
     assert Lowered().why_not(job(shared.train(), x)).startswith("only in eval mode")

@@ -39,6 +39,9 @@ MKLDNN_LAYOUT: torch.layout = torch._mkldnn  # type: ignore[attr-defined]
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
+ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node")
+"""What torch.export notes about the origin of an operator."""
+
 
 def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
     """Return the dict in which a module holds its own parameters; None marks an absent one."""
