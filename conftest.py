@@ -6,6 +6,9 @@ import torch
 import pluribus
 from pluribus import methods
 
+# Importing these registers a pretended kind of device with torch for good. They run in processes of their own.
+collect_ignore = ["tests/pretended.py", "tests/contracts/on_device.py"]
+
 
 @pytest.fixture(autouse=True)
 def names_of_doctests(doctest_namespace):

@@ -1,5 +1,6 @@
 """Pooled: the inputs of the network in, the summaries of the prediction out."""
 
+import gc
 import inspect
 from dataclasses import dataclass
 
@@ -58,18 +59,26 @@ def test_inputs_have_the_names_of_the_networks_parameters():
     assert_close(pooled(image=x), pooled(x))
 
 
-@dataclass(frozen=True)
-class Own(Likelihood):
-    def losses(self, outputs, target):
-        return outputs
+def own_likelihood():
+    """Return a likelihood of a user; a class of the module would be known by name to all tests."""
 
-    def curvature(self, outputs):
-        return outputs
+    @dataclass(frozen=True)
+    class Own(Likelihood):
+        def losses(self, outputs, target):
+            return outputs
 
-    def prediction(self, outputs, weights=None):
-        return Point().prediction(outputs, weights)
+        def curvature(self, outputs):
+            return outputs
+
+        def prediction(self, outputs, weights=None):
+            return Point().prediction(outputs, weights)
+
+    return Own()
 
 
 def test_a_likelihood_without_an_unchecked_form_is_refused_by_name():
+    source = linear_source(own_likelihood())
     with pytest.raises(pl.ExportError, match="Own must have the method `unchecked`"):
-        Pooled(linear_source(Own()), False, 0.9)
+        Pooled(source, False, 0.9)
+    del source
+    gc.collect()

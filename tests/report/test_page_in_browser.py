@@ -86,6 +86,7 @@ def test_every_figure_is_drawn_and_nothing_sticks_out(opened, width, scheme):
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
 
 
+@pytest.mark.slow
 def test_text_on_a_phone_is_large_enough_to_read(opened):
     sizes = opened(390).eval_on_selector_all(
         "#group-0 p, #group-0 li, #group-0 td, #group-0 button, #group-0 .gallery div",
@@ -94,6 +95,7 @@ def test_text_on_a_phone_is_large_enough_to_read(opened):
     assert min(sizes) >= 12
 
 
+@pytest.mark.slow
 def test_heads_sort_by_pointer_and_by_key(opened):
     page = opened()
     head = page.locator("#group-0 .sortable th button").nth(2)
@@ -108,6 +110,7 @@ def test_heads_sort_by_pointer_and_by_key(opened):
     assert column(page, 0) == sorted(KINDS)
 
 
+@pytest.mark.slow
 def test_choices_change_the_figure(opened):
     page = opened()
     title = "document.getElementById('pareto-0').layout.yaxis.title.text"
@@ -128,6 +131,7 @@ def test_the_recommended_configuration_is_chosen_first(opened):
     assert card.locator("select").first.input_value() == "batch_ensemble"
 
 
+@pytest.mark.slow
 def test_arrow_keys_show_the_configuration_under_a_point(opened):
     page = opened()
     page.locator("#pareto-0").focus()
@@ -187,6 +191,7 @@ def test_tasks_are_changed_by_keys_and_the_theme_by_its_button(opened):
     )
 
 
+@pytest.mark.slow
 def test_the_numbers_of_a_figure_can_be_read(opened):
     page = opened()
     card = page.locator("#group-0 .card", has_text="What if it may abstain").first
@@ -195,6 +200,7 @@ def test_the_numbers_of_a_figure_can_be_read(opened):
     assert card.locator("details table tbody tr").count() == 20 * len(KINDS)
 
 
+@pytest.mark.slow
 def test_the_legend_shows_other_configurations(opened):
     page = opened()
     seen = (
@@ -213,6 +219,7 @@ def test_the_legend_shows_other_configurations(opened):
     assert "deep_ensembles" in page.evaluate(seen)
 
 
+@pytest.mark.slow
 def test_inputs_and_exits_are_drawn_walked_over_and_told(opened, tmp_path):
     page = opened(where=write_page(tmp_path, group_records([sae(1, 1), sae(2, 1), sae(2, 3)])).as_uri())
     page.wait_for_selector("#grid-0 .hm image", state="attached")
@@ -237,6 +244,7 @@ def test_ten_methods_are_drawn(opened, tmp_path):
     assert len(drawn(opened(where=path.as_uri()))) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "runs",
     [[], [failed()], [classes()], [classes(outcomes=None, shifted={}, ood={})]],

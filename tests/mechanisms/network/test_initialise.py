@@ -18,6 +18,7 @@ def fresh(model, seed=1):
     return model, reinitialise(model, seed)
 
 
+torch.manual_seed(0)
 WIDE = [
     nn.Linear(300, 200),
     nn.Conv2d(30, 40, 3),
