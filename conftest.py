@@ -6,7 +6,7 @@ import torch
 import pluribus
 from pluribus import methods
 
-# Importing these registers a pretended kind of device with torch for good. They run in processes of their own.
+# Importing these registers a pretended kind of device with torch for good; they run in their own processes.
 collect_ignore = ["tests/pretended.py", "tests/contracts/on_device.py"]
 
 
