@@ -199,13 +199,17 @@ class Likelihood(Settings, ABC):
         Weights, `[members]`, are at least 0 and sum to one; uniform unless given.
         """
 
-    @abstractmethod
     def curvature(self, outputs: Tensor) -> Tensor:
         """Return the Fisher information of outputs `[batch, outputs]`, `[batch, outputs, outputs]`.
 
         It is the expected second derivative of a sample's negative log-likelihood, positive semi-definite.
-        Several targets of a sample count in full: their log-likelihoods add up.
+        Several targets of a sample count in full: their log-likelihoods add up. Laplace alone needs it, so
+        that likelihoods outside this library may leave it out.
         """
+        raise InputError(
+            f"{type(self).__name__} must have the method `curvature` for Laplace, got none. Define it, or "
+            "choose another method."
+        )
 
     def unchecked(self, outputs: Tensor, weights: Tensor) -> Prediction:
         """Return the same as `prediction`, without a look at values, which an exported graph cannot take."""

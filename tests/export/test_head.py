@@ -67,9 +67,6 @@ def own_likelihood():
         def losses(self, outputs, target):
             return outputs
 
-        def curvature(self, outputs):
-            return outputs
-
         def prediction(self, outputs, weights=None):
             return Point().prediction(outputs, weights)
 
@@ -80,5 +77,7 @@ def test_a_likelihood_without_an_unchecked_form_is_refused_by_name():
     source = linear_source(own_likelihood())
     with pytest.raises(pl.ExportError, match="Own must have the method `unchecked`"):
         Pooled(source, False, 0.9)
+    with pytest.raises(pl.InputError, match="Own must have the method `curvature` for Laplace"):
+        source.likelihood.curvature(torch.zeros(2, 3))
     del source
     gc.collect()
