@@ -183,7 +183,7 @@ class Ensemble(nn.Module):
             rows = self._rows(training=self.training)
             parts = self.method.assign(count, rows, progress) if self.training else None
             losses = Losses(self.likelihood, criterion)
-            total = self._objective(losses, (inputs, y, weights), rows, parts, progress, share)
+            total = self._objective(losses, (inputs, y, weights), rows, parts, progress, share, count)
             return total + self.method.penalty(self.members, count, size, progress)
 
     def after_step(self, progress: float) -> None:
@@ -656,12 +656,14 @@ class Ensemble(nn.Module):
         parts: Sequence[Tensor] | None,
         progress: float,
         share: Share,
+        count: int,
     ) -> Tensor:
         """Compute the method's objective from the rows' losses, each on the samples that the row sees."""
         modes = self._caller.modes
         if parts is None:
             inputs, y, weights = share.of_batch(batch)
-            means = losses.of_batch(self.members, rows, inputs, y, modes, weights)
+            with share.drawing(count, y.device):
+                means = losses.of_batch(self.members, rows, inputs, y, modes, weights)
             # Rows of training are drawn for it and count alike.
             shares = torch.full_like(means, 1 / len(rows)) if self.training else self.weights.to(means)
         else:

@@ -52,9 +52,11 @@ def test_a_lost_job_runs_once_more_and_is_then_given_up():
 
 def test_a_broken_executor_is_an_error_after_finished_jobs_are_handed_over():
     executor, found = Scripted(BrokenExecutor("killed"), "B", "wait"), []
-    with Submission(str.upper, ["a", "b", "c"], executor, lambda job, reason: None) as submission:
-        with pytest.raises(pl.PluribusError, match=r"got BrokenExecutor from Scripted.*Finished runs are kept"):
-            found.extend(submission.results())
+    with (
+        Submission(str.upper, ["a", "b", "c"], executor, lambda job, reason: None) as submission,
+        pytest.raises(pl.PluribusError, match=r"got BrokenExecutor from Scripted.*Finished runs are kept"),
+    ):
+        found.extend(submission.results())
     assert found == [("b", "B")]
     # Leaving the block cancelled the job that had not finished.
     assert executor.futures[2].cancelled()

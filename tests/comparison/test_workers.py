@@ -97,6 +97,7 @@ def test_a_job_whose_worker_was_killed_runs_once_more_and_the_others_go_on(tmp_p
     assert sorted(notes) == [(name, name) for name in ("a", "always", "always", "b", "once", "once")]
 
 
+@pytest.mark.slow
 def test_a_worker_that_replaces_a_killed_one_has_its_number(tmp_path):
     with Workers(read_name, [tmp_path / "once"], 2, ignore, ignore, prepare=name_worker) as pool:
         ((_, (first, second)),) = pool.results()

@@ -33,8 +33,8 @@ def check_executor(executor: Any) -> None:
     if isinstance(executor, str) and urlsplit(executor).scheme in ("dask", "slurm"):
         return
     raise SettingError(
-        "executor must be local, dask://host:port, slurm://?parameter=value or a concurrent.futures.Executor, "
-        f"got {show(executor)}."
+        "executor must be local, dask://host:port, slurm://?parameter=value or a "
+        f"concurrent.futures.Executor, got {show(executor)}."
     )
 
 

@@ -99,8 +99,7 @@ def train(
         now.mean_weights = start_mean(ensemble)
     stepper = Stepper(ensemble, model, optimizer, fabric, task, training)
     budget = training.budget(len(task.train))
-    shown = show and fabric.is_global_zero
-    with Show(ensemble.method.kind(), budget.steps, shown, budget.done(now.epoch)) as bar:
+    with Show(ensemble.method.kind(), budget.steps, _shows(show, fabric), budget.done(now.epoch)) as bar:
         while now.epoch < budget.epochs and not _out_of_patience(now, training):
             loss = stepper.run_epoch(now, bar)
             now.epoch += 1
@@ -120,6 +119,11 @@ def train(
     if calibrate:
         _calibrate(ensemble, task)
     return now.history
+
+
+def _shows(show: bool, fabric: "Fabric | OneCPU") -> bool:
+    """Return whether this process shows progress: the first of several does."""
+    return show and fabric.is_global_zero
 
 
 def _calibrate(ensemble: Ensemble, task: Task) -> None:

@@ -10,12 +10,14 @@ The objective made of these means is that of one process, in each of them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.members.sample_draws import drawing_for
 from pluribus.mechanisms.network.inputs import Inputs
 
 Batch = tuple[Inputs, Tensor, Tensor | None]
@@ -32,6 +34,10 @@ class Share(ABC):
     @abstractmethod
     def of_batch(self, batch: Batch) -> Batch:
         """Return the samples of which this process computes the losses of all rows."""
+
+    @abstractmethod
+    def drawing(self, count: int, device: torch.device) -> AbstractContextManager[None]:
+        """Return a context in which draws for samples are those of the whole batch of `count` samples."""
 
     @abstractmethod
     def of_part(self, part: Tensor) -> Tensor:
@@ -57,6 +63,9 @@ class Alone(Share):
 
     def of_batch(self, batch: Batch) -> Batch:
         return batch
+
+    def drawing(self, count: int, device: torch.device) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def of_part(self, part: Tensor) -> Tensor:
         return part
@@ -93,8 +102,11 @@ class OneOfSeveral(Share):
         if self.taken:
             return batch
         inputs, y, weights = batch
-        mine = self.of_part(torch.arange(inputs.batch, device=y.device))
+        mine = self._mine(torch.arange(inputs.batch, device=y.device))
         return inputs.take(mine), y[mine], None if weights is None else weights[mine]
+
+    def drawing(self, count: int, device: torch.device) -> AbstractContextManager[None]:
+        return drawing_for(count, self._mine(torch.arange(count, device=device)))
 
     def of_part(self, part: Tensor) -> Tensor:
         if self.taken:
@@ -102,15 +114,18 @@ class OneOfSeveral(Share):
                 "methods that assign samples to members need the whole batch in every process, got the "
                 "samples of one. Pass all samples, and Share(taken=False)."
             )
-        # A row with fewer samples than processes: one of them runs again here, and counts nothing in the sum.
-        # Without it, tensors of the row would have no gradient in this process.
-        return part[self.rank :: self.processes] if len(part) > self.rank else part[:1]
+        return self._mine(part)
 
     def mean(self, means: Tensor, parts: Sequence[Tensor] | None, batch: Batch) -> Tensor:
         norms = [self._weight(part, batch) for part in parts or [None]]
         each = means.new_tensor(norms).expand(len(means))
         sums, totals = _summed(torch.stack([means * each, each]), self.processes).unbind()  # Eq. (1)
         return sums / totals.clamp(min=torch.finfo(means.dtype).tiny)
+
+    def _mine(self, part: Tensor) -> Tensor:
+        # A row with fewer samples than processes: one of them runs again here, and counts nothing in the sum.
+        # Without it, tensors of the row would have no gradient in this process.
+        return part[self.rank :: self.processes] if len(part) > self.rank else part[:1]
 
     def _weight(self, part: Tensor | None, batch: Batch) -> float:
         """Return the sum of the weights of the samples that this process computes."""
