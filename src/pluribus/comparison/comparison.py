@@ -6,7 +6,6 @@ import importlib.util
 import logging
 import math
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -28,7 +27,7 @@ from pluribus.comparison.executors import LOCAL, check_executor, is_cancelled, o
 from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
 from pluribus.comparison.run_folder import ENSEMBLE, RUNS, write_run
-from pluribus.comparison.submission import Submission
+from pluribus.comparison.submission import ONE_RUN, Submission
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
@@ -50,9 +49,6 @@ ERROR_FILE = "error.txt"
 AUTOMATIC = Hardware()
 
 logger = logging.getLogger("pluribus")
-
-_ONE_RUN = threading.Lock()
-"""Held by the run of a process. Torch has one random generator, so threads would disturb each other."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the runs of a comparison are computed.
+    """Processes or an executor that compute the runs of a comparison.
 
     Attributes:
         workers: Processes of this machine.
@@ -361,7 +357,7 @@ def run_detached(job: Job) -> Delivery:
         if is_cancelled():
             raise PluribusError("the run was cancelled")
 
-    with _ONE_RUN, tempfile.TemporaryDirectory(prefix="pluribus-run-") as folder:
+    with ONE_RUN, tempfile.TemporaryDirectory(prefix="pluribus-run-") as folder:
         moved = replace(job, out=Path(folder))
         result = run(moved, stop_if_cancelled)
         return Delivery(result, read_files(moved.folder))

@@ -4,6 +4,7 @@ A job catches the errors of the user's code itself. An exception of its future t
 or the way to it failed, and the job is submitted once more.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import Any, Generic, Self, TypeVar
@@ -13,6 +14,9 @@ from pluribus.errors import PluribusError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+ONE_RUN = threading.Lock()
+"""Held by a job while it trains. Torch has one random generator, so threads would disturb each other."""
 
 # Python handles Ctrl-C between waits: a wait without end inside a lock delays it on some platforms.
 POLL_SECONDS = 1.0
@@ -62,7 +66,7 @@ class Submission(Generic[Job, Result]):
         while self.pending:
             finished, _ = wait(self.pending, POLL_SECONDS, FIRST_COMPLETED)
             # All that finished is handed over before an error of the executor ends everything.
-            for future in sorted(finished, key=_is_broken):
+            for future in sorted(finished, key=lambda one: (_is_broken(one), self.pending[one])):
                 yield from self._take(future)
 
     def _submit(self, number: int) -> None:
