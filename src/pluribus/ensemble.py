@@ -45,7 +45,7 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.sample_weights import check_weights
-from pluribus.mechanisms.running.share import ALONE, Batch, Share
+from pluribus.mechanisms.running.share import ALONE, Batch, OneOfSeveral, Share
 from pluribus.mechanisms.running.specialised import cut_member
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
@@ -174,6 +174,7 @@ class Ensemble(nn.Module):
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
         if weights is not None:
             check_weights(weights, y)
+        self._check_share(share, inputs)
         count = share.count(inputs.batch, y.device)
         size = count if dataset_size is None else dataset_size
         with self._training_lock if self.training else nullcontext():
@@ -646,6 +647,23 @@ class Ensemble(nn.Module):
                 f"samples must not depend on one another where {name} divides a batch among its members, "
                 f"got a network that runs on all {inputs.batch} samples and {reason}. "
                 f"Use {name}({remedy}), which gives all samples to every member."
+            )
+
+    def _check_share(self, share: object, inputs: Inputs) -> None:
+        """Raise for what is no share, and if samples that depend on one another would be divided."""
+        if not isinstance(share, Share):
+            raise InputError(
+                f"share must be a Share of the batch, got {share!r}. Leave it out in one process."
+            )
+        if not isinstance(share, OneOfSeveral) or share.taken:
+            return
+        rows = self.members.index.rows(training=False)
+        mine = share.of_part(torch.arange(inputs.batch, device=self.device))
+        reason = why_not_divided(self.members, rows, inputs, mine)
+        if reason:
+            raise InputError(
+                "samples must not depend on one another where several processes divide a batch, got a network "
+                f"that runs on all {inputs.batch} samples and {reason}. Train in one process."
             )
 
     def _objective(

@@ -46,7 +46,11 @@ def needs_whole_batches(ensemble: Ensemble, task: Task, training: Training, proc
     last = len(task.train) % training.batch
     # A process without a sample, or without a common share of accumulated batches, could not take part.
     uneven = 0 < last < processes or training.batch < processes or training.accumulate > 1
-    return bool(samples.own_order) or uneven or assigns_samples(ensemble)
+    if uneven or samples.own_order:
+        return True
+    inputs = task.train.example(1).inputs
+    # Samples of several inputs may depend on one another, which the loss checks with the whole batch.
+    return len(inputs.args) + len(inputs.keywords) > 1 or assigns_samples(ensemble)
 
 
 def assigns_samples(ensemble: Ensemble) -> bool:

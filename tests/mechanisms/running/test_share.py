@@ -140,6 +140,30 @@ def test_a_divided_batch_is_refused_where_members_see_parts(monkeypatch):
         ensemble.loss(torch.zeros(4, 5, 3), torch.zeros(4).long(), share=OneOfSeveral(0, 2, taken=True))
 
 
+class Neighbours(nn.Module):
+    """Every sample is the mean of two, which `edges` names."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x, edges):
+        return self.layer(x[edges].mean(1))
+
+
+def test_samples_that_depend_on_one_another_are_not_divided():
+    x, edges = torch.randn(4, 3), torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0]])
+    ensemble = pl.convert(Neighbours(), Single(), example=(x, edges)).train()
+    with pytest.raises(pl.InputError, match="must not depend on one another where several processes"):
+        ensemble.loss((x, edges), torch.zeros(4).long(), share=OneOfSeveral(0, 2))
+
+
+def test_what_is_no_share_is_refused():
+    ensemble = pl.convert(network(), Single()).train()
+    with pytest.raises(pl.InputError, match=r"share must be a Share of the batch, got 0\.5"):
+        ensemble.loss(torch.zeros(4, 5, 3), torch.zeros(4).long(), share=0.5)
+
+
 def test_a_share_without_processes_is_refused():
     ensemble = pl.convert(network(), Single()).train()
     with pytest.raises(pl.InputError, match="got no process group"):
