@@ -662,8 +662,8 @@ class Ensemble(nn.Module):
         reason = why_not_divided(self.members, rows, inputs, mine)
         if reason:
             raise InputError(
-                "samples must not depend on one another where several processes divide a batch, got a network "
-                f"that runs on all {inputs.batch} samples and {reason}. Train in one process."
+                "samples must not depend on one another where several processes divide a batch, got a "
+                f"network that runs on all {inputs.batch} samples and {reason}. Train in one process."
             )
 
     def _objective(

@@ -112,7 +112,7 @@ class OneOfSeveral(Share):
         if self.taken:
             raise InputError(
                 "methods that assign samples to members need the whole batch in every process, got the "
-                "samples of one. Pass all samples, and Share(taken=False)."
+                "samples of one. Pass all samples, and taken=False."
             )
         return self._mine(part)
 
