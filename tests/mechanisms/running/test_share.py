@@ -101,8 +101,12 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.kind())
-@pytest.mark.parametrize("weighted", [False, True])
+WEIGHTED = [(method, True) for method in METHODS if type(method) in (DeepEnsembles, Masksembles)]
+
+
+@pytest.mark.parametrize(
+    ("method", "weighted"), [*((method, False) for method in METHODS), *WEIGHTED], ids=str
+)
 def test_processes_have_the_objective_and_the_gradient_of_one(method, weighted, monkeypatch):
     ensemble = pl.convert(network(), method, example=torch.zeros(2, 5, 3)).double().train()
     # An odd batch: shares differ in size, and some members have fewer samples than there are processes.
