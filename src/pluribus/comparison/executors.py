@@ -9,6 +9,7 @@ Any other `concurrent.futures.Executor` is passed as an object.
 """
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -70,14 +71,15 @@ def opened(executor: Executor | str, out: Path) -> Iterator[Executor]:
 def _dask(address: str) -> Iterator[Executor]:
     """Yield an executor on the workers of a Dask scheduler."""
     try:
-        from distributed import Client
+        # Not by an import statement: its functions have no types.
+        distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         raise SettingError(
             "jobs of Dask need the package distributed, but it is not installed. "
             "Install pluribus with the extra dask."
         ) from error
     try:
-        client = Client(f"tcp://{address}", timeout=CONNECT_SECONDS)
+        client = distributed.Client(f"tcp://{address}", timeout=CONNECT_SECONDS)
     # Wrong addresses are OSError, ValueError or TimeoutError.
     except Exception as error:
         raise SettingError(

@@ -117,7 +117,8 @@ class OneOfSeveral(Share):
         return self._mine(part)
 
     def mean(self, means: Tensor, parts: Sequence[Tensor] | None, batch: Batch) -> Tensor:
-        norms = [self._weight(part, batch) for part in parts or [None]]
+        seen: Sequence[Tensor | None] = [None] if parts is None else parts
+        norms = [self._weight(part, batch) for part in seen]
         each = means.new_tensor(norms).expand(len(means))
         sums, totals = _summed(torch.stack([means * each, each]), self.processes).unbind()  # Eq. (1)
         return sums / totals.clamp(min=torch.finfo(means.dtype).tiny)
