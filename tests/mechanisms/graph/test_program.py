@@ -26,7 +26,7 @@ def run(program, network, inputs):
     return program.signature.predict([values.get(one, one) for one in program.results])
 
 
-@each(EXPORTED)
+@each(EXPORTED, few=True)
 def test_steps_compute_the_network_on_another_batch(case):
     network = Network(case.model(), case.inputs())
     program = read_program(network)

@@ -104,7 +104,12 @@ def upstream(program, node):
     return sorted(program.held[one] for one in seen if one in program.held)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+SLOW = ("monai_unet", "monai_densenet")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NETWORKS]
+)
 def test_rows_run_together_are_rows_alone(name):
     network, members, plan, rows = planned(name)
     expected = torch.stack([run_alone(network, held) for held in members.tensors.of(rows)])
