@@ -72,8 +72,8 @@ class CompiledGraph:
         expected, found = self.graph.module(*inputs), self._call(*inputs)
         if found.shape != expected.shape or found.dtype != expected.dtype:
             return float("inf")
-        scale = max(1.0, expected.abs().max().item())
-        return (found - expected).abs().max().item() / scale
+        scale = max(1.0, float(expected.abs().max()))
+        return float((found - expected).abs().max()) / scale
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the outputs of all members, `[members, batch, ...]`."""

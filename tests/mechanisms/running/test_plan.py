@@ -104,12 +104,8 @@ def upstream(program, node):
     return sorted(program.held[one] for one in seen if one in program.held)
 
 
-SLOW = ("monai_unet", "monai_densenet")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NETWORKS]
-)
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.sampled(3)
 def test_rows_run_together_are_rows_alone(name):
     network, members, plan, rows = planned(name)
     expected = torch.stack([run_alone(network, held) for held in members.tensors.of(rows)])

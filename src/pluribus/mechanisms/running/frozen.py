@@ -172,7 +172,8 @@ class Frozen(nn.Module):
         assert isinstance(network, GraphModule)
         held = _first_float(network)
         device = self.weights.device if held is None else held.device
-        example, given = made_up(kind, device), self.origin and self.origin.example
+        example = made_up(kind, device)
+        given = self.origin.example if self.origin is not None else None
         if given is not None:
             moved = _like(given, held)
             # Real inputs are better than made-up ones; of further kinds none is kept.
