@@ -26,12 +26,8 @@ def run(program, network, inputs):
     return program.signature.predict([values.get(one, one) for one in program.results])
 
 
-<<<<<<< HEAD
-@each(EXPORTED, few=True)
-=======
 @each(EXPORTED)
 @pytest.mark.sampled(3)
->>>>>>> main
 def test_steps_compute_the_network_on_another_batch(case):
     network = Network(case.model(), case.inputs())
     program = read_program(network)

@@ -18,9 +18,9 @@ from tests import zoo
 from tests.cases import CASES, each, normal, run
 
 METHODS = [
-    pytest.param(Single(), marks=pytest.mark.slow),
+    Single(),
     DeepEnsembles(members=2, prior_scale=0.5),
-    pytest.param(DeepEnsembles(members=9), marks=pytest.mark.slow),
+    DeepEnsembles(members=9),
     BatchEnsemble(members=2),
     MCDropout(rate=0.2, draws=2),
 ]
