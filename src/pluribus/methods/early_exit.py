@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pluribus.axes import DEPTHS, Between
 from pluribus.mechanisms.exits.pairs import build_exits, check_where
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -44,7 +45,7 @@ class EarlyExit(Method):
         torch.Size([3, 7, 2])
     """
 
-    exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS)
+    exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS, search=Between(2, DEPTHS))
     where: str | tuple[str, ...] | None = None
 
     own_weights: ClassVar[bool] = False

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from pluribus.axes import Between
 from pluribus.mechanisms.exits.pairs import (
     Pairs,
     build_exits,
@@ -59,9 +60,9 @@ class MIMMO(Method):
         torch.Size([6, 7, 2])
     """
 
-    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS, search=Between(2, 4))
     where: str | tuple[str, ...] | None = None
-    input_repetition: float = setting(0.0, at_least=0, at_most=1)
+    input_repetition: float = setting(0.0, at_least=0, at_most=1, search=Between(0.0, 1.0))
     batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     start: str = setting("fresh", choices=("copy", "fresh"))
 

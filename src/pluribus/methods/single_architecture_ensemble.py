@@ -29,12 +29,13 @@ whose weight is below 1e-6 are no rows of eval mode and cost nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
 
+from pluribus.axes import DEPTHS, Between, Ends
 from pluribus.mechanisms.exits.pairs import (
     Pairs,
     build_exits,
@@ -49,7 +50,7 @@ from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
 from pluribus.ranges import LARGEST, MOST_MEMBERS, check, invalid
 from pluribus.recipe import Recipe
-from pluribus.settings import setting
+from pluribus.settings import searched, setting
 
 SMALL = 1e-8
 """Keeps logarithms finite."""
@@ -132,12 +133,19 @@ class SAE(Method):
         (torch.Size([4, 7, 2]), 'in_between')
     """
 
-    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
-    exits: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    # The ranges of a search are those of Sec. 4: 1 ≤ N ≤ 4, 1 ≤ K ≤ D, and the ends of three schedules.
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS, search=Between(1, 4))
+    exits: int = setting(2, at_least=1, at_most=MOST_MEMBERS, search=Between(1, DEPTHS))
     where: str | tuple[str, ...] | None = None
-    alpha: Span = (0.0, 0.0)
-    temperature: Span = (1.0, 0.5)
-    input_repetition: Span = (0.5, 0.5)
+    alpha: Span = field(default=(0.0, 0.0), metadata=searched(Ends(Between(0.0, 1.0), Between(0.0, 1.0))))
+    # The paper has T in (0, 1]; below 0.01 one exit has all weight, whatever was learnt.
+    temperature: Span = field(
+        default=(1.0, 0.5),
+        metadata=searched(Ends(Between(0.01, 1.0, log=True), Between(0.01, 1.0, log=True))),
+    )
+    input_repetition: Span = field(
+        default=(0.5, 0.5), metadata=searched(Ends(Between(0.0, 1.0), Between(0.0, 1.0)))
+    )
     batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     weighting: str = setting("one", choices=("one", "exits"))
     start: str = setting("fresh", choices=("copy", "fresh"))
