@@ -62,7 +62,7 @@ class Problem:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of the network, since code can change under one name; as `compare` computes it."""
+        """Return the digest of the network, as `compare` has it: code can change under one name."""
         return digest(replace(self, seed=0).single, self.task.train.example().inputs)
 
     @cached_property
@@ -140,8 +140,9 @@ class Candidate:
     @property
     def label(self) -> str:
         """Return its name for a reader."""
-        parts = [label(self.configuration.method.to_dict())]
-        parts += [f"{name}={_short(value)}" for name, value in self.configuration.training.items()]
+        settings = self.configuration.method.to_dict()
+        parts = [label({name: _rounded(value) for name, value in settings.items()})]
+        parts += [f"{name}={_rounded(value)}" for name, value in self.configuration.training.items()]
         if self.configuration.width is not None:
             parts.append(f"width={self.configuration.width}")
         return ", ".join(parts)
@@ -157,5 +158,8 @@ class Candidate:
         return self.problem.convert(self.configuration.method, self.configuration.width)
 
 
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _rounded(value: Any) -> Any:
+    """Return a number with three digits, for a reader; pairs likewise."""
+    if isinstance(value, tuple):
+        return tuple(map(_rounded, value))
+    return float(f"{value:.3g}") if isinstance(value, float) else value

@@ -29,6 +29,8 @@ from pluribus.writing import replacing
 TAKEN = "taken"
 """Folder with the ensemble that was chosen: a run, as `pluribus train` writes it."""
 
+RATIOS = ("parameters_ratio", "multiply_adds_ratio")
+
 State = Literal["complete", "halved", "skipped", "failed", "open"]
 
 
@@ -127,9 +129,7 @@ class Study:
         judge = self._judge(objective)
         known = [trial for trial in within if not math.isnan(_value(trial, judge))]
         if not known:
-            raise SettingError(
-                f"{judge.name} must be a number of at least one trial, got none. Name another."
-            )
+            raise SettingError(f"{judge.name} must be measured in a trial, got none. Name another.")
         return min(known, key=lambda trial: judge.loss(_value(trial, judge)))
 
     def _judge(self, name: str | None) -> Objective:
@@ -202,11 +202,10 @@ class Study:
 
     def price(self, trial: Trial) -> str:
         """Return what a trial costs, in words."""
-        cost = trial.cost
-        parts = [
-            f"{cost['parameters']:,.0f} parameters ({times(cost.get('parameters_ratio', math.nan))})",
-            f"{cost['multiply_adds']:,.0f} multiply-adds ({times(cost.get('multiply_adds_ratio', math.nan))})",
-        ]
+        parts = []
+        for name, title in (("parameters", "parameters"), ("multiply_adds", "multiply-adds")):
+            ratio = trial.cost.get(f"{name}_ratio", math.nan)
+            parts.append(f"{trial.cost.get(name, math.nan):,.0f} {title} ({times(ratio)})")
         return " and ".join(parts)
 
     def table(self) -> list[tuple[str, ...]]:
@@ -214,9 +213,7 @@ class Study:
         rows = []
         for trial in self.front:
             values = [f"{trial.values[one.name]:.4g}" for one in self.objectives if not one.is_cost]
-            ratios = [
-                times(trial.cost.get(f"{name}_ratio", math.nan)) for name in ("parameters", "multiply_adds")
-            ]
+            ratios = [times(trial.cost.get(name, math.nan)) for name in RATIOS]
             rows.append((trial.label, *values, *ratios))
         return rows
 

@@ -21,8 +21,8 @@ def width_axis(build: Any, network: str) -> OneOf:
     usual = getattr(build, "default_width", None) or _default(build)
     if not isinstance(usual, int) or usual < 1:
         raise SettingError(
-            f"the width of {network} can vary only if it is made by a function with a parameter `width` and a "
-            "whole number as its default, got none. Write the space by hand, or leave width out."
+            f"the width of {network} can vary only if it is made by a function with a parameter `width` and "
+            "a whole number as its default, got none. Write the space by hand, or leave width out."
         )
     return OneOf(tuple(sorted({max(1, usual // 2), usual, 2 * usual})))
 

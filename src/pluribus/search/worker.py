@@ -135,7 +135,7 @@ class Worker:
             self.display.note("waiting", "other processes run the last trials")
             time.sleep(POLL_SECONDS)
         except ValueError as error:
-            # The trial was taken for lost while this worker was paused; whoever runs it again finds the record.
+            # The trial was taken for lost while this worker was paused. Whoever runs it finds the record.
             if "Cannot tell a" not in str(error):
                 raise
         return True
@@ -154,8 +154,8 @@ class Worker:
             return
         if not any(trial.state == TrialState.COMPLETE for trial in trials):
             raise SettingError(
-                f"a budget must allow at least one configuration, got {', '.join(map(str, self.plan.limits))}: "
-                f"none of {ATTEMPTS} is within it. {self._nearest(trials)}"
+                f"a budget must allow a configuration, got {', '.join(map(str, self.plan.limits))}: none "
+                f"of {ATTEMPTS} is within it. {self._nearest(trials)}"
             )
         raise SettingError(
             f"{self.plan.trials} trials need as many different configurations within the budget, but no "
@@ -275,7 +275,7 @@ class Worker:
         trial.set_user_attr(COST, costs)
         over, reason = excess(costs, self.plan.limits)
         # Samplers learn from it which configurations are too expensive.
-        trial.set_constraint(BUDGET, over if reason else -1.0)
+        _constrain(trial, over if reason else -1.0)
         if reason:
             self._skip(trial, f"{BUDGET}: {reason}")
         return ensemble
@@ -325,7 +325,7 @@ class Worker:
         over, reason = excess(made.cost, self.plan.limits)
         for name, stored in describe(trial.user_attrs[LABEL], made).items():
             trial.set_user_attr(name, stored)
-        trial.set_constraint(BUDGET, over if reason else -1.0)
+        _constrain(trial, over if reason else -1.0)
         values = [one.read(made.metrics, made.posthoc, made.cost) for one in self.plan.objectives]
         for one, value in zip(self.plan.objectives, values, strict=True):
             if value != value:
@@ -334,6 +334,12 @@ class Worker:
                     f"{trial.user_attrs[LABEL]}. Name another objective."
                 )
         return tuple(values)
+
+
+def _constrain(trial: optuna.Trial, over: float) -> None:
+    """Set by how much a trial exceeds the budget, unless that is known from before."""
+    if not any(BUDGET in name for name in trial.system_attrs):
+        trial.set_constraint(BUDGET, over)
 
 
 def is_finished(trial: FrozenTrial) -> bool:
