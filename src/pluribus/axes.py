@@ -83,7 +83,8 @@ class Between(Axis):
         return {"low": self.low, "high": self.high, "log": self.log}
 
     def __str__(self) -> str:
-        return f"{self.low:g} to {self.high}{' (log)' if self.log else ''}"
+        high = self.high if isinstance(self.high, str) else f"{self.high:g}"
+        return f"{self.low:g} to {high}{' (log)' if self.log else ''}"
 
 
 @dataclass(frozen=True)

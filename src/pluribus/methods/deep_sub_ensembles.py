@@ -75,9 +75,7 @@ class DeepSubEnsembles(Method):
         remedy="Use members=1 for a single network.",
         search=Between(2, 8),
     )
-    trunk: float | str | tuple[str, ...] = field(
-        default=0.5, metadata=searched(OneOf((0.25, 0.5, 0.75)))
-    )
+    trunk: float | str | tuple[str, ...] = field(default=0.5, metadata=searched(OneOf((0.25, 0.5, 0.75))))
     start: str = setting("fresh", choices=("fresh", "copy"))
     reduction: str = setting("auto", choices=REDUCTIONS)
     shuffle_members: bool | None = setting(None, kind=bool)

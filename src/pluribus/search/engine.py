@@ -175,7 +175,7 @@ def find_space(
     return make_space(methods, training=trained, width=width, depths=problem.depths, enumerated=enumerated)
 
 
-def open_queue(place: Storage, name: str, directions: Sequence[str], sampler: Any, out: Path) -> Any:
+def open_queue(place: Storage, name: str, directions: Sequence[Any], sampler: Any, out: Path) -> Any:
     """Return the study of a name, made if it does not exist."""
     import optuna
 

@@ -65,7 +65,8 @@ class GaussianProcess:
 
     def _factor(self, length: float, noise: float) -> Array:
         kernel = matern(self.points, self.points, length)
-        return np.linalg.cholesky(kernel + noise * np.eye(len(self.points)))
+        found: Array = np.linalg.cholesky(kernel + noise * np.eye(len(self.points))).astype(np.float64)
+        return found
 
     def _evidence(self, length: float, noise: float) -> float:
         """Return the logarithm of the marginal likelihood, without its constant."""
@@ -170,7 +171,7 @@ class MOBOSampler(BaseSampler):
                 name: self.even.sample_independent(study, trial, name, axis) for name, axis in space.items()
             }
             if number % 2:
-                near = best[self.random.integers(len(best))].params
+                near = best[int(self.random.integers(len(best)))].params
                 drawn = {name: self._changed(axis, near[name], drawn[name]) for name, axis in space.items()}
             found.append(drawn)
         return found

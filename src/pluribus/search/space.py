@@ -167,7 +167,7 @@ class Space:
         axes |= {f"{TRAINING}.{name}": (one, training.get(name)) for name, one in self.training.items()}
         found = {METHOD: choice.kind} if len(self.choices) > 1 else {}
         for name, (axis, value) in axes.items():
-            values = value if isinstance(axis, Ends) else [value]
+            values: Any = value if isinstance(axis, Ends) else [value]
             for (part, one), number in zip(self._parts(name, axis).items(), values, strict=True):
                 if not _holds(one, number):
                     return {}

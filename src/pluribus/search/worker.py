@@ -164,10 +164,12 @@ class Worker:
 
     def _check_failures(self, trials: Sequence[FrozenTrial]) -> None:
         failed = [trial for trial in trials if ERROR in trial.user_attrs]
-        if len(failed) < MOST_FAILURES or any(trial.state == TrialState.COMPLETE for trial in trials):
+        succeeded = any(trial.state == TrialState.COMPLETE for trial in trials)
+        most = MOST_FAILURES + self.plan.trials if succeeded else MOST_FAILURES
+        if len(failed) < most:
             return
         raise SettingError(
-            f"configurations of the space must be trainable, but the first {len(failed)} failed, the last "
+            f"configurations of the space must be trainable, but {len(failed)} failed, the last "
             f"with: {failed[-1].user_attrs[ERROR]}. Try `pluribus train` with one of them."
         )
 
@@ -338,7 +340,9 @@ class Worker:
 
 def _constrain(trial: optuna.Trial, over: float) -> None:
     """Set by how much a trial exceeds the budget, unless that is known from before."""
-    if not any(BUDGET in name for name in trial.system_attrs):
+    # A trial that is run again has the attributes of the lost one, and Optuna sets a constraint once.
+    if BUDGET not in trial.user_attrs:
+        trial.set_user_attr(BUDGET, over)
         trial.set_constraint(BUDGET, over)
 
 
