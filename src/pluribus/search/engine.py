@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import json
 import logging
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 
 from pluribus.comparison.display import Display
 from pluribus.comparison.locking import locked
+from pluribus.comparison.record import Record
 from pluribus.data.task import Task, check_task
 from pluribus.errors import SettingError
 from pluribus.method import Method
@@ -32,7 +34,7 @@ from pluribus.search.halving import Halving
 from pluribus.search.objectives import parse_objectives
 from pluribus.search.space import WIDTH, Space, make_space, read_space
 from pluribus.search.storage import FILE, HEARTBEAT_SECONDS, SQLITE, Storage, check_installed, explaining
-from pluribus.search.study import Study
+from pluribus.search.study import Study, Trial
 from pluribus.search.width import width_axis
 from pluribus.training.settings import Training
 from pluribus.writing import replacing
@@ -69,6 +71,8 @@ def search(
     threads: int = 1,
     heartbeat: int = HEARTBEAT_SECONDS,
     grace: int | None = None,
+    take: str = "",
+    against: Sequence[str | Path] = (),
     shifted: bool = False,
     show: bool = True,
     source: tuple[str, Sequence[str]] | None = None,
@@ -104,6 +108,8 @@ def search(
         threads: Of torch in this process.
         heartbeat: Seconds between signs of life, by which other machines know that a trial is running.
         grace: Seconds without one after which a trial counts as lost; by default three heartbeats.
+        take: Limits of cost of the ensemble in the folder `taken`, besides those of the budget.
+        against: Folders of other searches with the same objectives, such as a random one, for the page.
         shifted: Measure the final front on shifted test data too.
         show: Show progress, then print the front and write `report.html`.
         source: Name and options of the task on the command line, for `run.json`.
@@ -119,6 +125,7 @@ def search(
     check("threads", threads, int, at_least=1)
     check("seed", seed, int, at_least=0)
     chosen, limits = parse_objectives(objectives), parse_budget(budget)
+    parse_budget(take)
     place = Storage(storage or f"{SQLITE}{Path(out) / FILE}", heartbeat, grace or 3 * heartbeat)
     check_installed(place.is_file)
     # Optuna is an extra, so that it is imported only here.
@@ -129,7 +136,8 @@ def search(
     problem = Problem(build, task, known, training or Training(), Path(out), seed, recipes, source)
     searched = find_space(problem, methods, space, vary, enumerated)
     parts = fingerprint_parts(problem, searched, chosen, budget, drawn_by.is_flat)
-    _write_space(problem.out, parts)
+    if show:
+        print(f"space of the search:\n{textwrap.indent(str(searched), '    ')}", flush=True)
     with torch_threads(threads), explaining(place):
         from pluribus.search.queue import counts, quiet
         from pluribus.search.reading import read_trials
@@ -147,6 +155,7 @@ def search(
             if stored is None:
                 queue.set_user_attr(ATTRIBUTE, parts)
         check_fingerprint(stored or parts, parts, study_id)
+        _write_space(problem.out, parts)
         plan = Plan(searched, chosen, limits, trials, drawn_by.is_flat, halving)
         add_finished(queue, problem, plan, warm_start)
         done = sum(counts(one) and one.state.is_finished() for one in queue.get_trials(deepcopy=False))
@@ -154,7 +163,7 @@ def search(
             Worker(queue, problem, plan, display).work()
         found = read_trials(queue.get_trials(deepcopy=False), chosen)
         study = Study(problem, searched, chosen, limits, found, drawn_by.is_flat, sampler)
-    return finish(study, shifted, show)
+    return finish(study, take, against, shifted, show)
 
 
 def find_space(
@@ -188,27 +197,28 @@ def open_queue(place: Storage, name: str, directions: Sequence[Any], sampler: An
     return Queue(name, place, opened, sampler, out)
 
 
-def finish(study: Study, shifted: bool, show: bool) -> Study:
+def finish(study: Study, take: str, against: Sequence[str | Path], shifted: bool, show: bool) -> Study:
     """Measure the front on test data, take the best, and write the page; several processes take turns."""
     out = study.problem.out
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / "finish.lock", lambda: None):
         final = study.measure_front(shifted)
-        if study.complete:
-            study.take(study.choose())
+        study.save()
+        chosen = study.choose(take)
+        study.take(chosen)
         if show:
-            _present(study, final)
+            _present(study, chosen, final, against)
     return study
 
 
-def _present(study: Study, final: Mapping[str, Any]) -> None:
+def _present(study: Study, chosen: Trial, final: Mapping[str, Record], against: Sequence[str | Path]) -> None:
     """Print the front, and write the page if its packages are installed."""
     if importlib.util.find_spec("rich") is None or importlib.util.find_spec("plotly") is None:
         logger.warning("no table and no page: install pluribus with the extra cli")
         return
     from pluribus.search.presenting import present
 
-    present(study, final)
+    present(study, chosen, final, [Path(one) for one in against])
 
 
 def _write_space(out: Path, parts: Mapping[str, Any]) -> None:

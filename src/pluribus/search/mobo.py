@@ -153,28 +153,34 @@ class MOBOSampler(BaseSampler):
         losses = np.array([_losses(one, study.directions) for one in done])
         points = np.array([encode(one.params, search_space) for one in done])
         best = [one for one, rank in zip(done, ranks(losses.tolist()), strict=True) if rank == 0]
-        drawn = self._candidates(study, trial, search_space, best)
+        drawn = self._candidates(search_space, best)
         candidates = np.array([encode(one, search_space) for one in drawn])
         return drawn[choose(points, losses, candidates, self.random)]
 
     def _candidates(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        space: dict[str, BaseDistribution],
-        best: Sequence[FrozenTrial],
+        self, space: dict[str, BaseDistribution], best: Sequence[FrozenTrial]
     ) -> list[dict[str, Any]]:
         """Return random parameters, half of them near the front."""
         found = []
         for number in range(CANDIDATES):
-            drawn = {
-                name: self.even.sample_independent(study, trial, name, axis) for name, axis in space.items()
-            }
+            drawn = {name: self._drawn(axis) for name, axis in space.items()}
             if number % 2:
                 near = best[int(self.random.integers(len(best)))].params
                 drawn = {name: self._changed(axis, near[name], drawn[name]) for name, axis in space.items()}
             found.append(drawn)
         return found
+
+    def _drawn(self, axis: BaseDistribution) -> Any:
+        """Return an evenly drawn value."""
+        if isinstance(axis, CategoricalDistribution):
+            return axis.choices[int(self.random.integers(len(axis.choices)))]
+        low, high, log = axis.low, axis.high, axis.log  # type: ignore[attr-defined]
+        share = self.random.random()
+        if isinstance(low, int):
+            return low + int(share * (high - low + 1))
+        if log:
+            return float(low * (high / low) ** share)
+        return float(low + share * (high - low))
 
     def _changed(self, axis: BaseDistribution, near: Any, drawn: Any) -> Any:
         """Return a value near one of the front; a choice is drawn anew now and then."""

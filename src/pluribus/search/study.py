@@ -18,17 +18,27 @@ from pluribus.notebook import html_table
 from pluribus.ranges import invalid
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.wording import times
+from pluribus.schema import Fields, Items, Named, Number, Text, Whole, shown
 from pluribus.search.budget import excess
 from pluribus.search.candidate import Candidate, Problem
 from pluribus.search.front import hypervolumes, ranks
 from pluribus.search.objectives import Objective
 from pluribus.search.running import final_record, load_ensemble
 from pluribus.search.space import Configuration, Space
+from pluribus.untrusted import read_json
 from pluribus.writing import replacing
 
 TAKEN = "taken"
 """Folder with the ensemble that was chosen: a run, as `pluribus train` writes it."""
 
+VALUES = "values.json"
+"""File with the values of all measured trials."""
+VALUES_SCHEMA = Fields({"sampler": Text(), "objectives": Items(Text()), "values": Items(Items(Number()))})
+CHOICE = "choice.json"
+"""File in it that names the trial."""
+CHOICE_SCHEMA = Fields(
+    {"trial": Whole(), "label": Text(), "key": Text(), "values": Named(Number()), "cost": Named(Number())}
+)
 RATIOS = ("parameters_ratio", "multiply_adds_ratio")
 
 State = Literal["complete", "halved", "skipped", "failed", "open"]
@@ -100,14 +110,36 @@ class Study:
         front = [trial for trial, rank in zip(done, found, strict=True) if rank == 0]
         return sorted(front, key=lambda trial: trial.losses(self.objectives))
 
+    @property
+    def losses(self) -> list[list[float]]:
+        """Return the values of all measured trials so that less is better."""
+        return [trial.losses(self.objectives) for trial in self.complete]
+
     def hypervolumes(self, among: "Sequence[Study]" = ()) -> list[float]:
         """Return the share of the space of objectives that is dominated after each measured trial.
 
         Args:
             among: Other studies of the same objectives, whose values scale the axes too.
         """
-        others = [trial.losses(self.objectives) for study in among for trial in study.complete]
-        return hypervolumes([trial.losses(self.objectives) for trial in self.complete], others)
+        return hypervolumes(self.losses, [point for study in among for point in study.losses])
+
+    def read_other(self, folder: Path) -> tuple[str, list[list[float]]]:
+        """Return the sampler of another search, and its losses.
+
+        Raises:
+            SettingError: it has other objectives.
+        """
+        found = read_json(folder / VALUES, VALUES_SCHEMA, "Run that search again.")
+        own = [one.name for one in self.objectives]
+        if found["objectives"] != own:
+            raise SettingError(
+                f"a search is compared with one of the same objectives, {', '.join(own)}, got "
+                f"{shown(', '.join(found['objectives']))} in {folder}. Name another folder."
+            )
+        losses = []
+        for values in found["values"]:
+            losses.append([one.loss(value) for one, value in zip(self.objectives, values, strict=True)])
+        return shown(found["sampler"]).strip("'"), losses
 
     def choose(self, budget: str = "", objective: str | None = None) -> Trial:
         """Return the best measured trial within a budget.
@@ -174,7 +206,7 @@ class Study:
         candidate = self.candidate(trial)
         load_ensemble(candidate)
         place = self.problem.out / TAKEN
-        with replacing(place / "choice.json") as unfinished:
+        with replacing(place / CHOICE) as unfinished:
             unfinished.write_text(json.dumps(self._choice(trial), indent=2) + "\n", encoding="utf-8")
         for name in (RUN_FILE, SIGNATURE):
             with replacing(place / name) as unfinished:
@@ -191,6 +223,18 @@ class Study:
             "values": dict(trial.values),
             "cost": {name: value for name, value in trial.cost.items() if math.isfinite(value)},
         }
+
+    def save(self) -> Path:
+        """Write the values of all measured trials, for the page of another search, and return the file."""
+        document = {
+            "sampler": self.sampler,
+            "objectives": [one.name for one in self.objectives],
+            "values": [[trial.values[one.name] for one in self.objectives] for trial in self.complete],
+        }
+        file = self.problem.out / VALUES
+        with replacing(file) as unfinished:
+            unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        return file
 
     def measure_front(self, shifted: bool = False) -> dict[str, Record]:
         """Return the records of the front on test data, by key. Each is measured once, and kept."""
@@ -231,6 +275,13 @@ class Study:
         """Return the front as a table for notebooks."""
         title = f"{len(self.complete)} trials measured, {len(self.front)} on the front"
         return html_table(title, self.heads(), self.table(), ())
+
+
+def read_label(taken: Path) -> str:
+    """Return the name of the configuration in the folder `taken` of a search; that file is untrusted."""
+    remedy = "Run the search again."
+    label: str = read_json(taken / CHOICE, CHOICE_SCHEMA, remedy)["label"]
+    return shown(label)
 
 
 def _value(trial: Trial, objective: Objective) -> float:
