@@ -8,8 +8,9 @@ from pluribus.data import two_moons
 from pluribus.methods import SAE, DeepEnsembles, Single
 from pluribus.search import search
 from pluribus.search.candidate import Candidate, Problem
+from pluribus.search.making import read_space
 from pluribus.search.objectives import parse_objectives
-from pluribus.search.space import Configuration, read_space
+from pluribus.search.space import Configuration
 from pluribus.search.study import Study, Trial
 from pluribus.training import Training
 

@@ -4,8 +4,8 @@ import pytest
 
 from pluribus.errors import SettingError
 from pluribus.search.fingerprint import check_fingerprint, fingerprint_parts, study_name
+from pluribus.search.making import read_space
 from pluribus.search.objectives import parse_objectives
-from pluribus.search.space import read_space
 from tests.search.cases import OBJECTIVES, SPACE, problem
 
 

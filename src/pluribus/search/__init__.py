@@ -3,7 +3,8 @@
 from pluribus.axes import Between, Ends, OneOf
 from pluribus.search.engine import search
 from pluribus.search.halving import Halving
-from pluribus.search.space import Space, make_space, read_space
+from pluribus.search.making import make_space, read_space
+from pluribus.search.space import Space
 from pluribus.search.study import Study, Trial
 
 __all__ = [

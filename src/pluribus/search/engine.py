@@ -31,8 +31,9 @@ from pluribus.report.budget import parse_budget
 from pluribus.search.candidate import Build, Problem
 from pluribus.search.fingerprint import ATTRIBUTE, check_fingerprint, fingerprint_parts, study_name
 from pluribus.search.halving import Halving
+from pluribus.search.making import make_space, read_space
 from pluribus.search.objectives import parse_objectives
-from pluribus.search.space import WIDTH, Space, make_space, read_space
+from pluribus.search.space import WIDTH, Space
 from pluribus.search.storage import FILE, HEARTBEAT_SECONDS, SQLITE, Storage, check_installed, explaining
 from pluribus.search.study import Study, Trial
 from pluribus.search.width import width_axis

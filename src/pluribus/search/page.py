@@ -16,7 +16,10 @@ from pluribus.report.page import FILE, make_document
 from pluribus.report.recommendation import Recommendation
 from pluribus.report.wording import times
 from pluribus.search.budget import excess
-from pluribus.search.figures import front_panel, hypervolume_panel, importance_panel, parallel_panel
+from pluribus.search.figures.front_points import front_panel
+from pluribus.search.figures.hypervolume_curve import hypervolume_panel
+from pluribus.search.figures.importance_bars import importance_panel
+from pluribus.search.figures.parallel_axes import parallel_panel
 from pluribus.search.running import VALIDATION
 from pluribus.search.study import TAKEN, Study, Trial
 from pluribus.version import VERSION

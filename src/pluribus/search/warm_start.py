@@ -16,6 +16,7 @@ from pluribus.comparison.record import Record
 from pluribus.comparison.run_folder import ENSEMBLE
 from pluribus.report.best_run import run_folder
 from pluribus.search.candidate import Candidate, Problem
+from pluribus.search.matching import find_parameters
 from pluribus.search.queue import KEY, Queue, counts, quiet
 from pluribus.search.running import adopt
 from pluribus.search.worker import Plan, describe, distribution, draw_evenly
@@ -39,7 +40,7 @@ def add_finished(queue: Queue, problem: Problem, plan: Plan, folders: Sequence[s
 
 def _add(queue: Queue, problem: Problem, plan: Plan, one: Record, folder: Path) -> bool:
     """Add a run as a finished trial; return False if it is not of this search."""
-    parameters = plan.space.find(one.method, one.training, plan.flat)
+    parameters = find_parameters(plan.space, one.method, one.training, plan.flat)
     if one.error or not parameters or not (folder / ENSEMBLE).is_dir():
         return False
     axes = plan.space.parameters(plan.flat)

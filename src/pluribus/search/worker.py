@@ -25,6 +25,7 @@ from pluribus.errors import ConversionError, SettingError
 from pluribus.report.budget import Limit
 from pluribus.search.budget import costs_ahead, excess
 from pluribus.search.candidate import Candidate, Problem
+from pluribus.search.enumeration import first_parameters
 from pluribus.search.halving import Halving
 from pluribus.search.objectives import CALIBRATED, Objective
 from pluribus.search.queue import ERROR, HALVED, KEY, SKIPPED, Queue, QueueEmpty, counts
@@ -106,7 +107,7 @@ class Worker:
     def __init__(self, queue: Queue, problem: Problem, plan: Plan, display: Display) -> None:
         self.queue, self.problem, self.plan, self.display = queue, problem, plan, display
         self.streak = 0
-        self.first = plan.space.first(plan.flat)
+        self.first = first_parameters(plan.space, plan.flat)
         self.random = random.Random()
 
     def work(self) -> None:
