@@ -4,9 +4,10 @@ import functools
 from pathlib import Path
 
 from pluribus.backbones import residual_mlp
+from pluribus.comparison.record import Record
 from pluribus.data import two_moons
 from pluribus.methods import SAE, DeepEnsembles, Single
-from pluribus.search import search
+from pluribus.search import engine, search, worker
 from pluribus.search.candidate import Candidate, Problem
 from pluribus.search.making import read_space
 from pluribus.search.objectives import parse_objectives
@@ -71,3 +72,54 @@ def made_up_study(out):
 
 
 METHODS = (Single(), DeepEnsembles(), SAE())
+
+
+def members_of(method):
+    return getattr(method, "members", 1)
+
+
+def made_up_costs(method, task, single):
+    """Return costs by the number of members, in place of converting and freezing."""
+    count = float(members_of(method))
+    costs = {"parameters": 10 * count, "multiply_adds": 100 * count}
+    return costs | {"parameters_ratio": count, "multiply_adds_ratio": count}
+
+
+def made_up_run(candidate, ensemble, on_epoch, on_wait):
+    """Return a record without training; more members are better."""
+    method = candidate.configuration.method
+    for epoch in (1, 2):
+        on_epoch(ensemble, {"epoch": epoch, "loss": 1.0})
+    candidate.folder.mkdir(parents=True, exist_ok=True)
+    metrics = {"nll": 1 / members_of(method), "ece": 0.1}
+    settings = (method.to_dict(), "task", "network", 0, {})
+    return Record(candidate.key, *settings, metrics=metrics, cost=made_up_costs(method, None, None))
+
+
+def untrained(monkeypatch):
+    """Let searches train and convert nothing, so that many of them take little time."""
+    monkeypatch.setattr(worker, "run_candidate", made_up_run)
+    monkeypatch.setattr(worker, "costs_ahead", made_up_costs)
+    monkeypatch.setattr(
+        worker, "measure_validation", lambda method, task: ({"nll": 1 / members_of(method)}, {})
+    )
+    monkeypatch.setattr(Problem, "digest", "digest")
+    monkeypatch.setattr(Problem, "depths", 2)
+    monkeypatch.setattr(Problem, "single", None)
+    monkeypatch.setattr(Candidate, "convert", lambda self: Untrained(self.configuration.method))
+    monkeypatch.setattr(engine, "finish", lambda study, *options: study)
+
+
+class Untrained:
+    """Stand for an ensemble of a method."""
+
+    training = True
+
+    def __init__(self, method):
+        self.members = members_of(method)
+
+    def eval(self):
+        return self
+
+    def train(self, mode):
+        return self

@@ -30,14 +30,13 @@ def test_learnt_exits_cost_at_most_what_was_foreseen(tmp_path):
     logits = ensemble.members.index.logits
     assert logits.detach().abs().max() == 0
     found = []
-    for first in range(logits.shape[1]):
-        for second in range(logits.shape[1]):
-            with torch.no_grad():
-                logits.zero_()
-                logits[0, first] = logits[1, second] = 1
-            after = measure_costs(ensemble.eval(), ensemble.freeze(), ours.blind, ours.single, timed=False)
-            assert after["parameters"] == ahead["parameters"]
-            found.append(after["multiply_adds"])
+    for first, second in ((0, 0), (0, 1), (1, 1)):
+        with torch.no_grad():
+            logits.zero_()
+            logits[0, first] = logits[1, second] = 1
+        after = measure_costs(ensemble.eval(), ensemble.freeze(), ours.blind, ours.single, timed=False)
+        assert after["parameters"] == ahead["parameters"]
+        found.append(after["multiply_adds"])
     assert max(found) == ahead["multiply_adds"] > min(found)
 
 

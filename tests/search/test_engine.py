@@ -10,7 +10,7 @@ from pluribus.errors import SettingError
 from pluribus.methods import Single
 from pluribus.search import engine, search
 from pluribus.search.storage import StorageError
-from tests.search.cases import moons, network, small_search
+from tests.search.cases import moons, network, small_search, untrained
 
 
 def test_search_ends_with_trained_ensembles_and_goes_on(tmp_path):
@@ -31,16 +31,22 @@ def test_search_ends_with_trained_ensembles_and_goes_on(tmp_path):
     assert [trial.key for trial in more.complete[:2]] == [trial.key for trial in study.complete]
 
 
-def test_other_space_on_the_same_study_is_refused(tmp_path):
+@pytest.fixture
+def light(monkeypatch):
+    untrained(monkeypatch)
+
+
+def test_other_space_on_the_same_study_is_refused(tmp_path, light):
     small_search(tmp_path, trials=1)
     with pytest.raises(SettingError, match="the space of a search must be that of its study"):
         small_search(tmp_path, trials=1, space={"single": {}, "deep_ensembles": {"members": [2]}})
 
 
 @pytest.mark.parametrize("sampler", ["gp", "mobo", "random"])
-def test_flat_and_even_samplers_search_too(tmp_path, sampler):
-    study = small_search(tmp_path, trials=3, sampler=sampler)
-    assert len(study.complete) == 3
+def test_flat_and_even_samplers_search_too(tmp_path, light, sampler):
+    space = {"single": {}, "deep_ensembles": {"members": {"low": 2, "high": 30}}}
+    study = small_search(tmp_path, trials=6, sampler=sampler, space=space)
+    assert len(study.complete) == 6
 
 
 @pytest.mark.parametrize(
@@ -55,18 +61,18 @@ def test_flat_and_even_samplers_search_too(tmp_path, sampler):
         ({"space": None, "vary": ["widht"]}, "lr"),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path, options, reason):
+def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path, light, options, reason):
     with pytest.raises(SettingError, match=reason):
         small_search(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
-def test_storage_that_is_down_is_an_error_of_one_line(tmp_path):
+def test_storage_that_is_down_is_an_error_of_one_line(tmp_path, light):
     with pytest.raises(StorageError, match="can be reached"):
         small_search(tmp_path, storage="postgresql://ann:secret@127.0.0.1:9/db")
 
 
-def test_threads_are_set_and_restored(tmp_path):
+def test_threads_are_set_and_restored():
     before = torch.get_num_threads()
     with engine.torch_threads(1):
         assert torch.get_num_threads() == 1

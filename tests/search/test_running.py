@@ -10,50 +10,50 @@ from pluribus.search.running import adopt, final_record, load_ensemble, run_cand
 from tests.search.cases import candidate
 
 
-@pytest.fixture
-def one(tmp_path):
-    return candidate(tmp_path)
-
-
 def run(one, epochs):
     return run_candidate(one, None, lambda ensemble, row: epochs.append(row["epoch"]), lambda: None)
 
 
-def test_candidate_is_trained_once(one):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a candidate that was run, its record, and the epochs that were trained."""
+    one = candidate(tmp_path_factory.mktemp("search"))
     epochs = []
-    made = run(one, epochs)
-    assert epochs == [1, 2]
+    return one, run(one, epochs), epochs
+
+
+def test_candidate_is_trained_once(trained):
+    one, made, epochs = trained
     assert {"nll", "accuracy"} <= set(made.metrics)
     assert "scaled_nll" in made.posthoc
+    before = list(epochs)
+    assert before == [1, 2]
     assert run(one, epochs).key == made.key
-    assert len(epochs) == 2
+    assert epochs == before
     loaded = load_ensemble(one)
     assert loaded.method == Single()
     assert loaded.calibration is not None
 
 
-def test_record_without_its_ensemble_does_not_count(one):
-    run(one, [])
-    shutil.rmtree(one.folder / ENSEMBLE)
-    assert stored_record(one) is None
-
-
-def test_callback_may_end_the_run(one):
+def test_callback_may_end_the_run(tmp_path):
+    one = candidate(tmp_path)
     with pytest.raises(ZeroDivisionError):
         run_candidate(one, None, lambda ensemble, row: 1 / 0, lambda: None)
     assert stored_record(one) is None
 
 
-def test_test_data_are_looked_at_once(one):
-    run(one, [])
+def test_test_data_are_looked_at_once(trained):
+    one, made, _ = trained
     first = final_record(one, shifted=False)
     assert first.outcomes is not None
     assert final_record(one, shifted=False).outcomes is None
-    assert first.metrics["nll"] != stored_record(one).metrics["nll"]
+    assert first.metrics["nll"] != made.metrics["nll"]
 
 
-def test_run_of_another_folder_is_adopted(one, tmp_path):
-    made = run(one, [])
-    other = candidate(tmp_path / "other")
+def test_run_of_another_folder_is_adopted_and_record_without_ensemble_does_not_count(trained, tmp_path):
+    one, made, _ = trained
+    other = candidate(tmp_path)
     assert adopt(other, one.folder).metrics == pytest.approx(made.metrics, nan_ok=True)
     assert stored_record(other) is not None
+    shutil.rmtree(other.folder / ENSEMBLE)
+    assert stored_record(other) is None

@@ -29,7 +29,7 @@ def front_panel(study: Study, chosen: Trial) -> Panel | None:
     qualities = [one for one in study.objectives if not one.is_cost]
     if not study.complete:
         return None
-    drawn = {}
+    drawn: dict[tuple[str, ...], go.Figure] = {}
     for quality in qualities:
         for cost in SHOWN_COSTS:
             drawn[quality.title, COSTS[cost]] = _draw_front(study, chosen, quality, cost)

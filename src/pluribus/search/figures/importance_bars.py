@@ -13,7 +13,7 @@ MOST_BARS = 12
 
 def importance_panel(study: Study) -> Panel | None:
     """Return the importance of settings for each objective; None with too few trials."""
-    drawn = {}
+    drawn: dict[tuple[str, ...], go.Figure] = {}
     parameters = [trial.parameters for trial in study.complete]
     for one in study.objectives:
         losses = [one.loss(trial.values[one.name]) for trial in study.complete]

@@ -18,7 +18,7 @@ FADED = 0.25
 def parallel_panel(study: Study) -> Panel | None:
     """Return a line for each trial over all of its settings and objectives; None with one trial."""
     kinds = list(dict.fromkeys(kind_of(trial) for trial in study.complete))
-    drawn = {}
+    drawn: dict[tuple[str, ...], go.Figure] = {}
     if len(kinds) > 1:
         drawn[ALL,] = _draw(study, study.complete)
     for kind in kinds:
