@@ -29,6 +29,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [*map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_search_ends_with_a_folder_that_predicts(tmp_path):
     out = tmp_path / "search"
     taken = ["--take", "parameters<=4x", "--budget", "parameters<=9x", "--vary", "width"]

@@ -1,6 +1,7 @@
 """A small problem that searches of the tests share: two moons, a residual MLP, a few steps."""
 
 import functools
+import tempfile
 from pathlib import Path
 
 from pluribus.backbones import residual_mlp
@@ -12,6 +13,7 @@ from pluribus.search.candidate import Candidate, Problem
 from pluribus.search.making import read_space
 from pluribus.search.objectives import parse_objectives
 from pluribus.search.space import Configuration
+from pluribus.search.storage import FILE, Storage
 from pluribus.search.study import Study, Trial
 from pluribus.training import Training
 
@@ -34,6 +36,22 @@ def problem(out, steps=2):
 
 def candidate(out, method=None, **settings):
     return Candidate(problem(out), Configuration(method or Single(), **settings))
+
+
+@functools.cache
+def empty_database():
+    """Return the bytes of a database without studies; making its tables takes longer than a small search."""
+    with tempfile.TemporaryDirectory() as folder:
+        Storage(f"sqlite:///{folder}/{FILE}").open().engine.dispose()
+        return (Path(folder) / FILE).read_bytes()
+
+
+def prepare(out):
+    """Put an empty database into the folder of a search that has not begun."""
+    file = Path(out) / FILE
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(empty_database())
 
 
 def small_search(out, **options):
@@ -108,6 +126,15 @@ def untrained(monkeypatch):
     monkeypatch.setattr(Problem, "single", None)
     monkeypatch.setattr(Candidate, "convert", lambda self: Untrained(self.configuration.method))
     monkeypatch.setattr(engine, "finish", lambda study, *options: study)
+    begin = Storage.open
+    empty_database()
+
+    def open_prepared(place):
+        if place.is_file:
+            prepare(place.file.parent)
+        return begin(place)
+
+    monkeypatch.setattr(Storage, "open", open_prepared)
 
 
 class Untrained:

@@ -23,6 +23,7 @@ def test_costs_before_training_are_those_of_the_ensemble(tmp_path):
     assert after == ahead
 
 
+@pytest.mark.slow
 def test_learnt_exits_cost_at_most_what_was_foreseen(tmp_path):
     ours = problem(tmp_path)
     ensemble = ours.convert(SAE(inputs=2, exits=1))

@@ -14,8 +14,8 @@ from tests.search.cases import moons, network, small_search, untrained
 
 
 def test_search_ends_with_trained_ensembles_and_goes_on(tmp_path):
-    study = small_search(tmp_path, trials=2)
-    assert len(study.complete) == 2
+    study = small_search(tmp_path, trials=1)
+    assert len(study.complete) == 1
     ensemble = study.best("parameters<=1x")
     assert ensemble.method == Single()
     assert ensemble.calibration is not None
@@ -26,9 +26,9 @@ def test_search_ends_with_trained_ensembles_and_goes_on(tmp_path):
     assert measured == {trial.key for trial in study.front}
     assert (tmp_path / "taken" / "run.json").is_file()
     assert json.loads((tmp_path / "space.json").read_text())["deep_ensembles"] == {"members": [2, 3]}
-    more = small_search(tmp_path, trials=3)
-    assert len(more.complete) == 3
-    assert [trial.key for trial in more.complete[:2]] == [trial.key for trial in study.complete]
+    more = small_search(tmp_path, trials=2)
+    assert len(more.complete) == 2
+    assert more.complete[0].key == study.complete[0].key
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ def test_other_space_on_the_same_study_is_refused(tmp_path, light):
         small_search(tmp_path, trials=1, space={"single": {}, "deep_ensembles": {"members": [2]}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["gp", "mobo", "random"])
 def test_flat_and_even_samplers_search_too(tmp_path, light, sampler):
     space = {"single": {}, "deep_ensembles": {"members": {"low": 2, "high": 30}}}

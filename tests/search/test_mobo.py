@@ -42,6 +42,7 @@ def test_choice_takes_the_best_of_one_objective():
     assert abs(points[found, 0] - 0.7) < 0.1
 
 
+@pytest.mark.slow
 def test_mobo_beats_random_search_on_a_smooth_problem():
     silence()
 

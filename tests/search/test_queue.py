@@ -8,6 +8,7 @@ from pluribus.search.engine import open_queue
 from pluribus.search.queue import ERROR, HALVED, RETRIES, SKIPPED, WORKER, QueueEmpty
 from pluribus.search.samplers import silence
 from pluribus.search.storage import Storage
+from tests.search.cases import prepare
 
 # A test takes a trial as a worker does that is killed before its first heartbeat.
 pytestmark = pytest.mark.filterwarnings("ignore:Heartbeat of storage")
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 @pytest.fixture
 def queue(tmp_path):
     silence()
+    prepare(tmp_path)
     place = Storage(f"sqlite:///{tmp_path}/study.db")
     return open_queue(place, "a", ["minimize", "minimize"], optuna.samplers.RandomSampler(0), tmp_path)
 

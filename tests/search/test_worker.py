@@ -49,6 +49,7 @@ def test_budget_that_nothing_meets_is_an_error_and_trains_nothing(tmp_path, ligh
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_affordable_configuration_is_sought_if_the_sampler_finds_none(tmp_path, light, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 1)
     space = {"deep_ensembles": {"members": {"low": 2, "high": 40}}}
