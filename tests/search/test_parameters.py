@@ -3,7 +3,7 @@
 from pluribus.axes import Between, Ends, OneOf
 from pluribus.methods import DeepEnsembles, EarlyExit, Single
 from pluribus.search.making import make_space
-from pluribus.search.parameters import axes_to_json, given_settings, parts_of, value_of, written
+from pluribus.search.parameters import axes_to_json, given_settings, parts_of, value_of
 
 PAIR = Ends(Between(0.0, 1.0), OneOf((0.5,)))
 
@@ -23,7 +23,7 @@ def test_space_is_written_with_what_was_left_out():
     space = make_space(
         [Single(), EarlyExit(), DeepEnsembles(prior_scale=1.0)], training=["lr"], width=OneOf((4, 8))
     )
-    assert written(space).splitlines() == [
+    assert str(space).splitlines() == [
         "single",
         "deep_ensembles",
         "    prior_scale = 1.0",

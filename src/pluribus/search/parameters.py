@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pluribus.axes import Axis, Between, OneOf
 from pluribus.method import Method
-
-if TYPE_CHECKING:
-    from pluribus.search.space import Space
 
 Part = Between | OneOf
 """An axis of one number or word."""
@@ -39,19 +36,30 @@ def axes_to_json(axes: Mapping[str, Axis]) -> dict[str, Any]:
     return {name: axis.to_json() for name, axis in axes.items()}
 
 
-def written(space: "Space") -> str:
-    """Return a space for a reader: a line for each method, setting and axis."""
+def written(
+    methods: Mapping[str, tuple[Method, Mapping[str, Axis]]],
+    training: Mapping[str, Axis],
+    width: Axis | None,
+    left_out: Mapping[str, str],
+) -> str:
+    """Return a space for a reader: a line for each method, setting and axis.
+
+    Args:
+        methods: By title, each method with its axes.
+        training: Axes of settings of training.
+        width: Axis of the width.
+        left_out: Methods that are not in the space, each with the reason.
+    """
     lines: list[str] = []
-    for choice in space.choices:
-        suffix = " (all of them)" if choice.kind in space.enumerated else ""
-        lines.append(f"{choice.kind}{suffix}")
-        lines += [f"    {name} = {value}" for name, value in given_settings(choice.method).items()]
-        lines += _lines(choice.axes)
-    if space.training:
-        lines += ["training", *_lines(space.training)]
-    if space.width is not None:
-        lines.append(f"width: {space.width}")
-    for kind, reason in space.left_out.items():
+    for title, (method, axes) in methods.items():
+        lines.append(title)
+        lines += [f"    {name} = {value}" for name, value in given_settings(method).items()]
+        lines += _lines(axes)
+    if training:
+        lines += ["training", *_lines(training)]
+    if width is not None:
+        lines.append(f"width: {width}")
+    for kind, reason in left_out.items():
         lines.append(f"left out: {kind}, {reason}")
     return "\n".join(lines)
 

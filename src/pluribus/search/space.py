@@ -169,4 +169,8 @@ class Space:
         return found
 
     def __str__(self) -> str:
-        return written(self)
+        methods = {}
+        for choice in self.choices:
+            title = f"{choice.kind} (all of them)" if choice.kind in self.enumerated else choice.kind
+            methods[title] = (choice.method, choice.axes)
+        return written(methods, self.training, self.width, self.left_out)
