@@ -1,6 +1,7 @@
 """Fit a whole calibration: one half of the validation data for what is fitted, the other for quantiles.
 
-    first half     weights of the members, on request; temperature or scale of the variance; choice and parameters of the score
+    first half     weights of the members, on request; temperature or scale of the variance;
+                   choice and parameters of the score
     second half    quantile of sets or intervals; threshold of the score
 
 The second half has no part in the first, so that its scores are exchangeable with those of new samples.

@@ -8,7 +8,8 @@ like the last one spoils the mixture. The weights that maximise the likelihood o
 
 the mode of a Dirichlet posterior. The objective is concave, and its maximum is reached by repeating
 
-    r_im = w_m p_m(y_i | x_i) / Σ_k w_k p_k(y_i | x_i),    w_m = (Σ_i r_im + PSEUDO / M) / (n + PSEUDO).    (1)
+    r_im = w_m p_m(y_i | x_i) / Σ_k w_k p_k(y_i | x_i),
+    w_m = (Σ_i r_im + PSEUDO / M) / (n + PSEUDO).                                 (1)
 
 No weight becomes zero, so that no member is lost.
 """
