@@ -52,6 +52,8 @@ def table_task(
     absent = to_words("missing_words", missing_words) or []
     rows, notes = _labelled(table, target, absent)
     law, class_names, y = _targets(target, rows.cells[target], likelihood, rows.lines)
+    if likelihood is None and class_names == ("0", "1"):
+        notes += (f"{target} holds 0 and 1 alone: they are classes. likelihood=gaussian predicts a number.",)
 
     # Rows are divided first, so that nothing is learnt from rows that are for validation and testing.
     places = Split(torch.arange(len(rows)), y)
@@ -98,8 +100,12 @@ def frame_task(
 
 
 def infer_likelihood(cells: Cells) -> Likelihood:
-    """Return the likelihood of a target: `Gaussian` for numbers, `Categorical` for words."""
-    return Categorical() if np.isnan(read_cells(cells, to_number)).any() else Gaussian()
+    """Return the likelihood of a target: `Categorical` for words and for 0 and 1, else `Gaussian`."""
+    numbers = read_cells(cells, to_number)
+    if np.isnan(numbers).any():
+        return Categorical()
+    # Nobody measures a quantity that is 0 or 1 alone: these are a no and a yes.
+    return Categorical() if set(numbers.tolist()) == {0.0, 1.0} else Gaussian()
 
 
 def to_words(name: str, given: Words) -> list[str] | None:
