@@ -118,6 +118,12 @@ Out = Annotated[
 Recipes = Annotated[
     bool, typer.Option(help="Train a method as it wants to be, most often longer, or all methods alike.")
 ]
+TrainFor = Annotated[
+    str,
+    typer.Option(
+        help="What is held equal: recipe (nothing), steps, compute (multiply-adds of training), or convergence."
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]
 BudgetText = Annotated[
     str, typer.Option("--budget", help="Limits of cost: multiply_adds<=1.5x,parameters<=2M")
@@ -202,6 +208,7 @@ def compare(
         str, typer.Option(help="Weights to keep: best on validation data, best by a metric, or last.")
     ] = "best",
     recipes: Recipes = True,
+    train_for: TrainFor = "recipe",
     data_dir: DataDir = None,
     option: Options = None,
     budget: BudgetText = "",
@@ -226,6 +233,7 @@ def compare(
         shifted=shifted,
         keep=keep,
         recipes=recipes,
+        train_for=train_for,
         data_dir=data_dir,
         option=option,
         budget=budget,

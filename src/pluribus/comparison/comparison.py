@@ -22,6 +22,7 @@ from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
 from pluribus.comparison.run_folder import ENSEMBLE, RUNS, write_run
+from pluribus.comparison.train_for import trainings
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
@@ -65,6 +66,8 @@ class Job:
     """Costs of decisions. They are no part of the key, because reports compute them anew."""
     hardware: Hardware = AUTOMATIC
     """Device and precision. Only another precision than float32 is part of the key."""
+    train_for: str = "recipe"
+    """What was held equal; any but the default is kept in the record."""
     source: tuple[str, Sequence[str]] | None = None
     """Name and options of the task on the command line, for `run.json`."""
 
@@ -79,6 +82,8 @@ class Job:
         trained = self.training.to_dict()
         if not self.hardware.is_plain:
             trained["precision"] = self.hardware.precision
+        if self.train_for != "recipe":
+            trained["train_for"] = self.train_for
         return self.method.to_dict(), repr(self.task), self.network, self.seed, trained
 
     @property
@@ -105,6 +110,7 @@ def compare(
     shifted: bool = True,
     show: bool = True,
     recipes: bool = True,
+    train_for: str = "recipe",
     costs: Costs | None = None,
     hardware: Hardware | None = None,
     budget: str = "",
@@ -127,6 +133,9 @@ def compare(
         show: Show progress, then print the table and the recommendation, and write `report.html`.
         recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
             the cost of training either way.
+        train_for: What is held equal: `recipe` nothing; `steps` the steps of the optimizer; `compute` the
+            multiply-adds of training, those of the most expensive method at the usual steps; `convergence`
+            trains each method until its validation score no longer improves.
         costs: What wrong answers and deferring cost, for the records' `decisions`.
         hardware: Devices, among which the runs are divided, and precision; by default a GPU or the CPU.
         budget: Limits of cost for the recommendation, as `multiply_adds<=1.5x,parameters<=2M`.
@@ -150,11 +159,12 @@ def compare(
     steps = usual.budget(len(task.train)).steps
     devices, digested = hardware or AUTOMATIC, _digest(build, task)
     jobs: list[Job] = []
-    for method in methods:
-        own = usual.following(method.recipe(), len(task.train)) if recipes else usual
+    lengths = trainings(build, task, methods, usual, train_for, recipes)
+    for method, own in zip(methods, lengths, strict=True):
         for seed in range(seeds):
-            common = (Path(out), shifted, steps, digested, costs, devices.for_run(len(jobs)), source)
-            jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
+            common = (Path(out), shifted, steps, digested, costs, devices.for_run(len(jobs)))
+            place = (method, seed, replace(own, seed=seed), name)
+            jobs.append(Job(build, task, *place, *common, train_for, source))
     records = _run_jobs(jobs, workers, show)
     if show:
         _present(Path(out), [job.key for job in jobs], budget, metric, costs)
