@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 MOST_DRAWS = 16
 MOST_BYTES = 4 * 2**30
 PLAIN = "32-true"
-# Few draws and options, and `sae` for `mimo`, which it includes: a first answer should come within minutes.
+# Few draws and options: a first answer should come within minutes.
 DEMO_DRAWS = 8
 DEMO = (
-    "single,deep_ensembles,packed_ensembles,sae,masksembles,"
+    "single,deep_ensembles,packed_ensembles,sae,mimo,masksembles,"
     f"emp(draws={DEMO_DRAWS}),layer_ensembles(options=3,train_draws=3,draws={DEMO_DRAWS})"
 )
 TASK_NAMES = (
