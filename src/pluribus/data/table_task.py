@@ -19,6 +19,7 @@ from pluribus.data.cells import (
     to_word,
 )
 from pluribus.data.column_kinds import learn_columns
+from pluribus.data.limits import quoted
 from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, divide
@@ -186,7 +187,7 @@ def _finite(name: str, values: Array, cells: Cells, lines: Sequence[int]) -> Arr
     odd = np.flatnonzero(~np.isfinite(values)).tolist()
     if odd:
         raise InputError(
-            f"column {name!r} must hold finite numbers, got {cells[odd[0]]!r} in line {lines[odd[0]]}. "
+            f"column {name!r} must hold finite numbers, got {quoted(cells[odd[0]])} in line {lines[odd[0]]}. "
             "Correct it, or use likelihood=categorical for classes."
         )
     return values
