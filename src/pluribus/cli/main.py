@@ -121,7 +121,7 @@ Recipes = Annotated[
 TrainFor = Annotated[
     str,
     typer.Option(
-        help="What is held equal: recipe (nothing), steps, compute (multiply-adds of training), or convergence."
+        help="What is held equal: recipe (nothing), steps, compute (multiply-adds of training), convergence."
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]

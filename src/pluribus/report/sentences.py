@@ -70,7 +70,7 @@ def _judged(column: Column, gap: Difference) -> str:
 
 
 def single_calibrated(group: Group) -> Iterator[str]:
-    """Yield what calibration does for the single network: often more than an ensemble, and sometimes nothing."""
+    """Yield what calibration does for the single network: sometimes more than an ensemble, or nothing."""
     if group.single is None:
         return
     columns = {column.name: column for column in columns_of(group)}

@@ -10,8 +10,8 @@ LEAST_STEPS = 1000
 images, methods that divide a batch or narrow the members had not learnt yet."""
 
 MOST_CHECKS = 40
-"""How often a training is validated at most. A validation writes a checkpoint too: where an epoch has few steps,
-both would take longer than these. Forty put two validations into the last twentieth of training."""
+"""How often a training is validated at most. A validation writes a checkpoint too: where an epoch has few
+steps, both would take longer than these. Forty put two validations into the last twentieth of training."""
 
 LATE = 0.95
 """A best epoch after this share of training means that longer training would help."""
