@@ -3,15 +3,7 @@
 from pluribus.report.budget import parse_budget
 from pluribus.report.columns import columns_of
 from pluribus.report.rivals import Rival, make_rival
-from pluribus.report.sentences import (
-    against_single,
-    as_good,
-    best_of,
-    beyond_budget,
-    nothing_fits,
-    price,
-    single_calibrated,
-)
+from pluribus.report.sentences import against_single, as_good, best_of, beyond_budget, nothing_fits, price
 from tests.report.records import classes, only_group
 
 GROUP = only_group(
@@ -48,21 +40,6 @@ def test_single_network_is_the_yardstick():
     assert "more than chance makes" in first
     assert second.startswith("Beyond chance against the single network: Accuracy is better")
     assert list(against_single(SINGLE, COLUMNS["nll"], GROUP)) == []
-
-
-def test_calibration_of_the_single_network_is_told():
-    raw = COLUMNS["nll"].cell(SINGLE).mean
-
-    def told(calibrated):
-        runs = [classes("single", seed, 1, posthoc={"scaled_nll": calibrated}) for seed in range(2)]
-        return list(single_calibrated(only_group(*runs)))
-
-    (useless,) = told(raw + 0.02)
-    assert useless.startswith("On clean data the single network is calibrated already: NLL")
-    (useful,) = told(raw - 0.02)
-    assert useful.startswith("Calibration alone helps the single network")
-    assert list(single_calibrated(GROUP)) == []
-    assert list(single_calibrated(only_group(classes("mc_dropout")))) == []
 
 
 def test_rivals_that_may_be_as_good_are_named():

@@ -11,7 +11,7 @@ from pluribus.report.groups import Group, group_records
 from pluribus.report.page import write_page
 from pluribus.report.price_list import make_price_list
 from pluribus.report.recommendation import qualities, recommend
-from pluribus.report.sentences import single_calibrated
+from pluribus.report.single_calibration import single_calibrated
 from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_prices, print_table
 

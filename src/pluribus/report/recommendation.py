@@ -12,15 +12,8 @@ from pluribus.report.columns import Column, all_columns, columns_of
 from pluribus.report.decision_costs import decision_costs
 from pluribus.report.groups import Entry, Group
 from pluribus.report.rivals import WORSE, Rival, make_rival
-from pluribus.report.sentences import (
-    against_single,
-    as_good,
-    best_of,
-    beyond_budget,
-    nothing_fits,
-    price,
-    single_calibrated,
-)
+from pluribus.report.sentences import against_single, as_good, best_of, beyond_budget, nothing_fits, price
+from pluribus.report.single_calibration import single_calibrated
 from pluribus.report.trust import trust
 
 # The quality to judge by unless the user names one: the first that a group has. Whoever gives costs wants to

@@ -10,8 +10,6 @@ from pluribus.report.noise import FORMS, Difference, difference
 from pluribus.report.rivals import BETTER, CHANCE, UNKNOWN, Rival, cost_ratios, is_worse
 from pluribus.report.wording import listed, with_interval
 
-SMALL_GAIN = 0.01
-"""Nats that a calibration must gain to be worth a recommendation."""
 UNPAIRED = "no outcomes of the same seeds and test samples, all finite, lie beside the records"
 
 
@@ -67,25 +65,6 @@ def against_single(choice: Entry, judge: Column, group: Group) -> Iterator[str]:
 def _judged(column: Column, gap: Difference) -> str:
     verdict = "worse" if is_worse(column, gap) else "better"
     return f"{column.title} is {verdict}, {with_interval(gap, column)}"
-
-
-def single_calibrated(group: Group) -> Iterator[str]:
-    """Yield what calibration does for the single network: sometimes more than an ensemble, or nothing."""
-    if group.single is None:
-        return
-    columns = {column.name: column for column in columns_of(group)}
-    for name in ("nll", "gaussian_nll"):
-        if name not in columns or f"calibrated_{name}" not in columns:
-            continue
-        raw = columns[name].cell(group.single).mean
-        calibrated = columns[f"calibrated_{name}"].cell(group.single).mean
-        if math.isnan(raw - calibrated):
-            continue
-        numbers = f"NLL {raw:.3f} raw, {calibrated:.3f} calibrated"
-        if raw - calibrated < SMALL_GAIN:
-            yield f"On clean data the single network is calibrated already: {numbers}."
-        else:
-            yield f"Calibration alone helps the single network: {numbers}. Compare calibrated numbers."
 
 
 def as_good(rivals: Sequence[Rival], judge: Column) -> Iterator[str]:
