@@ -1,12 +1,12 @@
 """Measure candidates for the default settings of methods on validation data: digits and small Fashion-MNIST.
 
     python benchmarks/defaults.py patching
-    python benchmarks/defaults.py papers --seeds 3         # every method of the five papers against one network
+    python benchmarks/defaults.py papers --seeds 3      # every method of the five papers, and one network
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
-default training, with the method's recipe unless a candidate has another length. Test data is not read, because
-defaults are chosen on validation data alone; only `papers`, which chooses nothing, has scores on test data,
-for networks with exits also with fitted weights. One line per run goes to
+default training, with the method's recipe unless a candidate has another length. Test data is not read,
+because defaults are chosen on validation data alone; only `papers`, which chooses nothing, has scores on test
+data, for networks with exits also with fitted weights. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
