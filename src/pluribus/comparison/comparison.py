@@ -162,9 +162,9 @@ def compare(
     lengths = trainings(build, task, methods, usual, train_for, recipes)
     for method, own in zip(methods, lengths, strict=True):
         for seed in range(seeds):
-            common = (Path(out), shifted, steps, digested, costs, devices.for_run(len(jobs)))
-            place = (method, seed, replace(own, seed=seed), name)
-            jobs.append(Job(build, task, *place, *common, train_for, source))
+            device = devices.for_run(len(jobs))
+            common = (Path(out), shifted, steps, digested, costs, device, train_for, source)
+            jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
     records = _run_jobs(jobs, workers, show)
     if show:
         _present(Path(out), [job.key for job in jobs], budget, metric, costs)
