@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 MOST_DRAWS = 16
 MOST_BYTES = 4 * 2**30
 PLAIN = "32-true"
-# Few draws and options, and `sae` for `mimo`, which it includes: a first answer should come within minutes.
+# Few draws and options: a first answer should come within minutes.
 DEMO_DRAWS = 8
 DEMO = (
-    "single,deep_ensembles,packed_ensembles,sae,masksembles,"
+    "single,deep_ensembles,packed_ensembles,sae,mimo,masksembles,"
     f"emp(draws={DEMO_DRAWS}),layer_ensembles(options=3,train_draws=3,draws={DEMO_DRAWS})"
 )
 SEARCHED = "single,sae,deep_ensembles,packed_ensembles,mc_dropout"
@@ -119,6 +119,12 @@ Out = Annotated[
 ]
 Recipes = Annotated[
     bool, typer.Option(help="Train a method as it wants to be, most often longer, or all methods alike.")
+]
+TrainFor = Annotated[
+    str,
+    typer.Option(
+        help="What is held equal: recipe (nothing), steps, compute (multiply-adds of training), convergence."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]
 BudgetText = Annotated[
@@ -212,6 +218,7 @@ def compare(
         str, typer.Option(help="Weights to keep: best on validation data, best by a metric, or last.")
     ] = "best",
     recipes: Recipes = True,
+    train_for: TrainFor = "recipe",
     data_dir: DataDir = None,
     option: Options = None,
     budget: BudgetText = "",
@@ -237,6 +244,7 @@ def compare(
         shifted=shifted,
         keep=keep,
         recipes=recipes,
+        train_for=train_for,
         data_dir=data_dir,
         option=option,
         budget=budget,

@@ -37,6 +37,8 @@ class EarlyExit(Method):
         exits: How many, the network's own output among them, evenly spread over the places that are found;
             at least 1, which is the network itself. None is all.
         where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
+        fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
+            shrunk towards equal weights.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -47,6 +49,7 @@ class EarlyExit(Method):
 
     exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS, search=Between(2, DEPTHS))
     where: str | tuple[str, ...] | None = None
+    fit_weights: bool = setting(False)
 
     own_weights: ClassVar[bool] = False
 

@@ -52,6 +52,8 @@ class MIMMO(Method):
         input_repetition: Share of a training batch that is the same in all slots, in [0, 1].
         batch_repetition: How often a training batch is repeated, at least 1.
         start: Of the first and last layer: `fresh` initialises them, `copy` keeps the network's weights.
+        fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
+            shrunk towards equal weights.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -65,6 +67,7 @@ class MIMMO(Method):
     input_repetition: float = setting(0.0, at_least=0, at_most=1, search=Between(0.0, 1.0))
     batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     start: str = setting("fresh", choices=("copy", "fresh"))
+    fit_weights: bool = setting(False)
 
     own_weights: ClassVar[bool] = False
 

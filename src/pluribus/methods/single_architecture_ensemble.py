@@ -124,6 +124,8 @@ class SAE(Method):
             what the network did.
         draw_from: Whether training draws depths from the `preferences` q = softmax(l / T) of Eq. (3), or from
             softmax(l), the `logits` alone, as the authors' code does.
+        fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
+            shrunk towards equal weights.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -150,6 +152,7 @@ class SAE(Method):
     weighting: str = setting("one", choices=("one", "exits"))
     start: str = setting("fresh", choices=("copy", "fresh"))
     draw_from: str = setting("preferences", choices=("preferences", "logits"))
+    fit_weights: bool = setting(False)
 
     version: ClassVar[int] = 2
     own_weights: ClassVar[bool] = False
