@@ -39,6 +39,8 @@ ORDER = [
     {"training"},
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},
+    # Doors to other tools; no part of the library needs them.
+    {"huggingface", "lightning", "sklearn"},
     {"cli"},
 ]
 """Parts of the library; each may import from its own line and from those above it."""
