@@ -1,4 +1,4 @@
-"""Both estimators keep scikit-learn's contract: check_estimator, clones, searches, pickles, weights, tables."""
+"""Both estimators keep scikit-learn's contract: clones, searches, pickles, weights, tables."""
 
 import pickle
 import warnings

@@ -13,6 +13,7 @@ from pluribus.data.cells import Array
 from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.method import Method
+from pluribus.prediction import CategoricalPrediction
 from pluribus.sklearn.estimator import EnsembleEstimator
 from pluribus.training.settings import Training
 
@@ -113,15 +114,16 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):  # type: ignore[mi
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each sample, `[count]`."""
-        labels = self.predict_full(X).labels.cpu().numpy()
+        labels = self._classes(X).labels.cpu().numpy()
         found: Array = self.classes_[labels]
         return found
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, `[count, classes]`; calibrated where the estimator is."""
-        probabilities: Array = self.predict_full(X).probabilities.cpu().double().numpy()
+        probabilities = self._classes(X).probabilities.cpu().double().numpy()
         # In float32 the sum may differ from 1 by more than users of scikit-learn expect.
-        return probabilities / probabilities.sum(axis=1, keepdims=True)
+        found: Array = probabilities / probabilities.sum(axis=1, keepdims=True)
+        return found
 
     def to_targets(self, y: Array) -> Tensor:
         """Return the numbers of classes; raise for a class that was not trained on."""
@@ -129,3 +131,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):  # type: ignore[mi
         if unknown:
             raise InputError(f"y must hold the classes of training, got the class {str(unknown[0])!r}.")
         return torch.from_numpy(np.searchsorted(self.classes_, y))
+
+    def _classes(self, X: Any) -> CategoricalPrediction:
+        prediction = self.predict_full(X)
+        assert isinstance(prediction, CategoricalPrediction)
+        return prediction

@@ -30,7 +30,14 @@ class Deviation(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     def predict(self, X: Any) -> Array:
         """Return the standard deviation of each sample, `[count]`."""
-        return self.regressor.predict(X, return_std=True)[1]  # type: ignore[return-value]  # two arrays
+        _, deviation = self.regressor.predict(X, return_std=True)
+        return deviation
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features the regressor has; MAPIE reads it to know that this is fitted."""
+        features: int = self.regressor.n_features_in_
+        return features
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self.regressor, "ensemble_")

@@ -128,12 +128,13 @@ class EnsembleEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-lea
         """Return numbers before scaling and targets, checked; learn the columns of a table."""
         checks |= {"dtype": np.float64, "allow_nd": self.module is not None}
         self.columns_ = None
-        if not is_table(X):
-            found: tuple[Array, Array] = validate_data(self, X, y, **checks)
-            return found
-        validate_data(self, X, skip_check_array=True)
-        self.columns_ = learn_table(X)
-        found = check_X_y(encode_table(self.columns_, X), y, **checks)
+        found: tuple[Array, Array]
+        if is_table(X):
+            validate_data(self, X, skip_check_array=True)
+            self.columns_ = learn_table(X)
+            found = check_X_y(encode_table(self.columns_, X), y, **checks)
+        else:
+            found = validate_data(self, X, y, **checks)
         return found
 
     def _read_weights(self, sample_weight: Any, values: Array) -> Array | None:

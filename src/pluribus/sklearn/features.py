@@ -1,5 +1,6 @@
 """Inputs of estimators as numbers: arrays as they are, DataFrames with words or blanks by their columns."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from pluribus.errors import InputError
 
 KINDS = {"b": BOOLEAN, "i": NUMBER, "u": NUMBER, "f": NUMBER, "M": DATE}
 """Kinds of columns by the letter of their type, as NumPy has it."""
+BY_TYPE = "by its type"
+"""Reason for the kind of a column, in words."""
 
 
 def is_table(X: Any) -> bool:
-    """Return whether this is a DataFrame that an array of numbers cannot hold: it has words, dates or blanks."""
+    """Return whether this is a DataFrame with words, dates or blanks, which no array of numbers can hold."""
     if not hasattr(X, "iloc") or not hasattr(X, "columns"):
         return False
     numbers = all(dtype.kind in "biuf" for dtype in X.dtypes)
@@ -32,14 +35,17 @@ def learn_table(frame: Any) -> Columns:
         if str(dtype) != "object":
             kinds[str(name)] = KINDS.get(dtype.kind, CATEGORY)
     table = from_frame(frame)
-    return learn_columns(table.cells, kinds=kinds, keep=list(table.cells))
+    learnt = learn_columns(table.cells, kinds=kinds, keep=list(table.cells))
+    columns = [replace(one, note=BY_TYPE) if one.name in kinds else one for one in learnt]
+    return Columns(tuple(columns), learnt.missing_words)
 
 
 def check_table(X: Any) -> None:
     """Raise unless this is a DataFrame."""
     if not hasattr(X, "iloc"):
         raise InputError(
-            f"X must be a DataFrame with the columns that the estimator was fitted on, got {type(X).__name__}."
+            "X must be a DataFrame with the columns that the estimator was fitted on, "
+            f"got {type(X).__name__}."
         )
 
 
