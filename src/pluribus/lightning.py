@@ -19,7 +19,8 @@ try:
     from lightning.pytorch import LightningModule
 except ImportError as error:
     raise PluribusError(
-        "pluribus.lightning needs the package lightning, got none. Install it: pip install 'pluribus[lightning]'"
+        "pluribus.lightning needs the package lightning, got none. "
+        "Install it: pip install 'pluribus[lightning]'"
     ) from error
 
 RANDOM = "pluribus_random"

@@ -18,9 +18,9 @@ from pluribus.training.other_loops import score
 class Objective(nn.Module):
     """Return the objective of an ensemble in train mode, and its pooled prediction in eval mode.
 
-    In train mode `{"loss": ...}` is the objective of the method. In eval mode `loss` is the score of the mixture (its
-    NLL; of point predictions the RMSE), and `logits` are the logarithms of its probabilities, or the means of
-    numbers. Summaries that `uncertainty` names follow.
+    In train mode `{"loss": ...}` is the objective of the method. In eval mode `loss` is the score of the
+    mixture (its NLL; of point predictions the RMSE), and `logits` are the logarithms of its probabilities,
+    or the means of numbers. Summaries that `uncertainty` names follow.
 
     Args:
         ensemble: The ensemble.
@@ -73,7 +73,7 @@ class Objective(nn.Module):
 
 
 def pooled(prediction: Prediction) -> Tensor:
-    """Return logarithms of the mixture's probabilities `[batch, outcomes, ...]`, or its means `[batch, ...]`."""
+    """Return the logarithms of a mixture's probabilities, `[batch, outcomes, ...]`, or its means."""
     if isinstance(prediction, DiscretePrediction):
         return prediction.log_probabilities
     assert isinstance(prediction, ContinuousPrediction)

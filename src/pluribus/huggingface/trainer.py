@@ -45,19 +45,19 @@ def _share(step: int, state: TrainerState) -> float:
 
 @final
 class EnsembleTrainer(Trainer):
-    """Train an ensemble with Hugging Face's `Trainer`; arguments that are not named here are those of `Trainer`.
+    """Train an ensemble with Hugging Face's `Trainer`; it takes all other arguments of `Trainer` too.
 
-    Batches are dicts with `labels`. The loss is the objective of the method, weight decay leaves out what the method
-    excludes, and members that share nothing have their gradients clipped apart. After the last step the
-    method completes its members, and the ensemble is calibrated where there is a dataset for it. `compute_metrics` gets
-    pooled logits; argmax is the label, softmax the probabilities of the ensemble.
+    Batches are dicts with `labels`. The loss is the objective of the method, weight decay leaves out what the
+    method excludes, and members that share nothing have their gradients clipped apart. After the last step
+    the method completes its members, and the ensemble is calibrated where there is a dataset for it.
+    `compute_metrics` gets pooled logits: argmax is the label, softmax the probabilities of the ensemble.
 
     Args:
         model: The ensemble. It is trained in place and ends in eval mode.
         args: A `TrainingArguments`.
         calibration_dataset: Samples to calibrate by after training, which were not trained on.
-        uncertainty: Summaries such as `mutual_information` that `compute_metrics` and `predict` get: predictions are
-            then a tuple of the logits and these.
+        uncertainty: Summaries such as `mutual_information` that `compute_metrics` and `predict` get:
+            predictions are then a tuple of the logits and these.
 
     Raises:
         SettingError: Label smoothing, a loss function or pushing to the Hub while training is wanted.
@@ -82,7 +82,7 @@ class EnsembleTrainer(Trainer):
                 "Choose a likelihood in pluribus.convert."
             )
         super().__init__(self.objective, args, *others, **options)
-        # The trainer looks for labels in the class of a model, and an ensemble's class does not know its network.
+        # The trainer looks for labels in the class of a model, which knows nothing of the network.
         self.label_names = self.args.label_names or [LABELS]
         # The objective is a mean over a batch, which the trainer has to divide by accumulated batches.
         self.model_accepts_loss_kwargs = False
@@ -112,7 +112,7 @@ class EnsembleTrainer(Trainer):
         separate = self.ensemble.method.is_separate(self.ensemble.members)
         if not separate:
             return super()._clip_grad_norm(model)
-        # An infinite norm clips nothing, undoes the scaling of half precision, and returns the norm for the log.
+        # An infinite norm clips nothing, undoes the scaling of half precision, and returns the norm to log.
         norm: Tensor | None = self.accelerator.clip_grad_norm_(model.parameters(), float("inf"))
         clip_separately(self.ensemble, self.args.max_grad_norm)
         return norm

@@ -1,7 +1,7 @@
 """The parts that training loops of other libraries have in common: Lightning's and Hugging Face's.
 
-Each step of such a loop is `read_batch`, `ensemble.loss`, a step of the optimizer, `ensemble.after_step`. After the
-last step comes `complete`.
+Each step of such a loop is `read_batch`, `ensemble.loss`, a step of the optimizer, `ensemble.after_step`.
+After the last step comes `complete`.
 """
 
 import logging
@@ -24,8 +24,8 @@ LOGGER = logging.getLogger("pluribus")
 SCORES = ("nll", "gaussian_nll", "rmse")
 """Metrics of a validation set; the first that suits the prediction is used."""
 ORDERS = (
-    "%s gives each of %d members an order of the samples of its own. In a loop of another library each member "
-    "gets its part of every batch: give batches of %d times the size, and train for %d times the epochs."
+    "%s gives each of %d members an order of the samples of its own. In a loop of another library each "
+    "member gets its part of every batch: give batches of %d times the size, and train for %d times as long."
 )
 SEVERAL_PROCESSES = (
     "the ensemble is neither finished nor calibrated, because %d processes have a part of the data each. "
