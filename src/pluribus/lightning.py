@@ -135,7 +135,8 @@ class EnsembleModule(LightningModule):
         validation = self.trainer.val_dataloaders if self.calibrates else None
         if isinstance(validation, list):
             validation = validation[0] if validation else None
-        complete(self.ensemble, self.trainer.train_dataloader, validation, self.trainer.world_size)
+        loader: Any = self.trainer.train_dataloader
+        complete(self.ensemble, loader, validation, self.trainer.world_size)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the state of torch's generator, from which orders and draws follow."""
@@ -154,7 +155,7 @@ class EnsembleModule(LightningModule):
     def _dataset_size(self) -> int | None:
         if self.dataset_size is not None:
             return self.dataset_size
-        dataset = getattr(self.trainer.train_dataloader, "dataset", None)
+        dataset: Any = getattr(self.trainer.train_dataloader, "dataset", None)
         return len(dataset) if hasattr(dataset, "__len__") else None
 
     def _log_score(self, part: str, batch: Any) -> None:

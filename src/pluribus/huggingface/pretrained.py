@@ -48,7 +48,7 @@ def save_pretrained(
     text = model_card(ensemble, record, **card)
     folder = Path(path)
     ensemble.save(folder / FOLDER)
-    config = getattr(ensemble.members.code.caller.module, "config", None)
+    config: Any = getattr(ensemble.members.code.caller.module, "config", None)
     if hasattr(config, "save_pretrained"):
         config.save_pretrained(folder)
     if processing_class is not None:
@@ -128,7 +128,8 @@ def _build(network: nn.Module | Callable[..., Any], folder: Path) -> nn.Module |
     """Return what a class of transformers makes of the stored configuration; other networks as they are."""
     if isinstance(network, type) and issubclass(network, PreTrainedModel):
         _check_config(folder)
-        return network(network.config_class.from_pretrained(folder))
+        config_class: Any = network.config_class
+        return network(config_class.from_pretrained(folder))
     from_config = None if isinstance(network, nn.Module) else getattr(network, "from_config", None)
     if from_config is None:
         return network

@@ -72,7 +72,8 @@ class EnsembleTrainer(Trainer):
         uncertainty: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        self.objective, self.ensemble = Objective(model, uncertainty), model
+        self.objective: Objective = Objective(model, uncertainty)
+        self.ensemble: Ensemble = model
         self.calibration_dataset = calibration_dataset
         if args is not None:
             _check_arguments(args)
@@ -99,7 +100,7 @@ class EnsembleTrainer(Trainer):
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return parameters with weight decay: those of `Trainer`, without the exceptions of the method."""
-        exempt = set()
+        exempt: set[int] = set()
         for group in self.ensemble.parameter_groups(lr=0.0, weight_decay=1.0):
             if group["weight_decay"] == 0:
                 exempt.update(map(id, group["params"]))
@@ -111,7 +112,7 @@ class EnsembleTrainer(Trainer):
         """Clip gradients as `Trainer` does; of members that share nothing, each by its own norm."""
         separate = self.ensemble.method.is_separate(self.ensemble.members)
         if not separate:
-            return super()._clip_grad_norm(model)
+            return super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]
         # An infinite norm clips nothing, undoes the scaling of half precision, and returns the norm to log.
         norm: Tensor | None = self.accelerator.clip_grad_norm_(model.parameters(), float("inf"))
         clip_separately(self.ensemble, self.args.max_grad_norm)
