@@ -81,13 +81,15 @@ def test_module_calls_the_hooks_of_the_method(monkeypatch):
 
 
 def test_methods_that_are_not_ready_are_not_scored():
-    module = make(SWAG(draws=2))
+    module = make(SWAG(members=2, snapshots=2))
     trainer = fit(module, epochs=4)
     assert module.ensemble.method.is_ready(module.ensemble.members)
     assert "val_nll" in trainer.callback_metrics
 
 
-@pytest.mark.parametrize("method", [MCDropout(rate=0.2, draws=2), BatchEnsemble(members=2)])
+@pytest.mark.parametrize(
+    "method", [MCDropout(rate=0.2, draws=2), pytest.param(BatchEnsemble(members=2), marks=pytest.mark.slow)]
+)
 def test_resumed_training_ends_with_the_same_weights(tmp_path, method):
     whole = make(method)
     fit(whole, epochs=3, callbacks=[])

@@ -6,7 +6,6 @@ import torch
 
 from pluribus import methods
 from pluribus.errors import SettingError
-from pluribus.methods import DeepEnsembles
 from pluribus.settings import snake_case
 from tests.huggingface.tiny import bert, pad, sentences, trainer
 
@@ -22,7 +21,7 @@ def accuracy_and_disagreement(evaluated):
 
 def test_trainer_trains_and_evaluates_the_pooled_prediction(tmp_path):
     metrics = {"compute_metrics": accuracy_and_disagreement, "uncertainty": ["mutual_information"]}
-    run = trainer(tmp_path, max_steps=40, calibration_dataset=sentences(40, seed=2), **metrics)
+    run = trainer(tmp_path, max_steps=30, calibration_dataset=sentences(40, seed=2), **metrics)
     before = run.evaluate()
     run.train()
     after = run.evaluate()
@@ -38,7 +37,7 @@ def test_trainer_trains_and_evaluates_the_pooled_prediction(tmp_path):
     assert labels.tolist() == batch["labels"].tolist()
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_trainer_calls_the_hooks_of_the_method(tmp_path, monkeypatch, accumulate):
     run = trainer(tmp_path, max_steps=4, count=48, gradient_accumulation_steps=accumulate)
     calls = []
@@ -66,6 +65,7 @@ def test_trainer_calls_the_hooks_of_the_method(tmp_path, monkeypatch, accumulate
     assert calls[-1] == ("finish", 48)
 
 
+@pytest.mark.slow
 def test_resumed_training_ends_with_the_same_weights(tmp_path):
     options = {"max_steps": 4, "save_steps": 2, "save_strategy": "steps", "method": "mc_dropout(draws=2)"}
     whole = trainer(tmp_path, **options)
@@ -94,12 +94,6 @@ def test_members_are_clipped_apart(tmp_path):
     torch.testing.assert_close(torch.stack(squares).sum(0).sqrt(), torch.full((2,), 1e-3))
 
 
-def test_orders_of_members_are_warned_of(tmp_path, caplog):
-    run = trainer(tmp_path, method=DeepEnsembles(members=2, start="copy"), max_steps=1)
-    run.train()
-    assert "an order of the samples of its own" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -116,7 +110,7 @@ def test_trainer_refuses_what_does_not_reach_an_ensemble(tmp_path, options, mess
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [snake_case(name) for name in methods.__all__])
 def test_trainer_trains_every_method(tmp_path, kind):
-    small = {"mc_dropout": "(draws=4)", "swag": "(draws=4)"}.get(kind, "")
+    small = {"mc_dropout": "(draws=4)", "swag": "(members=2)"}.get(kind, "")
     network = bert(num_hidden_layers=2, hidden_size=32, intermediate_size=32)
     run = trainer(tmp_path, kind + small, network=network, max_steps=12)
     before = [parameter.detach().clone() for parameter in run.ensemble.parameters()]
