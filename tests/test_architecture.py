@@ -40,6 +40,8 @@ ORDER = [
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},
     {"search"},
+    # Doors to other tools; no part of the library needs them.
+    {"huggingface", "lightning", "sklearn"},
     {"cli"},
 ]
 """Parts of the library; each may import from its own line and from those above it."""
