@@ -29,7 +29,7 @@ ORDER = [
         "saving",
         "weights",
     },
-    {"metrics", "calibration", "data", "backbones"},
+    {"metrics", "calibration", "data", "backbones", "monitoring"},
     {"export"},
     {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},

@@ -1,4 +1,4 @@
-"""The command line: compare, report, train, evaluate, doctor, predict, export, verify, methods, tasks."""
+"""The command line: one function for each command."""
 
 import sys
 from collections.abc import Iterator
@@ -375,6 +375,33 @@ def export(
     """Write a trained ensemble as one file that runs without Pluribus; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     commands().export(run=run, format=format, members=members, level=level, out=out, **given)
+
+
+@app.command()
+def monitor(
+    run: AnyRun,
+    inputs: Annotated[
+        Path, typer.Argument(help="Raw inputs in the order in which they came; files as for `predict`.")
+    ],
+    level: Annotated[
+        float, typer.Option(help="Probability of a false alarm, however many inputs there are.")
+    ] = 0.01,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    most_bytes: Annotated[
+        int, typer.Option(min=1, help="Memory that a chunk of inputs may take.")
+    ] = MOST_BYTES,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+) -> None:
+    """Tell whether inputs still look like validation data, and from which on not; exit code 1 if not."""
+    from pluribus.cli.monitor_run import monitor_run
+
+    given = {"task": task, "model": model, "data_dir": data_dir}
+    computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
+    monitor_run(run=run, inputs=inputs, level=level, most_bytes=most_bytes, **given, **computed)
 
 
 @app.command()
