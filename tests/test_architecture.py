@@ -31,6 +31,7 @@ ORDER = [
     },
     {"metrics", "calibration", "data", "backbones", "monitoring"},
     {"export"},
+    {"serving"},
     {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},

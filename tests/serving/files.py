@@ -1,4 +1,4 @@
-"""Small files like those of `pluribus export`, written by hand: no PyTorch is needed to make or to run them."""
+"""Small files like those of `pluribus export`, written by hand: no torch is needed for them."""
 
 import hashlib
 import json
@@ -67,7 +67,7 @@ def class_nodes(inputs):
     ]
     held = {f"w{m}": weights(inputs)[m] for m in range(2)}
     held |= {"one": np.array([1]), "edge": np.float32(0.1), "threshold": np.float32(0.9)}
-    outputs = {name: "float32" for name in ("confidence", "entropy", "mutual_information", "ood_score")}
+    outputs = dict.fromkeys(("confidence", "entropy", "mutual_information", "ood_score"), "float32")
     shapes = {name: ["batch"] for name in (*outputs, "labels", "flagged")}
     outputs |= {"probabilities": "float32", "labels": "int64", "set": "bool", "flagged": "bool"}
     return nodes, held, outputs, shapes | {"probabilities": ["batch", 3], "set": ["batch", 3]}
@@ -169,7 +169,7 @@ def number_file(path):
         "columns": None,
     }
     given = {"x": ("float32", ["batch", 2])}
-    shapes = dict.fromkeys(outputs, ["batch", 1])
+    shapes = {key: ["batch", 1] for key in outputs}
     return write(path, nodes, held, given, outputs, shapes, level=0.8, preprocessing=record)
 
 
@@ -185,7 +185,7 @@ def token_file(path):
     held = {"table": np.arange(4, dtype=np.float32), "one": np.array([1])}
     given = {"tokens": ("int64", ["batch", "length"]), "mask": ("float32", ["batch", "length"])}
     outputs = {"mean": "float32", "variance": "float32"}
-    return write(path, nodes, held, given, outputs, dict.fromkeys(outputs, ["batch", 1]))
+    return write(path, nodes, held, given, outputs, {key: ["batch", 1] for key in outputs})
 
 
 def mixing_file(path):
@@ -198,4 +198,4 @@ def mixing_file(path):
     ]
     outputs = {"mean": "float32", "variance": "float32"}
     given = {"x": ("float32", ["batch", 2])}
-    return write(path, nodes, {"zero": np.array([0])}, given, outputs, dict.fromkeys(outputs, ["batch", 2]))
+    return write(path, nodes, {"zero": np.array([0])}, given, outputs, {key: ["batch", 2] for key in outputs})

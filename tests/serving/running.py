@@ -57,7 +57,18 @@ class Running:
 @contextlib.contextmanager
 def running(path, *options):
     """Serve a file by `pluribus serve`, in an interpreter that cannot import torch."""
-    command = [sys.executable, "-c", WITHOUT_TORCH, "serve", str(path), "--port", "0", "--threads", "1", *options]
+    command = [
+        sys.executable,
+        "-c",
+        WITHOUT_TORCH,
+        "serve",
+        str(path),
+        "--port",
+        "0",
+        "--threads",
+        "1",
+        *options,
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "500"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     # A server that never starts must not hold up all tests.
