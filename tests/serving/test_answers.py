@@ -41,9 +41,9 @@ def test_numbers_are_in_the_units_of_the_data():
     outputs |= {"lower": np.array([[-np.inf]]), "upper": np.array([[2.0]])}
     target = Scale(np.array([100.0]), np.array([10.0]))
     (found,) = Answers({"level": 0.8}, target).make(outputs, [""])
-    assert (found["mean"], found["variance"], found["epistemic"], found["std"]) == ([110], [100], [100], [10])
+    assert (found["mean"], found["variance"], found["epistemic"], found["std"]) == (110, 100, 100, 10)
     # JSON has no infinity.
-    assert (found["lower"], found["upper"], found["level"]) == ([None], [120], 0.8)
+    assert (found["lower"], found["upper"], found["level"]) == (None, 120, 0.8)
 
 
 def test_several_labels_have_a_set_each():

@@ -139,7 +139,7 @@ def test_a_failing_request_harms_no_neighbour(tmp_path):
             found = list(threads.map(lambda one: server.post("/predict", one), (good, bad, good, good)))
         assert [status for status, _ in found] == [200, 500, 200, 200]
         assert "the model failed on this request" in found[1][1]["error"]
-        assert found[0][1]["predictions"][0]["mean"] == [3]
+        assert found[0][1]["predictions"][0]["mean"] == 3
         batches = server.request("GET", "/metrics")[2].decode()
         assert "pluribus_batch_samples_count 3" in batches
 

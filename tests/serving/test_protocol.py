@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pluribus.serving.exported import Exported
-from pluribus.serving.protocol import model_metadata, plain, read_request, server_metadata, write_response
+from pluribus.serving.protocol import model_metadata, read_request, server_metadata, write_response
 from pluribus.serving.refusal import Refusal
 from tests.serving.files import class_file, token_file
 
@@ -69,11 +69,6 @@ def test_responses_hold_json_and_binary_outputs(exported):
     assert document["outputs"][1]["parameters"] == {"binary_data_size": 8}
     np.testing.assert_array_equal(np.frombuffer(raw[length:], "<f4"), values["entropy"])
     assert write_response(read_request(body(tensor()), None, exported), values, "m")[1] is None
-
-
-def test_infinity_becomes_null():
-    assert plain(np.array([1.0, np.inf, np.nan])) == [1.0, None, None]
-    assert plain(np.array([[1.0, -np.inf]])) == [[1.0, None]]
 
 
 @pytest.mark.parametrize(

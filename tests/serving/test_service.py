@@ -50,7 +50,7 @@ def test_an_uncalibrated_export_is_not_monitored(tmp_path):
     assert not service.drift()["monitored"]
     body = b'{"rows": [{"a": 3, "b": 2}]}'
     (found,) = json.loads(answered(service, lambda: service.predict(body)))["predictions"]
-    assert (found["mean"], found["lower"], found["upper"], found["std"]) == ([105], [100], [110], [20])
+    assert (found["mean"], found["lower"], found["upper"], found["std"]) == (105, 100, 110, 20)
 
 
 def read(service, parts, headers=None, pause=0.0):

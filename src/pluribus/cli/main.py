@@ -437,9 +437,18 @@ def monitor(
     """Tell whether inputs still look like validation data, and from which on not; exit code 1 if not."""
     from pluribus.cli.monitor_run import monitor_run
 
-    given = {"task": task, "model": model, "data_dir": data_dir}
-    computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
-    monitor_run(run=run, inputs=inputs, level=level, most_bytes=most_bytes, **given, **computed)
+    monitor_run(
+        run=run,
+        inputs=inputs,
+        level=level,
+        task=task,
+        model=model,
+        data_dir=data_dir,
+        most_bytes=most_bytes,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
+    )
 
 
 @app.command()

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from pluribus.serving.exported import MEMBERS, Array
+from pluribus.serving.json_numbers import plain
 from pluribus.serving.preprocessing import Scale
-from pluribus.serving.protocol import plain
+from pluribus.serving.tensors import MEMBERS, Array
 
 CENTRES, VARIANCES = ("mean", "lower", "upper"), ("variance", "aleatoric", "epistemic")
 AVERAGED = ("confidence", "entropy", "expected_entropy", "mutual_information", *CENTRES, *VARIANCES)
@@ -121,6 +121,7 @@ def _dense_answer(row: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Return a number, or nested lists of numbers, as JSON can hold them."""
+    """Return a number, or nested lists of several, as JSON can hold them."""
     array = np.asarray(value)
-    return plain(array.reshape(1))[0] if array.ndim == 0 else plain(array)
+    # The only target of a network is a number, not a list of one.
+    return plain(array.reshape(1))[0] if array.shape in ((), (1,)) else plain(array)

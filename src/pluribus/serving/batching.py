@@ -8,41 +8,17 @@ fails is run again request by request, so that a bad one harms no other.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
-import numpy as np
-
-from pluribus.serving.exported import MEMBERS, Array, Arrays
+from pluribus.serving.jobs import Job, answer_jobs, checked_outputs, count_samples, joined_inputs
 from pluribus.serving.options import ServerOptions
 from pluribus.serving.refusal import BUSY, FAILED, TOO_LARGE, Refusal, bad
+from pluribus.serving.tensors import Array, Arrays
 
 Run = Callable[[Mapping[str, Array]], Arrays]
 Watch = Callable[[Arrays, int], None]
 """Called with the outputs of each batch and the number of its samples."""
-
-
-@dataclass(eq=False)
-class Job:
-    """One request in the queue.
-
-    Attributes:
-        arrays: Its inputs.
-        samples: How many there are.
-        answer: Set to its outputs, or to the error.
-        arrived: On the monotonic clock.
-    """
-
-    arrays: Arrays
-    samples: int
-    answer: "asyncio.Future[Arrays]"
-    arrived: float = field(default_factory=time.monotonic)
-
-    @property
-    def kind(self) -> Hashable:
-        """Return what requests must have in common to run together."""
-        return tuple((name, value.shape[1:]) for name, value in sorted(self.arrays.items()))
 
 
 class Batcher:
@@ -123,7 +99,7 @@ class Batcher:
         while self.together:
             self._take_matching(batch)
             left = deadline - time.monotonic()
-            if left <= 0 or self.stopping or _samples(batch) >= self.max_batch:
+            if left <= 0 or self.stopping or count_samples(batch) >= self.max_batch:
                 break
             if not await self._arrival(left):
                 break
@@ -132,7 +108,7 @@ class Batcher:
     def _take_matching(self, batch: list[Job]) -> None:
         """Move requests of the first one's kind from the queue to a batch while there is room, in order."""
         kind = batch[0].kind
-        room = self.max_batch - _samples(batch)
+        room = self.max_batch - count_samples(batch)
         others: deque[Job] = deque()
         while self.jobs and room > 0:
             job = self.jobs.popleft()
@@ -163,12 +139,8 @@ class Batcher:
         except Exception as error:
             await self._run_alone(batch, error)
             return
-        start = 0
-        for job in batch:
-            end = start + job.samples
-            _answer(job, {name: _part(name, value, start, end) for name, value in outputs.items()})
-            start = end
-        self.watch(outputs, start)
+        answer_jobs(batch, outputs)
+        self.watch(outputs, count_samples(batch))
 
     async def _run_alone(self, batch: list[Job], error: Exception) -> None:
         if len(batch) > 1:
@@ -181,32 +153,4 @@ class Batcher:
 
     def _outputs(self, batch: list[Job]) -> Arrays:
         """Return the outputs of all samples of a batch; runs in the thread."""
-        if len(batch) == 1:
-            arrays = batch[0].arrays
-        else:
-            arrays = {name: np.concatenate([job.arrays[name] for job in batch]) for name in batch[0].arrays}
-        outputs = self.run(arrays)
-        count = _samples(batch)
-        for name, value in outputs.items():
-            if value.shape[_axis(name)] != count:
-                raise ValueError(f"output {name} must have {count} samples, got shape {list(value.shape)}")
-        return outputs
-
-
-def _answer(job: Job, outputs: Arrays) -> None:
-    # A client that went away has cancelled its request.
-    if not job.answer.done():
-        job.answer.set_result(outputs)
-
-
-def _samples(batch: list[Job]) -> int:
-    return sum(job.samples for job in batch)
-
-
-def _axis(name: str) -> int:
-    return 1 if name == MEMBERS else 0
-
-
-def _part(name: str, value: Array, start: int, end: int) -> Array:
-    """Return some samples of an output."""
-    return value[:, start:end] if _axis(name) else value[start:end]
+        return checked_outputs(self.run(joined_inputs(batch)), count_samples(batch))

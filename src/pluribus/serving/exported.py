@@ -2,64 +2,15 @@
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pluribus.errors import CheckpointError, ExportError
 from pluribus.monitoring import DriftMonitor
-from pluribus.schema import Either, Fields, Items, Mismatch, Number, Optional, Schema, Text, Whole, shown
-from pluribus.serving.tensor_types import ONNX
-from pluribus.untrusted import file_hash, parse_json, read_json
-
-Array = np.ndarray[Any, Any]
-Arrays = dict[str, Array]
-
-FORMAT = "pluribus export"
-KEY = "pluribus"
-"""Entry of the metadata of an ONNX file that holds the description."""
-REMEDY = "Export the ensemble again."
-MEMBERS = "members"
-"""The output whose first axis is that of members; all others begin with the batch."""
-TOLERANCE = 1e-3
-"""Largest difference between samples that run alone and together which rounding explains."""
-PLACE = Fields(
-    {
-        "name": Text(most=1000),
-        "dtype": Text(most=100),
-        "shape": Items(Either((Whole(0), Text(most=1000))), most=16),
-    }
-)
-SCHEMA: Schema = Fields(
-    {
-        "format": Text(pattern=FORMAT, name=f'"{FORMAT}"'),
-        "version": Whole(1, 1),
-        "inputs": Items(PLACE, most=1000),
-        "outputs": Items(Fields({"name": Text(most=1000), "meaning": Text()}), most=1000),
-        "level": Optional(Number(finite=True)),
-        "classes": Optional(Either((Whole(1), Items(Text())))),
-        "calibration": Optional(Fields({"score": Text(most=100)}, others=True)),
-    },
-    {"reference_scores": Optional(Items(Number(finite=True), most=10_000))},
-    others=True,
-)
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input of the file.
-
-    Attributes:
-        name: Of the tensor.
-        dtype: Its type in NumPy.
-        shape: Of one sample; an axis whose size may vary has its name.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...]
+from pluribus.schema import shown
+from pluribus.serving.export_description import REMEDY, read_description
+from pluribus.serving.independence import samples_are_independent
+from pluribus.serving.tensors import ONNX, Array, Arrays, Input
 
 
 class Exported:
@@ -89,7 +40,7 @@ class Exported:
         self.inputs = tuple(Input(one["name"], one["dtype"], tuple(one["shape"][1:])) for one in given)
         self.outputs = {one.name: ONNX.get(one.type, "") for one in self.session.get_outputs()}
         self._check_graph()
-        self.batches = self._samples_are_independent()
+        self.batches = samples_are_independent(self.run, self.inputs)
 
     def run(self, arrays: Mapping[str, Array]) -> Arrays:
         """Return the outputs by name for inputs by name, `[batch, ...]` each."""
@@ -117,21 +68,6 @@ class Exported:
                     f"output {shown(name)} of {self.path} must have a type of NumPy. {REMEDY}"
                 )
 
-    def _samples_are_independent(self) -> bool:
-        """Return whether two samples give the same outputs together and alone, tried on made-up ones."""
-        random = np.random.default_rng(0)
-        both = {one.name: _made_up(one, 2, random) for one in self.inputs}
-        try:
-            together = self.run(both)
-            for place in range(2):
-                alone = self.run({name: value[place : place + 1] for name, value in both.items()})
-                if not _same(alone, together, place):
-                    return False
-        # onnxruntime has errors of its own. Inputs that the network refuses show nothing.
-        except Exception:
-            return False
-        return True
-
 
 def find_file(path: Path) -> Path:
     """Return the `.onnx` file at a path, or the only one in a folder."""
@@ -150,32 +86,6 @@ def find_file(path: Path) -> Path:
             f"a server runs .onnx files, got {path.name}. Export with `pluribus export RUN --format onnx`."
         )
     return path
-
-
-def read_description(path: Path, session: Any) -> dict[str, Any]:
-    """Return the description beside a file, whose hash must be that of the file, or else the one inside.
-
-    Args:
-        path: The file.
-        session: Of onnxruntime.
-    """
-    beside = path.with_name(f"{path.name}.json")
-    if beside.is_file():
-        document: dict[str, Any] = read_json(beside, SCHEMA, REMEDY)
-        if document.get("sha256") != file_hash(path):
-            raise CheckpointError(
-                f"{path} must be the file that {beside.name} describes, got another hash: it was damaged or "
-                f"exchanged. {REMEDY}"
-            )
-        return document
-    inside = session.get_modelmeta().custom_metadata_map.get(KEY)
-    if inside is None:
-        raise CheckpointError(f"{path} must be a file of `pluribus export`, got a foreign one. {REMEDY}")
-    try:
-        found: dict[str, Any] = parse_json(inside.encode(), SCHEMA)
-    except (Mismatch, ValueError) as error:
-        raise CheckpointError(f"the description in {path} is damaged: {error}. {REMEDY}") from error
-    return found
 
 
 def _session(path: Path, threads: int) -> Any:
@@ -198,26 +108,3 @@ def _session(path: Path, threads: int) -> Any:
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise CheckpointError(f"{path} must be an ONNX file, got: {lines[0]}. {REMEDY}") from error
-
-
-def _made_up(one: Input, count: int, random: np.random.Generator) -> Array:
-    """Return random samples; named sizes are 8, and whole numbers 0 or 1: tokens of any vocabulary."""
-    shape = (count, *(size if isinstance(size, int) else 8 for size in one.shape))
-    if np.dtype(one.dtype).kind == "f":
-        return random.standard_normal(shape).astype(one.dtype)
-    return random.integers(0, 2, shape).astype(one.dtype)
-
-
-def _same(alone: Arrays, together: Arrays, place: int) -> bool:
-    """Return whether outputs of one sample are those that it has among others."""
-    for name, value in alone.items():
-        axis = 1 if name == MEMBERS else 0
-        other = np.take(together[name], [place], axis)
-        if value.dtype.kind != "f":
-            # A label or a flag may flip by rounding; numbers tell enough.
-            continue
-        if value.shape != other.shape or not np.allclose(
-            value, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
-        ):
-            return False
-    return True

@@ -7,19 +7,21 @@ A row is one of
     {"tokens": [...], "mask": []}   by name of input, where the network has several
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pluribus.data.column_record import SCHEMA as COLUMNS
-from pluribus.data.column_record import columns_from_dict
-from pluribus.data.columns import NUMBER, Column, Columns
+from pluribus.data.columns import Columns
 from pluribus.errors import CheckpointError, InputError
 from pluribus.schema import Fields, Items, Mismatch, Number, Optional, Schema, Text, Whole, shown
-from pluribus.serving.exported import Array, Arrays, Exported, Input
+from pluribus.serving.exported import Exported
+from pluribus.serving.input_checks import check_shape, fitted, to_array
+from pluribus.serving.named_rows import by_name, named_columns, read_table
 from pluribus.serving.refusal import bad
+from pluribus.serving.tensors import Array, Arrays
 
 REMEDY = "Export the ensemble again."
 SCALING = Fields(
@@ -94,7 +96,7 @@ class Preprocessing:
         # Networks of several inputs, and of tokens, take them as they are.
         if len(self.inputs) == 1 and np.dtype(self.inputs[0].dtype).kind == "f":
             self.scale = _scale(document["scaling"])
-            self.columns = _columns(document)
+            self.columns = named_columns(document)
             # Without a record of columns there is nothing to put in the place of a missing number.
             self.blanks = document["columns"] is not None
             self._check_fit(exported)
@@ -139,13 +141,13 @@ class Preprocessing:
     def _named(self, rows: list[Any]) -> tuple[Arrays, tuple[str, ...]]:
         """Return the inputs of rows that are objects."""
         if self.columns is not None:
-            table = _table(rows, [column.name for column in self.columns.used], self.blanks)
+            table = read_table(rows, [column.name for column in self.columns.used], self.blanks)
             try:
                 encoded = self.columns.encode(table)
             except InputError as error:
                 raise bad(str(error)) from error
             return {self.inputs[0].name: self._scaled(encoded.values, "")}, encoded.flags
-        cells = _by_name(rows, [one.name for one in self.inputs])
+        cells = by_name(rows, [one.name for one in self.inputs])
         found = {}
         for one in self.inputs:
             found[one.name] = self._scaled(to_array(one.name, cells[one.name]), "")
@@ -160,91 +162,8 @@ class Preprocessing:
         if self.scale is None:
             return values if len(self.inputs) > 1 else fitted(self.inputs[0], values)
         only = self.inputs[0]
-        _check_shape(only, values)
+        check_shape(only, values)
         return fitted(only, self.scale.apply(values))
-
-
-def to_array(name: str, values: object) -> Array:
-    """Return nested lists of numbers as an array; raise `Refusal` for ragged lists and texts."""
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise bad(f"{name} must be nested lists of equal lengths, got ragged ones.") from error
-    if array.dtype.kind not in "biuf":
-        raise bad(f"{name} must hold numbers alone, got a text, null, an object or a huge number.")
-    return array
-
-
-def fitted(one: Input, values: Array) -> Array:
-    """Return numbers in the type of an input, contiguous; raise `Refusal` unless shape and values fit."""
-    _check_shape(one, values)
-    if not np.isfinite(values).all():
-        raise bad(f"{one.name} must be finite, got NaN or infinity.")
-    dtype = np.dtype(one.dtype)
-    if dtype.kind in "iub" and values.size:
-        _check_whole(one, values, dtype)
-    # Numbers that overflow are found below.
-    with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(values, dtype)
-    if not np.isfinite(found).all():
-        raise bad(f"{one.name} must hold numbers that {one.dtype} can hold, got larger ones.")
-    return found
-
-
-def _check_whole(one: Input, values: Array, dtype: np.dtype[Any]) -> None:
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    whole = values.dtype.kind in "iub" or bool((values == np.floor(values)).all())
-    if not whole or values.min() < low or values.max() > high:
-        raise bad(f"{one.name} must hold whole numbers from {low} to {high}, got others.")
-
-
-def _check_shape(one: Input, values: Array) -> None:
-    """Raise `Refusal` unless values have the shape `[count, *shape]`."""
-    came = values.shape[1:]
-    fits = values.ndim == len(one.shape) + 1
-    for size, expected in zip(came, one.shape, strict=False):
-        fits = fits and (size == expected or (isinstance(expected, str) and size > 0))
-    if not fits:
-        expected_shape = ["batch", *one.shape]
-        raise bad(f"{one.name} must have the shape {expected_shape}, got {list(values.shape)}.")
-
-
-def _table(rows: Sequence[Any], names: Sequence[str], blanks: bool) -> dict[str, list[Any]]:
-    """Return the cells of rows by column; raise `Refusal` for cells that are no plain values."""
-    table = _by_name(rows, names)
-    for name, cells in table.items():
-        for cell in cells:
-            if not isinstance(cell, str | int | float | bool | None):
-                raise bad(
-                    f"a cell must be a text, a number, true, false or null, got {name!r}: {shown(cell)}."
-                )
-            if cell is None and not blanks:
-                raise bad(f"column {name!r} must have a number in each row, got null.")
-            if isinstance(cell, float) and not np.isfinite(cell):
-                raise bad(f"column {name!r} must be finite, got {cell}. Pass null for a missing value.")
-    return table
-
-
-def _by_name(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values of rows by name."""
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, Mapping):
-            raise bad(f"every row must be an object, as the first is, got {shown(row)} in row {number}.")
-        lacking = [name for name in names if name not in row]
-        if lacking:
-            raise bad(f"row {number} must have {lacking[0]!r}, got no such name. Pass null if it is missing.")
-    return {name: [row[name] for row in rows] for name in names}
-
-
-def _columns(document: Mapping[str, Any]) -> Columns | None:
-    """Return the columns of a run; where a table has numbers with names alone, one for each name."""
-    if document["columns"] is not None:
-        return columns_from_dict(document["columns"])
-    names = document["feature_names"]
-    if not names or len(set(names)) != len(names):
-        return None
-    # No word stands for a missing number.
-    return Columns(tuple(Column(name, NUMBER) for name in names), missing_words=())
 
 
 def _scale(document: Mapping[str, Any]) -> Scale:

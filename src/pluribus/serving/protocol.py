@@ -7,17 +7,18 @@ of the text.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pluribus.schema import Anything, Fields, Flag, Items, Mismatch, Schema, Text, Whole, shown
-from pluribus.serving.exported import Array, Arrays, Exported, Input
-from pluribus.serving.preprocessing import fitted, to_array
+from pluribus.serving.exported import Exported
+from pluribus.serving.input_checks import fitted, to_array
+from pluribus.serving.json_numbers import plain
 from pluribus.serving.refusal import bad
-from pluribus.serving.tensor_types import PROTOCOL, little_endian
+from pluribus.serving.tensors import PROTOCOL, Array, Arrays, Input, little_endian
 from pluribus.untrusted import parse_json
 from pluribus.version import VERSION
 
@@ -64,15 +65,10 @@ def server_metadata() -> dict[str, Any]:
 
 def model_metadata(name: str, exported: Exported) -> dict[str, Any]:
     """Return the answer of `GET /v2/models/{name}`; a size that may vary is −1."""
-    inputs = []
-    for one in exported.inputs:
-        sizes = [size if isinstance(size, int) else -1 for size in one.shape]
-        inputs.append({"name": one.name, "datatype": PROTOCOL[one.dtype], "shape": [-1, *sizes]})
+    inputs = [_place(one.name, one.dtype, ["batch", *one.shape]) for one in exported.inputs]
     outputs = []
     for output in exported.session.get_outputs():
-        sizes = [size if isinstance(size, int) else -1 for size in output.shape]
-        dtype = exported.outputs[output.name]
-        outputs.append({"name": output.name, "datatype": PROTOCOL[dtype], "shape": sizes})
+        outputs.append(_place(output.name, exported.outputs[output.name], output.shape))
     return {
         "name": name,
         "versions": [MODEL_VERSION],
@@ -80,6 +76,12 @@ def model_metadata(name: str, exported: Exported) -> dict[str, Any]:
         "inputs": inputs,
         "outputs": outputs,
     }
+
+
+def _place(name: str, dtype: str, shape: Sequence[int | str]) -> dict[str, Any]:
+    """Return the metadata of an input or output."""
+    sizes = [size if isinstance(size, int) else -1 for size in shape]
+    return {"name": name, "datatype": PROTOCOL[dtype], "shape": sizes}
 
 
 def read_request(body: bytes, header: str | None, exported: Exported) -> InferRequest:
@@ -141,24 +143,6 @@ def write_response(
         document["id"] = request.id
     text = json.dumps(document, allow_nan=False).encode()
     return b"".join((text, *parts)), len(text) if parts else None
-
-
-def plain(values: Array) -> list[Any]:
-    """Return numbers as JSON can hold them: NaN and infinity become null."""
-    listed: list[Any] = values.tolist()
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return _without_infinity(listed)
-    return listed
-
-
-def _without_infinity(values: list[Any]) -> list[Any]:
-    found = []
-    for value in values:
-        if isinstance(value, list):
-            found.append(_without_infinity(value))
-        else:
-            found.append(value if math.isfinite(value) else None)
-    return found
 
 
 def _divided(body: bytes, header: str | None) -> tuple[bytes, bytes]:

@@ -57,6 +57,7 @@ def serve(path: Path, options: ServerOptions, name: str | None = None, say: Say 
 
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address; raise `SettingError` if it cannot be used."""
+    listener: socket.socket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -64,6 +65,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
+        if listener is not None:
+            listener.close()
         raise SettingError(
             f"--host and --port must be a free address of this machine, got {host}:{port}: "
             f"{error.strerror or error}. Choose another port; 0 finds a free one."

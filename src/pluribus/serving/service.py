@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 from pluribus.schema import Anything, Fields, Mismatch, Schema, Text
 from pluribus.serving.answers import Answers
 from pluribus.serving.batching import Batcher
-from pluribus.serving.exported import Arrays, Exported
+from pluribus.serving.exported import Exported
 from pluribus.serving.options import ServerOptions
 from pluribus.serving.preprocessing import Preprocessing
 from pluribus.serving.protocol import read_request, write_response
 from pluribus.serving.refusal import BUSY, TIMEOUT, TOO_LARGE, UNSUPPORTED, Refusal, bad
 from pluribus.serving.statistics import Statistics
+from pluribus.serving.tensors import Arrays
 from pluribus.untrusted import parse_json
 
 T = TypeVar("T")

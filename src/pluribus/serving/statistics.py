@@ -11,7 +11,7 @@ import numpy as np
 
 from pluribus.monitoring import DriftMonitor
 from pluribus.serving.answers import sample_means
-from pluribus.serving.exported import Arrays
+from pluribus.serving.tensors import Arrays
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)

@@ -1,6 +1,15 @@
-"""Types of tensors: the names of NumPy, of ONNX and of the Open Inference Protocol."""
+"""Tensors of an exported file, and their types: the names of NumPy, ONNX and the Open Inference Protocol."""
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+
+MEMBERS = "members"
+"""The output whose first axis is that of members; all others begin with the batch."""
 
 PROTOCOL = {
     "bool": "BOOL",
@@ -27,3 +36,18 @@ ONNX = {f"tensor({name})": name for name in PROTOCOL} | {
 def little_endian(name: str) -> np.dtype[np.generic]:
     """Return the type of binary data in the protocol: little-endian on every machine."""
     return np.dtype(name).newbyteorder("<")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of the file.
+
+    Attributes:
+        name: Of the tensor.
+        dtype: Its type in NumPy.
+        shape: Of one sample; an axis whose size may vary has its name.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]

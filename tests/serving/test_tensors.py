@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pluribus.serving.tensor_types import ONNX, PROTOCOL, little_endian
+from pluribus.serving.tensors import ONNX, PROTOCOL, little_endian
 
 
 def test_names_belong_together():
