@@ -9,7 +9,9 @@ INPUTS = (Input("x", "float32", (3,)), Input("tokens", "int64", ("length",)))
 
 
 def test_samples_that_do_not_meet_are_independent():
-    assert samples_are_independent(lambda arrays: {"mean": arrays["x"] * 2, "labels": np.zeros(1, int)}, INPUTS)
+    assert samples_are_independent(
+        lambda arrays: {"mean": arrays["x"] * 2, "labels": np.zeros(1, int)}, INPUTS
+    )
     assert samples_are_independent(lambda arrays: {"members": np.stack((arrays["x"],) * 2)}, INPUTS)
 
 

@@ -1,5 +1,6 @@
 """A server: SIGTERM under load loses no accepted request, wrong addresses and files are told."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -26,19 +27,26 @@ def test_sigterm_under_load_loses_no_accepted_request(tmp_path):
     answers, unexpected = [], []
 
     def client(server):
-        connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
-        while True:
-            try:
-                connection.request("POST", "/predict", BODY)
-                response = connection.getresponse()
-                document = json.loads(response.read())
-            # The server has closed the connection, or takes no new one: this request was not accepted.
-            except (OSError, http.client.HTTPException):
-                return
-            if response.status == 200:
-                answers.append(document)
-            elif response.status != 503:
-                unexpected.append(document)
+        with contextlib.closing(
+            http.client.HTTPConnection(server.host, server.port, timeout=60)
+        ) as connection:
+            while ask(connection):
+                pass
+
+    def ask(connection):
+        """Send a request; return whether the server goes on."""
+        try:
+            connection.request("POST", "/predict", BODY)
+            response = connection.getresponse()
+            document = json.loads(response.read())
+        # The server has closed the connection, or takes no new one: this request was not accepted.
+        except (OSError, http.client.HTTPException):
+            return False
+        if response.status == 200:
+            answers.append(document)
+        elif response.status != 503:
+            unexpected.append(document)
+        return True
 
     # A long wait keeps requests in the queue while the signal comes.
     with running(class_file(tmp_path / "m.onnx"), "--max-wait-ms", "100") as server:
