@@ -46,6 +46,7 @@ def test_other_inputs_have_an_example(tmp_path):
     assert json.dumps(facts(make(class_file(tmp_path / "n.onnx", inputs=5000)))["example"]) == "null"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_the_page_draws_an_answer(tmp_path):
     browsers = pytest.importorskip("playwright.sync_api")
