@@ -1,4 +1,4 @@
-"""The command line: compare, search, report, train, evaluate, doctor, predict, export, verify and lists."""
+"""The command line: one function for each command."""
 
 import importlib
 import sys
@@ -481,6 +481,80 @@ def export(
     """Write a trained ensemble as one file that runs without Pluribus; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     commands().export(run=run, format=format, members=members, level=level, out=out, **given)
+
+
+@app.command()
+def serve(
+    export: Annotated[
+        Path, typer.Argument(help="The .onnx file of `pluribus export`, or the folder that holds it.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; there is no password, so take care.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 finds a free one.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="Of the model; by default that of the file.")] = None,
+    max_batch: Annotated[int, typer.Option(help="Samples that run at once.")] = 64,
+    max_wait_ms: Annotated[
+        float, typer.Option(help="How long a sample waits for others to run with, in milliseconds.")
+    ] = 2.0,
+    queue: Annotated[int, typer.Option(help="Requests in progress; more are refused with status 503.")] = 256,
+    max_bytes: Annotated[int, typer.Option(help="Length of a request.")] = 16 << 20,
+    threads: Annotated[int, typer.Option(help="Of onnxruntime; 0 takes all cores.")] = 0,
+    drift_level: Annotated[
+        float, typer.Option(help="Probability of a false alarm of drift, over all time.")
+    ] = 0.01,
+) -> None:
+    """Serve an exported ensemble over HTTP, without PyTorch: Open Inference Protocol, plain JSON, metrics."""
+    from pluribus.serving.options import ServerOptions
+    from pluribus.serving.server import serve as run_server
+
+    options = ServerOptions(
+        host=host,
+        port=port,
+        max_batch=max_batch,
+        max_wait_ms=max_wait_ms,
+        queue=queue,
+        max_bytes=max_bytes,
+        threads=threads,
+        drift_level=drift_level,
+    )
+    run_server(export, options, name, lambda line: say(line, "none"))
+
+
+@app.command()
+def monitor(
+    run: AnyRun,
+    inputs: Annotated[
+        Path, typer.Argument(help="Raw inputs in the order in which they came; files as for `predict`.")
+    ],
+    level: Annotated[
+        float, typer.Option(help="Probability of a false alarm, however many inputs there are.")
+    ] = 0.01,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    most_bytes: Annotated[
+        int, typer.Option(min=1, help="Memory that a chunk of inputs may take.")
+    ] = MOST_BYTES,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+) -> None:
+    """Tell whether inputs still look like validation data, and from which on not; exit code 1 if not."""
+    from pluribus.cli.monitor_run import monitor_run
+
+    monitor_run(
+        run=run,
+        inputs=inputs,
+        level=level,
+        task=task,
+        model=model,
+        data_dir=data_dir,
+        most_bytes=most_bytes,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
+    )
 
 
 @app.command()
