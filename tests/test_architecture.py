@@ -39,6 +39,7 @@ ORDER = [
     {"training"},
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},
+    {"testbed"},
     {"cli"},
 ]
 """Parts of the library; each may import from its own line and from those above it."""

@@ -54,10 +54,12 @@ class Part:
         return len(self.seeds) * len(self.cells)
 
 
-def plan_parts(names: Sequence[str], grid: Grid, seeds: Sequence[int]) -> Iterator[Part]:
+def plan_parts(
+    names: Sequence[str], grid: Grid, seeds: Sequence[int], at_once: int = SEEDS_AT_ONCE
+) -> Iterator[Part]:
     """Yield all parts; every method and cell comes with the first seeds before any comes with others."""
-    for start in range(0, len(seeds), SEEDS_AT_ONCE):
-        some = tuple(seeds[start : start + SEEDS_AT_ONCE])
+    for start in range(0, len(seeds), at_once):
+        some = tuple(seeds[start : start + at_once])
         for shape in grid.shapes():
             cells = tuple(Cell(*shape, noise) for noise in grid.noises)
             for name in names:
@@ -71,6 +73,7 @@ def run_testbed(
     protocol: Protocol,
     path: Path,
     say: Callable[[str], None],
+    at_once: int = SEEDS_AT_ONCE,
 ) -> list[Result]:
     """Score methods on all cells and seeds, and return all results of this protocol in the file.
 
@@ -81,9 +84,10 @@ def run_testbed(
         protocol: How to train and score.
         path: The file to which results are added; those that it has are not computed again.
         say: Prints a line.
+        at_once: Seeds whose problems are trained together.
     """
     done = {result.key for result in read_results(path, protocol)}
-    parts = [part for part in plan_parts(names, grid, seeds) if not _is_done(part, done)]
+    parts = [part for part in plan_parts(names, grid, seeds, at_once) if not _is_done(part, done)]
     total = sum(part.steps for part in parts)
     say(f"{total} of {len(names) * len(grid.cells) * len(seeds)} scores to compute, into {path}")
     held: tuple[object, dict[tuple[Cell, int], Problem]] = (None, {})
