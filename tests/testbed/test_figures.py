@@ -1,7 +1,7 @@
 """Figures: information is read first, and then drawn."""
 
 from pluribus.testbed.cells import Cell
-from pluribus.testbed.figures import make_panels, ranked_lines, subset_lines
+from pluribus.testbed.figures import make_panels
 from pluribus.testbed.results import Result
 
 
@@ -26,19 +26,6 @@ def make_results():
                 scores = {"code": 1 + shift, "printed": 2.0}
                 found.append(Result(method, Cell(10, 1, noise), seed, {}, scores, 0.1, **curves))
     return found
-
-
-def test_subsets_are_means_over_cells():
-    deep, layers = subset_lines(make_results(), "code")
-    assert (deep.name, deep.sizes) == ("K networks", (1, 2, 3))
-    assert [number.mean for number in deep.numbers] == [9.0, 2.5, 1.5]
-    assert layers.name == "2 options, random members"
-
-
-def test_ranked_curves_begin_at_two_and_know_their_lowest_point():
-    (line,) = ranked_lines(make_results(), "code")
-    assert line.sizes == (2, 3, 4)
-    assert line.sizes[line.best] == 3
 
 
 def test_every_figure_has_all_cells_and_each():

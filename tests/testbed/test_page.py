@@ -26,13 +26,15 @@ def test_lines_are_best_first_with_both_directions():
         *("KL(posterior ‖ model)", "at ε=0.1", "at ε=1", "KL(model ‖ posterior)", "joint KL of pairs")
     ]
     assert lines[1].numbers["KL(posterior ‖ model)"].mean == 1.5
-    assert next(iter(make_lines(make_results(), Protocol(direction="printed"))[0].numbers)).startswith("KL(model")
+    assert next(iter(make_lines(make_results(), Protocol(direction="printed"))[0].numbers)).startswith(
+        "KL(model"
+    )
 
 
 def test_the_page_marks_the_best_method():
     page = make_page(make_results(), Protocol())
     assert "Means over 2 cells with 2 seeds each: 4 problems" in page
-    assert "<td data-value=\"1.5\" class=best>1.500" in page
+    assert '<td data-value="1.5" class=best>1.500' in page
     assert '<tr class="quiet"><th scope="row" data-value="exact_posterior">' in page
 
 

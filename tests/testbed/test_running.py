@@ -50,7 +50,9 @@ def test_a_run_continues_where_it_stopped(tmp_path, monkeypatch):
         run_testbed(names, GRID, [0], PROTOCOL, path, print)
     assert {result.method for result in read_results(path)} == {"exact_posterior"}
     computed = []
-    monkeypatch.setattr(running, "_run_part", lambda part, *given: computed.append(part.name) or run(part, *given))
+    monkeypatch.setattr(
+        running, "_run_part", lambda part, *given: computed.append(part.name) or run(part, *given)
+    )
     assert len(run_testbed(names, GRID, [0], PROTOCOL, path, print)) == 4
     assert computed == ["prior"]
 

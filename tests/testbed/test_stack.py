@@ -14,7 +14,9 @@ METHODS = [DeepEnsembles(3), Masksembles(3), EMP(2, where=("*",), per_sample=Fal
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 def test_outputs_are_those_of_each_ensemble(method):
-    ensemble = pl.convert(lambda: make_mlp(4, 16).double(), method, "point", example=torch.zeros(2, 4).double())
+    ensemble = pl.convert(
+        lambda: make_mlp(4, 16).double(), method, "point", example=torch.zeros(2, 4).double()
+    )
     stack = Stack(ensemble, 2)
     with torch.no_grad():
         for value in stack.values.values():
@@ -22,17 +24,18 @@ def test_outputs_are_those_of_each_ensemble(method):
     x = torch.randn(2, 5, 4).double()
     index = ensemble.members.index
     rows = range(3) if method.kind() != "emp" else index.rows(training=False)[:3]
-    found, penalty = stack.outputs(rows, x, 10, 0.5)
+    found, penalties = stack.outputs(rows, x), stack.penalties(5, 10, 0.5)
     for place, one in enumerate(stack.ensembles):
         expected = one.eval()(x[place], members=list(range(3))).squeeze(-1)
         assert_close(found[place], expected)
-        assert_close(penalty[place], torch.as_tensor(method.penalty(one.members, 5, 10, 0.5)).double())
+        expected = torch.as_tensor(method.penalty(one.members, 5, 10, 0.5), dtype=penalties.dtype)
+        assert_close(penalties[place], expected)
 
 
 def test_gradients_reach_every_problem_and_ensembles_follow():
     ensemble = pl.convert(lambda: make_mlp(4, 8), DeepEnsembles(2), "point")
     stack = Stack(ensemble, 2)
-    outputs, _ = stack.outputs(range(2), torch.randn(2, 3, 4), 3, 1.0)
+    outputs = stack.outputs(range(2), torch.randn(2, 3, 4))
     outputs[1].square().sum().backward()
     name, value = next(iter(stack.values.items()))
     assert value.grad[0].abs().sum() == 0

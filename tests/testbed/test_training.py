@@ -51,11 +51,10 @@ def test_training_lowers_the_error():
 def test_options_of_the_first_layer_have_targets_of_their_own():
     learner = train(make_preset("layer_ensembles_3", 3, False), PROBLEMS, Protocol(steps=1), quiet)
     chosen = torch.zeros(2, 1, dtype=torch.long)
-    outputs_and_targets = learner.targets[:, :, 0]
-    assert outputs_and_targets.shape == (2, 3)
-    assert len(outputs_and_targets[0].unique()) == 3
-    errors, _ = learner.errors(chosen, 1.0)
-    assert errors.shape == (2, 27, 1)
+    outputs = learner.evaluate(0, PROBLEMS[0].x[:1])[:, 0]
+    targets = outputs - learner.errors(chosen)[0, :, 0]
+    assert_close(targets.view(3, 9), learner.targets[0, :, :1].expand(3, 9), rtol=1e-4, atol=1e-5)
+    assert len(learner.targets[0, :, 0].unique()) == 3
 
 
 def test_noisy_targets_have_the_noise_of_their_problem():
@@ -66,5 +65,7 @@ def test_noisy_targets_have_the_noise_of_their_problem():
 
 
 def test_drawing_with_replacement_trains_too():
-    learner = train(make_preset("layer_ensembles_2", 3, True), PROBLEMS, Protocol(steps=2, as_in_paper=True), quiet)
+    learner = train(
+        make_preset("layer_ensembles_2", 3, True), PROBLEMS, Protocol(steps=2, as_in_paper=True), quiet
+    )
     assert learner.evaluate(0, PROBLEMS[0].test[0]).isfinite().all()

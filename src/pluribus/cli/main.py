@@ -297,19 +297,21 @@ def train(
     )
 
 
-@app.command()
+# A function whose name begins with `test` would look like a test.
+@app.command("testbed")
 @resumable()
-def testbed(
+def score_uncertainty(
     methods: Annotated[
         str,
-        typer.Option(help="Presets of the testbed, or methods with settings in brackets; all is all presets."),
+        typer.Option(help="Presets, or methods with settings in brackets; all is all presets."),
     ] = "all",
     grid: Annotated[
         str, typer.Option(help="Problems: inputs, training points for each input, noise of the targets.")
     ] = PAPER_GRID,
     seeds: Annotated[int, typer.Option(min=1, help="Problems of each kind.")] = 10,
     noise: Annotated[
-        str, typer.Option(help="Noise of the exact posterior: relative, as in the authors' code, or absolute.")
+        str,
+        typer.Option(help="Noise of the posterior: relative, as in the authors' code, or absolute."),
     ] = "relative",
     direction: Annotated[
         str, typer.Option(help="Of the divergence: code, KL(posterior ‖ model), or printed, the other one.")

@@ -80,7 +80,7 @@ def joint_nll(
 
 
 def _member_logs(prediction: DiscretePrediction | GaussianPrediction, target: Tensor) -> Tensor:
-    """Return the logarithms of the members' probabilities or densities of the targets, `[members, samples]`."""
+    """Return the logarithms of the members' probabilities or densities, `[members, samples]`."""
     if isinstance(prediction, DiscretePrediction):
         logs = exact(prediction.member_log_probabilities)
         return logs[:, torch.arange(len(target)), target.cpu()]

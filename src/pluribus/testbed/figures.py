@@ -1,8 +1,7 @@
 """Figures of the testbed: Figs. 2, 4 and 5 of the Layer Ensembles paper, over all cells or one."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,79 +9,13 @@ import plotly.graph_objects as go
 from pluribus.report.columns import Cell as Number
 from pluribus.report.figures.drawing import COLOURS, NEUTRAL, Panel, Selector, bars, figure, look, rounded
 from pluribus.testbed.cells import Cell
-from pluribus.testbed.results import Curve, Result
-from pluribus.testbed.summary import by_cell, common, mean_over_cells, rows_of, summarise
+from pluribus.testbed.curves import DEEP, FEWEST, Line, ranked_lines, subset_lines
+from pluribus.testbed.results import Result
+from pluribus.testbed.summary import common, rows_of, summarise
 
 EVERY = "all"
 """The option that averages over all cells."""
-DEEP = "deep_ensembles"
-LAYERS = "layer_ensembles_"
-FEWEST = 2
-"""Ranked members at which a curve begins: one alone has no spread, and a score of thousands."""
 AXES = {"yaxis": {"type": "log"}}
-
-
-@dataclass(frozen=True)
-class Line:
-    """A curve: its name and the mean score at each number of members."""
-
-    name: str
-    sizes: tuple[int, ...]
-    numbers: tuple[Number, ...]
-
-    @property
-    def best(self) -> int:
-        """Return the place of the lowest mean."""
-        return min(range(len(self.sizes)), key=lambda place: self.numbers[place].mean)
-
-
-def read_line(name: str, results: Sequence[Result], curve: Callable[[Result], Curve], direction: str) -> Line:
-    """Return the mean over cells at each number of members that all results have."""
-    sizes = set(curve(results[0]))
-    for result in results:
-        sizes &= curve(result).keys()
-    numbers = list[Number]()
-    for size in sorted(sizes):
-        each = by_cell(results, lambda result, size=size: curve(result)[size][direction])  # type: ignore[misc]
-        numbers.append(mean_over_cells(each))
-    return Line(name, tuple(sorted(sizes)), tuple(numbers))
-
-
-def subset_lines(results: Sequence[Result], direction: str) -> list[Line]:
-    """Return Fig. 2: Deep Ensembles over K, and random members of Layer Ensembles."""
-    lines = list[Line]()
-    for method in _methods(results):
-        own = [result for result in results if result.method == method]
-        if method == DEEP:
-            lines.append(read_line("K networks", own, lambda result: result.random, direction))
-        elif _is_layers(method):
-            name = f"{method.removeprefix(LAYERS)} options, random members"
-            lines.append(read_line(name, own, lambda result: result.random, direction))
-    return lines
-
-
-def ranked_lines(results: Sequence[Result], direction: str) -> list[Line]:
-    """Return Fig. 4: ranked members of Layer Ensembles."""
-    lines = list[Line]()
-    for method in filter(_is_layers, _methods(results)):
-        own = [result for result in results if result.method == method]
-        line = read_line(f"{method.removeprefix(LAYERS)} options", own, _ranked, direction)
-        if line.sizes:
-            lines.append(line)
-    return lines
-
-
-def _ranked(result: Result) -> Curve:
-    return {size: scores for size, scores in result.ranked.items() if size >= FEWEST}
-
-
-def _methods(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(result.method for result in results))
-
-
-def _is_layers(method: str) -> bool:
-    """Return whether this is a preset of Layer Ensembles with a prior, as the paper draws them."""
-    return method.startswith(LAYERS) and method.removeprefix(LAYERS).isdecimal()
 
 
 def draw_subsets(lines: Sequence[Line]) -> go.Figure:
@@ -175,10 +108,7 @@ def make_panels(results: Sequence[Result], direction: str) -> list[Panel]:
     cells.sort(key=lambda cell: (cell.inputs, cell.ratio, cell.noise))
     drawn: dict[str, dict[tuple[str, ...], go.Figure]] = {"methods": {}, "subsets": {}, "ranked": {}}
     for option, some in _choices(shared, cells):
-        rows = [
-            (row.label, summarise(some, row, direction), row.is_reference)
-            for row in rows_of(some)
-        ]
+        rows = [(row.label, summarise(some, row, direction), row.is_reference) for row in rows_of(some)]
         known = [row for row in rows if not math.isnan(row[1].mean)]
         drawn["methods"][option,] = draw_methods(known)
         lines = subset_lines(some, direction)

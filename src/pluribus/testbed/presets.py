@@ -120,16 +120,12 @@ def _hypermodel(inputs: int, paper: bool) -> Preset:
 
 
 def _emp(inputs: int, paper: bool) -> Preset:
-    method = EMP(
-        5, where=("*",), start="fresh", draws=DRAWS, train_draws=5, per_sample=False, decay=0.0
-    )
+    method = EMP(5, where=("*",), start="fresh", draws=DRAWS, train_draws=5, per_sample=False, decay=0.0)
     return Preset("emp", method, target_noise="option")
 
 
 def _ecmp(inputs: int, paper: bool) -> Preset:
-    method = ECMP(
-        5, where=("*",), start="fresh", draws=DRAWS, train_draws=5, per_sample=False, decay=0.0
-    )
+    method = ECMP(5, where=("*",), start="fresh", draws=DRAWS, train_draws=5, per_sample=False, decay=0.0)
     return Preset("ecmp", method)
 
 

@@ -1,6 +1,6 @@
 """References: samplers of known distributions, by which the score itself is calibrated.
 
-Functions drawn from the exact posterior score near 0: what is left, about 3 / (4 draws), comes from the finite
+Functions drawn from the exact posterior score near 0: the rest, about 3 / (4 draws), comes from the finite
 number of draws. Functions that are too sure, or that know nothing of the data, do not.
 """
 

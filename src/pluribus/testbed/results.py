@@ -41,7 +41,7 @@ REMEDY = "Name the file or folder that `pluribus testbed` wrote."
 
 @dataclass(frozen=True)
 class Result:
-    """What one method scored on one problem.
+    """The scores of one method on one problem.
 
     Attributes:
         method: Name of the preset, or text of the method.

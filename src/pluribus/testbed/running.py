@@ -30,7 +30,7 @@ LAYER_FACTORS = (1, 2, 3, 5, 10, 20)
 
 @dataclass(frozen=True)
 class Part:
-    """What is done at once: one method on several problems of one shape.
+    """One method on several problems of one shape, trained at once.
 
     Attributes:
         name: Of the preset.

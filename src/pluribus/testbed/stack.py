@@ -5,7 +5,7 @@ as Adam, trains the stack exactly as it would train each ensemble alone, in one 
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.members.index import Row
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import WithPrior
+from pluribus.method import Method
 
 
 class Stack:
@@ -46,43 +47,59 @@ class Stack:
         """Return one of the ensembles, for everything but its weights."""
         return self.ensembles[0]
 
-    def outputs(
-        self, rows: Sequence[Row], x: Tensor, size: int, progress: float
-    ) -> tuple[Tensor, Tensor]:
-        """Return the outputs of learnt members, `[problems, rows, batch]`, and penalties, `[problems]`.
+    def outputs(self, rows: Sequence[Row], x: Tensor) -> Tensor:
+        """Return the outputs of learnt members, `[problems, rows, batch]`.
 
         Args:
             rows: Of training; the same for all problems.
             x: `[problems, batch, inputs]`.
+        """
+
+        def of_one(values: Mapping[str, Tensor], batch: Tensor) -> Tensor:
+            return self._with(values, lambda members: run(learnt(members), rows, batch))
+
+        found: Tensor = vmap(of_one, randomness="different")(dict(self.values), x)
+        return found
+
+    def penalties(self, batch: int, size: int, progress: float) -> Tensor:
+        """Return the method's penalty of each problem, `[problems]`.
+
+        Args:
+            batch: Samples of a step.
             size: Of the training set.
             progress: How much of training is done, in [0, 1].
         """
-        whole = _Whole(self.template)
+        method, count = self.template.method, len(self.ensembles)
+        if type(method).penalty is Method.penalty:
+            return torch.zeros(count)
+        found = list[Tensor]()
+        # One after the other: methods look for parameters with gradients, which vmap hides.
+        for place in range(count):
+            values = {name: value[place] for name, value in self.values.items()}
+            penalty = self._with(values, lambda members: method.penalty(members, batch, size, progress))
+            found.append(torch.as_tensor(penalty))
+        return torch.stack(found)
 
-        def of_one(values: Mapping[str, Tensor], batch: Tensor) -> tuple[Tensor, Tensor]:
-            named = {f"members.{name}": value for name, value in values.items()}
-            found: tuple[Tensor, Tensor] = functional_call(whole, named, (rows, batch, size, progress))
-            return found
-
-        found: tuple[Tensor, Tensor] = vmap(of_one, randomness="different")(dict(self.values), x)
-        return found
+    def _with(self, values: Mapping[str, Tensor], task: Callable[[Any], Any]) -> Any:
+        """Return what a task computes with members that hold these values."""
+        named = {f"members.{name}": value for name, value in values.items()}
+        return functional_call(_Holder(self.template.members), named, (task,))
 
 
-class _Whole(nn.Module):
-    """Everything that a training step computes with an ensemble's weights, as one module.
+class _Holder(nn.Module):
+    """Members as a module whose call runs any task with them.
 
     Args:
-        ensemble: Whose members and method these are.
+        members: Of an ensemble.
     """
 
-    def __init__(self, ensemble: Ensemble) -> None:
+    def __init__(self, members: Members | WithPrior) -> None:
         super().__init__()
-        self.members, self._method = ensemble.members, ensemble.method
+        self.members = members
 
-    def forward(self, rows: Sequence[Row], x: Tensor, size: int, progress: float) -> tuple[Tensor, Tensor]:
-        """Return the outputs of learnt members, `[rows, batch]`, and the method's penalty."""
-        penalty = self._method.penalty(self.members, len(x), size, progress)
-        return run(learnt(self.members), rows, x), torch.as_tensor(penalty, dtype=x.dtype)
+    def forward(self, task: Callable[[Any], Any]) -> Any:
+        """Return the task's result."""
+        return task(self.members)
 
 
 def learnt(members: Members | WithPrior) -> Members:

@@ -83,13 +83,8 @@ class Learner(ABC):
         self.stack, self.data = stack, data
 
     @abstractmethod
-    def errors(self, chosen: Tensor, progress: float) -> tuple[Tensor, Tensor]:
-        """Return f_r(x_b) − y_rb, `[problems, rows, batch]`, and penalties, `[problems]`.
-
-        Args:
-            chosen: Samples of the batch, `[problems, batch]`.
-            progress: How much of training is done, in [0, 1].
-        """
+    def errors(self, chosen: Tensor) -> Tensor:
+        """Return f_r(x_b) − y_rb, `[problems, rows, batch]`, of the chosen samples, `[problems, batch]`."""
 
     @abstractmethod
     def evaluate(self, place: int, x: Tensor) -> Tensor:
@@ -129,13 +124,13 @@ class AllOptions(Learner):
             parts = [self.scale * run_all_options(fixed, part) for part in torch.split(x, CHUNK, 1)]
         return torch.cat(parts, 2)
 
-    def errors(self, chosen: Tensor, progress: float) -> tuple[Tensor, Tensor]:
+    def errors(self, chosen: Tensor) -> Tensor:
         outputs = run_all_options(self.options, self.batch(chosen))
         if self.prior is not None:
             outputs = outputs + self.data.pick(self.prior, chosen)
         # The first layer's option changes most slowly, and has the targets.
         targets = self.data.pick(self.targets, chosen).repeat_interleave(self.count**2, 1)
-        return outputs - targets, torch.zeros(len(chosen))
+        return outputs - targets
 
     @torch.no_grad()
     def evaluate(self, place: int, x: Tensor) -> Tensor:
@@ -173,16 +168,16 @@ class SomeRows(Learner):
         parts = [run(self.members.prior, rows, part) for part in torch.split(x, CHUNK)]
         return self.members.scale * torch.cat(parts, 1)
 
-    def errors(self, chosen: Tensor, progress: float) -> tuple[Tensor, Tensor]:
+    def errors(self, chosen: Tensor) -> Tensor:
         rows, x = self.members.index.rows(training=True), self.batch(chosen)
-        outputs, penalty = self.stack.outputs(rows, x, self.data.y.shape[1], progress)
+        outputs = self.stack.outputs(rows, x)
         if self.prior is not None:
             outputs = outputs + self.data.pick(self.prior, chosen)
         elif isinstance(self.members, WithPrior):
             with torch.no_grad():
                 prior = torch.stack([self._prior_of(rows, one) for one in x])
             outputs = outputs + prior
-        return outputs - self._targets(rows, chosen), penalty
+        return outputs - self._targets(rows, chosen)
 
     def _targets(self, rows: Sequence[Row], chosen: Tensor) -> Tensor:
         """Return the targets of every row, `[problems, rows, batch]`, or of all rows alike."""
@@ -244,11 +239,11 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
         if preset.cosine:
             _set_rate(optimizer, protocol.rate, step / protocol.steps)
         chosen = torch.randint(data.y.shape[1], (len(problems), protocol.batch), generator=generator)
-        errors, penalty = learner.errors(chosen, progress)
-        losses = errors.square().mean(2) / (2 * data.noise[:, None].square())
+        losses = learner.errors(chosen).square().mean(2) / (2 * data.noise[:, None].square())
+        penalties = stack.penalties(protocol.batch, data.y.shape[1], progress)
         weights = _draw_weights(losses.shape[1], protocol.as_in_paper, generator)
         optimizer.zero_grad()
-        ((losses * weights).mean(1) + penalty).sum().backward()
+        ((losses * weights).mean(1) + penalties).sum().backward()
         optimizer.step()
         _after_step(stack, preset.method, progress)
         tick(progress)
