@@ -68,7 +68,8 @@ def _ranked(result: Result) -> Curve:
 
 
 def _methods(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(result.method for result in results))
+    """Return the methods of results, Layer Ensembles with few options first."""
+    return sorted(dict.fromkeys(result.method for result in results))
 
 
 def _is_layers(method: str) -> bool:

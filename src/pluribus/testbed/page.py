@@ -78,9 +78,9 @@ def told(results: Sequence[Result]) -> str:
     if not seeds:
         return "There are no results."
     few, many = min(seeds.values()), max(seeds.values())
-    span = f"{few}" if few == many else f"{few} to {many}"
+    span = f"{few} to {many} seeds" if few < many else f"{few} seed" + "s" * (few > 1)
     problems = len({(result.cell, result.seed) for result in shared})
-    return f"Means over {len(seeds)} cells with {span} seeds each: {problems} problems that all methods have."
+    return f"Means over {len(seeds)} cells with {span} each: {problems} problems that all methods have."
 
 
 def make_page(results: Sequence[Result], protocol: Protocol) -> str:
@@ -93,8 +93,12 @@ def make_page(results: Sequence[Result], protocol: Protocol) -> str:
     panels = {panel.name: panel for panel in make_panels(results, protocol.direction)} if results else {}
     cards = _table_card(results, protocol)
     cards += "".join(panel_card(name, panel, None) for name, panel in panels.items())
-    settings = ", ".join(f"{name} {value}" for name, value in protocol.training.items())
-    footer = f"<footer>{escaped(settings)}. Made by Pluribus; everything is in this file.</footer>"
+    draws = "the authors' draws in a step" if protocol.as_in_paper else "all members or a few draws in a step"
+    settings = (
+        f"{protocol.steps} steps of {protocol.batch} samples, learning rate {protocol.rate:g}, {draws}; "
+        f"{protocol.points} test points; {protocol.noise} noise of the posterior."
+    )
+    footer = f"<footer>{escaped(settings)} Made by Pluribus; everything is in this file.</footer>"
     return whole_page("Testbed: is the uncertainty right?", cards + footer, panels)
 
 
