@@ -38,9 +38,8 @@ def compare(inputs: int, number: int) -> list[Line]:
     network = partial(make_mlp, inputs)
     deep = pl.convert(network, DeepEnsembles(NETWORKS), "point", example=x[:2]).eval()
     layers = pl.convert(network, LayerEnsembles(OPTIONS, prior_scale=0.0), "point", example=x[:2]).eval()
-    positions = {
-        f"random {seed}": random.Random(seed).sample(range(OPTIONS**3), MEMBERS) for seed in range(3)
-    }
+    every = range(OPTIONS**3)
+    positions = {f"random {seed}": random.Random(seed).sample(every, MEMBERS) for seed in range(3)}
     positions["least shared"] = least_shared()
     lines = list[Line]()
     frozen = deep.freeze()

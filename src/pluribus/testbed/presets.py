@@ -102,7 +102,8 @@ def _bayes(inputs: int, paper: bool) -> Preset:
 
 def _vnn(inputs: int, paper: bool) -> Preset:
     draws = 100 if paper else FEW
-    method = VNN(draws=DRAWS, global_std="multiply", factor=2.0, train_draws=draws)
+    # The authors initialise the deviations as they do the means.
+    method = VNN(draws=DRAWS, deviation=1.0, global_std="multiply", factor=2.0, train_draws=draws)
     return Preset("vnn", method, width=2 * WIDTH, cosine=True)
 
 
