@@ -1,5 +1,6 @@
 """The testbed's network starts as a draw of the testbed's prior."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -23,6 +24,7 @@ def test_scaled_networks_are_the_same_functions():
     assert_close(plain(x), scaled(x))
 
 
+@pytest.mark.slow
 def test_many_networks_vary_as_the_kernel():
     generator, count = torch.manual_seed(0), 2000
     x = torch.randn(3, 4, generator=generator)

@@ -17,7 +17,12 @@ def quiet(progress):
     pass
 
 
-@pytest.mark.parametrize("name", PRESETS)
+# One of each kind of members; the others follow with `make test-slow`.
+QUICK = {"layer_ensembles_2", "mc_dropout", "vnn", "hypermodel"}
+CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_every_preset_trains_and_predicts(name):
     # SWAG needs two snapshots to have a spread.
     learner = train(make_preset(name, 3, False), PROBLEMS, Protocol(steps=6), quiet)
