@@ -41,6 +41,7 @@ ORDER = [
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},
     {"search"},
+    {"testbed"},
     # Doors to other tools; no part of the library needs them.
     {"huggingface", "lightning", "sklearn"},
     {"cli"},

@@ -61,6 +61,7 @@ TASK_NAMES = (
     "npz",
     "folder",
 )
+PAPER_GRID = "D=10,100;lambda=1,10,100;epsilon=0.01,0.1,1"
 FORMAT_NAMES = ("onnx", "pt2", "openvino")
 BACKBONE_NAMES = (
     "mlp",
@@ -398,6 +399,44 @@ def train(
         tensorboard=tensorboard,
         data_dir=data_dir,
         option=option,
+        out=out,
+    )
+
+
+# A function whose name begins with `test` would look like a test.
+@app.command("testbed")
+@resumable()
+def score_uncertainty(
+    methods: Annotated[
+        str,
+        typer.Option(help="Presets, or methods with settings in brackets; all is all presets."),
+    ] = "all",
+    grid: Annotated[
+        str, typer.Option(help="Problems: inputs, training points for each input, noise of the targets.")
+    ] = PAPER_GRID,
+    seeds: Annotated[int, typer.Option(min=1, help="Problems of each kind.")] = 10,
+    noise: Annotated[
+        str,
+        typer.Option(help="Noise of the posterior: relative, as in the authors' code, or absolute."),
+    ] = "relative",
+    direction: Annotated[
+        str, typer.Option(help="Of the divergence: code, KL(posterior ‖ model), or printed, the other one.")
+    ] = "code",
+    as_in_paper: Annotated[
+        bool, typer.Option("--as-in-paper", help="Draw as many members in a step as the authors do.")
+    ] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 1000,
+    out: Out = None,
+) -> None:
+    """Score the uncertainty of methods against an exact posterior. Run again, it continues."""
+    commands().testbed(
+        methods=methods,
+        grid=grid,
+        seeds=seeds,
+        noise=noise,
+        direction=direction,
+        as_in_paper=as_in_paper,
+        steps=steps,
         out=out,
     )
 
