@@ -35,7 +35,7 @@ def trained(ensemble, steps=8, lr=0.05):
 
 def test_low_rank_is_eq_1():
     weight, down, up = torch.randn(5, 4, 3), torch.randn(2, 2, 12), torch.randn(2, 5, 2)
-    for member, found in enumerate(low_rank(weight, down, up, 0.5)):
+    for member, found in enumerate(low_rank(weight, down, up, 1.0)):
         change = torch.zeros(5, 12)
         for out in range(5):
             for into in range(12):
@@ -96,7 +96,14 @@ def test_a_divided_batch_shows_each_member_a_part():
     ensemble.loss(X, Y).backward()
 
 
-@pytest.mark.parametrize("method", [LoRAEnsembles(members=3), LoRAEnsembles(members=9, own_output=False)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        LoRAEnsembles(members=3),
+        LoRAEnsembles(members=9, own_output=False),
+        LoRAEnsembles(members=3, merge=False),
+    ],
+)
 def test_every_form_agrees(method, tmp_path):
     verify_forms(perturbed(pl.convert(network(), method, example=X)), network, X, tmp_path)
 
