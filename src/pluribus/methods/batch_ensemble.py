@@ -19,9 +19,9 @@ statistics of its own in BatchNorm; their affine parameters are shared as in the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,9 @@ MATRIX_LAYERS = (
     nn.MultiheadAttention,
     nn.RNNBase,
 )
+
+TUNING_STD = 0.1
+"""Greatest deviation of the factors around 1 with which a trained network still predicts as before, nearly."""
 
 
 def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -111,8 +114,13 @@ class BatchEnsemble(Method):
 
     @property
     def on_trained(self) -> str:
-        # Factors of deviation 0.5 leave nothing of what the weights had learnt.
-        return "retrain" if self.std else "kept"
+        if not self.std:
+            return "kept"
+        # Factors of deviation 0.5, the default, leave nothing of what the weights had learnt.
+        return "approximate" if self.std <= TUNING_STD else "retrain"
+
+    def for_trained(self) -> Self:
+        return replace(self, std=TUNING_STD) if self.std == type(self).std else self
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the matrices.

@@ -74,6 +74,9 @@ from pluribus.settings import setting
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")
 """Words of `where`, besides what selects layers."""
+FRESH, TRAINED = 0.01, 0.5
+"""How far options start from one another, in deviations of a tensor, in new networks and in trained ones. New
+networks predict best with the first, trained ones with the second (see the method's page)."""
 PERTURBED = 1 << 21
 """Offset that keeps the seed of perturbations apart from those of fresh weights."""
 
@@ -145,7 +148,7 @@ class Patching(Method, ABC):
     options: int = setting(5, at_least=1, at_most=MOST_MEMBERS)
     where: Selector = ("norm", "output")
     draws: int = setting(100, at_least=1, at_most=MOST_DRAWS)
-    perturbation: float = setting(0.01, at_least=0, at_most=LARGEST)
+    perturbation: float | None = setting(None, kind=float, at_least=0, at_most=LARGEST)
     start: str = setting("copy", choices=("copy", "fresh"))
     probabilities: tuple[float, ...] | None = None
     noise: float = setting(0.0, at_least=0, at_most=LARGEST)
@@ -182,7 +185,11 @@ class Patching(Method, ABC):
         if self.start == "fresh":
             return "retrain"
         # Options start apart by a share of each tensor's deviation.
-        return "approximate" if self.perturbation + self.noise else "kept"
+        return "kept" if self.perturbation == 0 and not self.noise else "approximate"
+
+    def for_trained(self) -> Self:
+        far = TRAINED if self.perturbation is None else self.perturbation
+        return replace(self, start="copy", perturbation=far)
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
@@ -196,8 +203,11 @@ class Patching(Method, ABC):
         sites = tie_sites({choice.site.name: choice.site.trained for choice in chosen})
 
         # Make the options.
-        own, notes = _perturbed_options(network, settings, seed)
+        far = TRAINED if _is_trained(network, chosen) else FRESH
+        own, notes = _perturbed_options(network, settings, far, seed)
         notes += self._notes(network, chosen, own)
+        if far == TRAINED and self.perturbation is None and self.start == "copy":
+            notes.append(f"options start {far:g} deviations apart, because norms are trained (perturbation)")
         if self.freeze_shared:
             _freeze_all_but(own, network)
         mixtures = {}
@@ -403,8 +413,8 @@ class EMP(Patching):
             `ensemble.method` has the names of what types and predicates pick, so that it goes to files.
         draws: How many draws in prediction, at least 1.
         perturbation: How far options start from one another: noise as a share of each tensor's standard
-            deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. May differ from
-            layer to layer.
+            deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. None is 0.01, or
+            0.5 in a network with trained norms. May differ from layer to layer.
         start: `copy` starts options from the network's values, `fresh` initialises each anew.
         probabilities: Of the options, above 0, summing to one; None is uniform.
         noise: Standard deviation of Gaussian noise on the patches, at least 0. With noise a row is a seed.
@@ -501,19 +511,42 @@ def _settings(chosen: Sequence[LayerChoice]) -> dict[str, Any]:
     return found
 
 
+def _is_trained(network: Network, chosen: Sequence[LayerChoice]) -> bool:
+    """Return whether a patched norm was trained: fresh ones have ones and zeros."""
+    held = network.tensors()
+    for choice in chosen:
+        if not is_norm(choice.site):
+            continue
+        for name in choice.site.trained:
+            if bool((held[name] != held[name].flatten()[0]).any()):
+                return True
+    return False
+
+
 def _perturbed_options(
     network: Network,
     settings: Mapping[str, Any],
+    usual: float,
     seed: int,
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Draw the options of each tensor, a little apart from one another; return them with notes."""
+    """Draw the options of each tensor, a little apart from one another; return them with notes.
+
+    Args:
+        network: Whose tensors these are.
+        settings: By name of the tensor, the settings of its layer.
+        usual: How far options start from one another where no setting tells.
+        seed: Of fresh weights and perturbations.
+    """
     wanted = {name: (one.options, one.start) for name, one in settings.items()}
     drawn, notes = draw_options(network, wanted, seed)
     # One generator for all tensors, in this order: the order is part of what a seed means.
     generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
     own = {}
     for name, one in settings.items():
-        own[name] = perturb(drawn[name], one.perturbation, generator)
+        far = one.perturbation
+        if far is None:
+            far = usual if one.start == "copy" else FRESH
+        own[name] = perturb(drawn[name], far, generator)
     return own, list(notes)
 
 

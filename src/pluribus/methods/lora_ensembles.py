@@ -35,6 +35,7 @@ from pluribus.mechanisms.graph.first_and_last import find_ends
 from pluribus.mechanisms.members.axis import split_batch
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.orders import assign_orders, count_orders
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.product_code import ProductCode
 from pluribus.mechanisms.members.products import Products
@@ -49,6 +50,8 @@ from pluribus.settings import setting
 
 # A table that is indexed would get the gradient of a whole product for the few rows of a batch.
 TABLES = (nn.Embedding, nn.EmbeddingBag)
+TUNING_LR = 1e-3
+"""Rate of a tuning: B starts at zero, and with a tenth of it members are not told apart within an epoch."""
 
 
 def low_rank(weight: Tensor, down: Tensor, up: Tensor, alpha: float) -> Tensor:
@@ -98,6 +101,8 @@ class LoRAEnsembles(Method):
             member, so that a step costs one pass.
         reduction: Of the members' losses: `sum`, `mean`, or `auto`, which is the sum where the shared weights
             are frozen.
+        shuffle_members: Whether each member goes through the training set in an order of its own: a batch is
+            then one of each order after the other, and in a loop of one's own it is divided among members.
         merge: Whether frozen ensembles and exports hold a whole weight for each member, which runs fastest,
             or the shared weight once with the matrices, whose product each call computes.
 
@@ -117,6 +122,7 @@ class LoRAEnsembles(Method):
     freeze_shared: bool = setting(True)
     repeat: bool = setting(True)
     reduction: str = setting("auto", choices=REDUCTIONS)
+    shuffle_members: bool = setting(False)
     merge: bool = setting(True)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rank"})
@@ -137,11 +143,17 @@ class LoRAEnsembles(Method):
         return reduce_losses(losses, shares, self.reduction, members)
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
-        return None if self.repeat else split_batch(batch, len(rows))
+        if not self.repeat:
+            return split_batch(batch, len(rows))
+        return assign_orders(batch, rows, self.shuffle_members)
+
+    @property
+    def data_orders(self) -> int:
+        return count_orders(self.members, self.shuffle_members and self.repeat)
 
     def recipe(self) -> Recipe:
         # A divided batch shows every member a part of the samples.
-        return Recipe() if self.repeat else Recipe(longer=2.0)
+        return Recipe(longer=1.0 if self.repeat else 2.0, tuning_lr=TUNING_LR)
 
     @property
     def on_trained(self) -> str:
