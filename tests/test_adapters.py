@@ -154,7 +154,7 @@ def test_members_predict_as_peft_does(tmp_path):
         copied.load_state_dict(base.state_dict())
         adapted = peft.get_peft_model(copied, wanted).eval()
         with torch.no_grad():
-            for name, parameter in adapted.named_parameters():
+            for parameter in adapted.parameters():
                 if parameter.requires_grad:
                     parameter.add_(0.1 * torch.randn_like(parameter))
             outputs.append(adapted(input_ids=tokens).logits)

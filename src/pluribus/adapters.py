@@ -1,6 +1,6 @@
 """Adapters: folders in which peft saved LoRA matrices, as members of a LoRA ensemble.
 
-A folder holds `adapter_config.json` and `adapter_model.safetensors`. Names of tensors are those of the layers:
+A folder holds `adapter_config.json` and `adapter_model.safetensors`. Tensors are named after their layers:
 `base_model.model.<layer>.lora_A.weight` is A `[r, in]`, `…lora_B.weight` B `[out, r]`, and any other name a
 weight that was trained whole. peft adds s B A to a weight, with s = α/r, or α/√r for rsLoRA. Here all members
 have one α and one rank: B is multiplied by the ratio of the scales, and smaller ranks are filled with zeros.

@@ -10,6 +10,8 @@ from torch.nn.functional import cross_entropy
 import pluribus as pl
 from pluribus import methods
 from pluribus.comparison.diagnosis import doctor
+from pluribus.data.split import Split
+from pluribus.data.task import Task
 from pluribus.method import ON_TRAINED
 
 METHODS = [getattr(methods, name)() for name in methods.__all__]
@@ -70,6 +72,71 @@ def test_a_trained_network_becomes_what_the_method_promises(method, trained):
         assert nll < cross_entropy(alone.log(), y) + 0.05
     found = [one.code for one in doctor(ensemble, (x, y))]
     assert ("untrained" in found) == (method.on_trained == "retrain")
+
+
+ALIKE = [
+    methods.DeepEnsembles(members=3, start="copy"),
+    methods.DeepSubEnsembles(members=3, start="copy"),
+    methods.LayerEnsembles(options=2, draws=4, start="copy", prior_scale=0.0),
+    methods.EMP(options=3, draws=9, perturbation=0.0),
+    methods.ECMP(options=3, draws=9, perturbation=0.0),
+    methods.BatchEnsemble(members=3, std=0.0),
+    methods.LoRAEnsembles(members=3),
+    methods.LoRAEnsembles(members=3, repeat=False),
+    methods.Hypermodel(draws=3, deviation=0.0),
+]
+
+
+@pytest.mark.parametrize("method", ALIKE, ids=str)
+def test_members_that_start_alike_are_told_apart_by_training(method, trained):
+    assert method.on_trained == "kept"
+    x, y = blobs(300, 0)
+    task = Task("blobs", Split(x, y), Split(x[:0], y[:0]), Split(*blobs(100, 2)), classes=CLASSES)
+    ensemble = pl.convert(copy.deepcopy(trained), method, example=x[:4], seed=3)
+    with torch.no_grad():
+        before = ensemble.eval()(task.test.x)
+    assert before.std(0).max() < 1e-5
+    pl.train(ensemble, task, pl.Training(epochs=1, lr=3e-3), show=False)
+    with torch.no_grad():
+        after = ensemble.eval()(task.test.x)
+    assert after.std(0).mean() > 1e-2
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.DeepEnsembles(members=2, start="copy", shuffle_members=False),
+        methods.BatchEnsemble(members=2, std=0.0, repeat=True),
+    ],
+    ids=str,
+)
+def test_members_that_would_stay_alike_are_noted(method, trained):
+    ensemble = pl.convert(copy.deepcopy(trained), method, example=blobs(4, 0)[0])
+    assert any(note.startswith("members start alike") for note in ensemble.conversion.notes)
+
+
+def test_a_rate_that_own_dropout_leaves_unused_is_noted(trained):
+    note = "rate=0.5 is not used: the network's own dropout keeps its rate, 0.1"
+    x = blobs(4, 0)[0]
+    found = pl.convert(copy.deepcopy(trained), methods.MCDropout(rate=0.5), example=x).conversion.notes
+    assert any(one.startswith(note) for one in found)
+    for used in (methods.MCDropout(), methods.MCDropout(rate=0.5, insert=True)):
+        notes = pl.convert(copy.deepcopy(trained), used, example=x).conversion.notes
+        assert not any("is not used" in one for one in notes)
+
+
+def test_patches_of_trained_norms_start_further_apart(trained):
+    def spread(model):
+        ensemble = pl.convert(model, methods.EMP(), example=blobs(4, 0)[0])
+        weights = ensemble.members.tensors.own.get_parameter("3.weight")
+        return (weights.std(0).mean() / weights[0].std()).item(), str(ensemble.conversion)
+
+    torch.manual_seed(0)
+    far, told = spread(copy.deepcopy(trained))
+    near, untold = spread(network())
+    assert far > 10 * near
+    assert "because norms are trained" in told
+    assert "because norms are trained" not in untold
 
 
 def test_an_untrained_network_is_not_held_against_a_method_that_keeps_it():

@@ -1,4 +1,4 @@
-"""The command line: compare, report, train, finetune, evaluate, doctor, predict, export, verify, methods, tasks."""
+"""The command line: compare, report, train, finetune, evaluate, doctor, predict, export, verify and lists."""
 
 import sys
 from collections.abc import Iterator

@@ -53,7 +53,7 @@ MATRIX_LAYERS = (
 )
 
 TUNING_STD = 0.1
-"""Greatest deviation of the factors around 1 with which a trained network still predicts as before, nearly."""
+"""Greatest deviation of factors with which a trained network still predicts nearly as before."""
 
 
 def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -148,12 +148,19 @@ class BatchEnsemble(Method):
 
         # Record what happened.
         rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
-        notes = tuple(f"gradients of {name} are dense" for name in changed)
+        notes = [f"gradients of {name} are dense" for name in changed]
+        if self.repeat and self._starts_alike(choices):
+            notes.append("members start alike and see the same samples, so that they stay alike")
         # Decay would pull factors to 0 and so the members' weights, where they should stay around 1.
         factors = set()
         for name in tensors.changed():
             factors |= {f"tensors.first.{name}", f"tensors.second.{name}"}
-        return Built(members, rows, notes, no_decay=frozenset(factors))
+        return Built(members, rows, tuple(notes), no_decay=frozenset(factors))
+
+    def _starts_alike(self, choices: Sequence[LayerChoice]) -> bool:
+        """Return whether several members have equal factors."""
+        stds = [one.method.std for one in choices if isinstance(one.method, BatchEnsemble)]
+        return self.members > 1 and not any(stds)
 
     def _own(
         self,
