@@ -160,6 +160,22 @@ def pending(wanted: dict[str, Run], seeds: int, done: list[dict]) -> Iterator[tu
                 yield seed, name
 
 
+def means(runs: list[dict]) -> dict[str, dict[str, str]]:
+    """Return mean ± standard error over seeds of every number, by name and stage."""
+    found = dict[str, dict[str, str]]()
+    for name in dict.fromkeys(one["name"] for one in runs):
+        same = [one for one in runs if one["name"] == name]
+        for stage in ("converted", "tuned"):
+            of = found[f"{name}, {stage}"] = {}
+            for metric in same[0][stage]:
+                values = torch.tensor([one[stage][metric] for one in same], dtype=torch.float64)
+                error = values.std().item() / len(values) ** 0.5 if len(values) > 1 else 0.0
+                of[metric] = (
+                    f"{values.mean().item():.3f}±{error:.3f}" if len(values) > 1 else f"{values[0]:.3f}"
+                )
+    return found
+
+
 def main() -> None:
     """Run what is not done yet, and write after every run."""
     parser = argparse.ArgumentParser()
@@ -180,6 +196,7 @@ def main() -> None:
             networks = {seed: trained_network(task, seed)}
         found = run_method(networks[seed], wanted[name], task, seed)
         document["runs"].append({"seed": seed, "name": name, **found})
+        document["means"] = means(document["runs"])
         RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(seed, name, found["converted"]["nll"], found["tuned"], flush=True)
 

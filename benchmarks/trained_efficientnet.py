@@ -8,8 +8,8 @@ tuned on CIFAR-10, its images enlarged to `--side` pixels. The one network, its 
 own dropout, kept on, are of the same tuning; every other method has a tuning of its own of as many epochs, or
 as many times more as its recipe has. House numbers of SVHN are out of distribution. One setting for all
 methods: AdamW, a learning rate of 5e-4 that falls to zero, batches of 32; LoRA, whose matrices begin at zero,
-has 5e-3, and SWAG a tenth of the rate, constant, in the second half. Nothing was searched. Runs that are done are not run
-again; a run belongs to a line of the result by all of its settings.
+has 5e-3, and SWAG a tenth of the rate, constant, in the second half. Nothing was searched. Runs that are done
+are not run again; a run belongs to a line of the result by all of its settings.
 """
 
 import argparse

@@ -74,7 +74,7 @@ from pluribus.settings import setting
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")
 """Words of `where`, besides what selects layers."""
-FRESH, TRAINED = 0.01, 0.5
+FRESH, TRAINED = 0.01, 0.3
 """How far options start from one another, in deviations of a tensor, in new networks and in trained ones. New
 networks predict best with the first, trained ones with the second (see the method's page)."""
 PERTURBED = 1 << 21
@@ -414,7 +414,7 @@ class EMP(Patching):
         draws: How many draws in prediction, at least 1.
         perturbation: How far options start from one another: noise as a share of each tensor's standard
             deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. None is 0.01, or
-            0.5 in a network with trained norms. May differ from layer to layer.
+            0.3 in a network with trained norms. May differ from layer to layer.
         start: `copy` starts options from the network's values, `fresh` initialises each anew.
         probabilities: Of the options, above 0, summing to one; None is uniform.
         noise: Standard deviation of Gaussian noise on the patches, at least 0. With noise a row is a seed.

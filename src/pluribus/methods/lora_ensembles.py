@@ -21,9 +21,9 @@ inputs is left out. A member normalises by running statistics of its own in Batc
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +103,7 @@ class LoRAEnsembles(Method):
             are frozen.
         shuffle_members: Whether each member goes through the training set in an order of its own: a batch is
             then one of each order after the other, and in a loop of one's own it is divided among members.
+            None is no, and yes in `finetune`.
         merge: Whether frozen ensembles and exports hold a whole weight for each member, which runs fastest,
             or the shared weight once with the matrices, whose product each call computes.
 
@@ -122,7 +123,7 @@ class LoRAEnsembles(Method):
     freeze_shared: bool = setting(True)
     repeat: bool = setting(True)
     reduction: str = setting("auto", choices=REDUCTIONS)
-    shuffle_members: bool = setting(False)
+    shuffle_members: bool | None = setting(None, kind=bool)
     merge: bool = setting(True)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rank"})
@@ -145,11 +146,11 @@ class LoRAEnsembles(Method):
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         if not self.repeat:
             return split_batch(batch, len(rows))
-        return assign_orders(batch, rows, self.shuffle_members)
+        return assign_orders(batch, rows, bool(self.shuffle_members))
 
     @property
     def data_orders(self) -> int:
-        return count_orders(self.members, self.shuffle_members and self.repeat)
+        return count_orders(self.members, bool(self.shuffle_members) and self.repeat)
 
     def recipe(self) -> Recipe:
         # A divided batch shows every member a part of the samples.
@@ -158,6 +159,10 @@ class LoRAEnsembles(Method):
     @property
     def on_trained(self) -> str:
         return "kept"
+
+    def for_trained(self) -> Self:
+        # With one order, random matrices alone tell members apart, which takes long.
+        return replace(self, shuffle_members=True) if self.shuffle_members is None else self
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers.
