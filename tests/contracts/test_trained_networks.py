@@ -142,3 +142,42 @@ def test_patches_of_trained_norms_start_further_apart(trained):
 def test_an_untrained_network_is_not_held_against_a_method_that_keeps_it():
     ensemble = pl.convert(network(), methods.LoRAEnsembles(), example=torch.zeros(2, 6))
     assert "untrained" not in [one.code for one in doctor(ensemble, blobs(200, 2))]
+
+
+class Energy(nn.Module):
+    """A network of torchani, which takes species and coordinates as one tuple, as a plain regressor."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, species, coordinates):
+        return self.network((species, coordinates)).energies.float().unsqueeze(1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_eight_published_networks_are_ranked_and_shrunk():
+    """ANI-1x: Smith et al., "Less is more", 2018, in torchani 1.2 (with setuptools < 81 and lark-parser)."""
+    torchani = pytest.importorskip("torchani")
+    published = torchani.models.ANI1x(periodic_table_index=True).eval()
+    networks = [Energy(published[place]) for place in range(8)]
+    methane = torch.tensor(
+        [[0.0, 0, 0], [0.6, 0.6, 0.6], [-0.6, -0.6, 0.6], [0.6, -0.6, -0.6], [-0.6, 0.6, -0.6]]
+    )
+    torch.manual_seed(0)
+    coordinates = methane + 0.1 * torch.randn(12, 5, 3)
+    x = (torch.tensor([[6, 1, 1, 1, 1]] * 12), coordinates)
+    ensemble = pl.from_models(networks, "point", example=x).eval()
+    with torch.no_grad():
+        outputs = ensemble(*x)
+        for place, network in enumerate(networks):
+            assert torch.allclose(outputs[place], network(*x), atol=1e-5)
+    assert ensemble.predict(x).epistemic.min() > 0
+
+    # Their mean stands for the truth: what is nearest to it comes first.
+    ranking = ensemble.rank((x, outputs.mean(0)), "rmse")
+    small = ensemble.shrink(ranking.order[:3])
+    error = (small.predict(x).mean - outputs.mean(0)).square().mean()
+    worst = ensemble.shrink(ranking.order[-3:])
+    assert error < (worst.predict(x).mean - outputs.mean(0)).square().mean()
