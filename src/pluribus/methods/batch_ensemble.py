@@ -79,11 +79,10 @@ def draw_factors(
     weight: Tensor, members: int, groups: int, std: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return s and r of a weight for all members, `[members, ...]` each, drawn from N(1, std²)."""
-    first, second = (
-        1 + std * torch.randn(members, size, generator=generator, **ALIKE)
-        for size in (weight.shape[0], weight.shape[1] * groups)
-    )
-    return first, second
+    outputs, inputs = weight.shape[0], weight.shape[1] * groups
+    first = torch.randn(members, outputs, generator=generator, **ALIKE)
+    second = torch.randn(members, inputs, generator=generator, **ALIKE)
+    return 1 + std * first, 1 + std * second
 
 
 @dataclass(frozen=True)
@@ -116,11 +115,15 @@ class BatchEnsemble(Method):
     def on_trained(self) -> str:
         if not self.std:
             return "kept"
+        if self.std <= TUNING_STD:
+            return "approximate"
         # Factors of deviation 0.5, the default, leave nothing of what the weights had learnt.
-        return "approximate" if self.std <= TUNING_STD else "retrain"
+        return "retrain"
 
     def for_trained(self) -> Self:
-        return replace(self, std=TUNING_STD) if self.std == type(self).std else self
+        if self.std != type(self).std:
+            return self
+        return replace(self, std=TUNING_STD)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the matrices.
@@ -148,19 +151,12 @@ class BatchEnsemble(Method):
 
         # Record what happened.
         rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
-        notes = [f"gradients of {name} are dense" for name in changed]
-        if self.repeat and self._starts_alike(choices):
+        notes = list(map("gradients of {} are dense".format, changed))
+        if self.repeat and tensors.are_alike():
             notes.append("members start alike and see the same samples, so that they stay alike")
         # Decay would pull factors to 0 and so the members' weights, where they should stay around 1.
-        factors = set()
-        for name in tensors.changed():
-            factors |= {f"tensors.first.{name}", f"tensors.second.{name}"}
-        return Built(members, rows, tuple(notes), no_decay=frozenset(factors))
-
-    def _starts_alike(self, choices: Sequence[LayerChoice]) -> bool:
-        """Return whether several members have equal factors."""
-        stds = [one.method.std for one in choices if isinstance(one.method, BatchEnsemble)]
-        return self.members > 1 and not any(stds)
+        no_decay = frozenset(f"tensors.{name}" for name in tensors.factor_names())
+        return Built(members, rows, tuple(notes), no_decay=no_decay)
 
     def _own(
         self,

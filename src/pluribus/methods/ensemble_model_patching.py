@@ -37,6 +37,7 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import torch
@@ -66,6 +67,7 @@ from pluribus.mechanisms.network.layers import (
     there_are,
 )
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.trained_norms import has_trained_norm
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, nearest
 from pluribus.recipe import Recipe
@@ -188,7 +190,9 @@ class Patching(Method, ABC):
         return "kept" if self.perturbation == 0 and not self.noise else "approximate"
 
     def for_trained(self) -> Self:
-        far = TRAINED if self.perturbation is None else self.perturbation
+        far = self.perturbation
+        if far is None:
+            far = TRAINED
         return replace(self, start="copy", perturbation=far)
 
     @classmethod
@@ -203,11 +207,11 @@ class Patching(Method, ABC):
         sites = tie_sites({choice.site.name: choice.site.trained for choice in chosen})
 
         # Make the options.
-        far = TRAINED if _is_trained(network, chosen) else FRESH
-        own, notes = _perturbed_options(network, settings, far, seed)
+        usual = FRESH
+        if has_trained_norm(network, map(attrgetter("site"), chosen)):
+            usual = TRAINED
+        own, notes = _perturbed_options(network, settings, usual, seed)
         notes += self._notes(network, chosen, own)
-        if far == TRAINED and self.perturbation is None and self.start == "copy":
-            notes.append(f"options start {far:g} deviations apart, because norms are trained (perturbation)")
         if self.freeze_shared:
             _freeze_all_but(own, network)
         mixtures = {}
@@ -511,18 +515,6 @@ def _settings(chosen: Sequence[LayerChoice]) -> dict[str, Any]:
     return found
 
 
-def _is_trained(network: Network, chosen: Sequence[LayerChoice]) -> bool:
-    """Return whether a patched norm was trained: fresh ones have ones and zeros."""
-    held = network.tensors()
-    for choice in chosen:
-        if not is_norm(choice.site):
-            continue
-        for name in choice.site.trained:
-            if bool((held[name] != held[name].flatten()[0]).any()):
-                return True
-    return False
-
-
 def _perturbed_options(
     network: Network,
     settings: Mapping[str, Any],
@@ -541,13 +533,16 @@ def _perturbed_options(
     drawn, notes = draw_options(network, wanted, seed)
     # One generator for all tensors, in this order: the order is part of what a seed means.
     generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
-    own = {}
+    own, untold = {}, set[float]()
     for name, one in settings.items():
         far = one.perturbation
         if far is None:
-            far = usual if one.start == "copy" else FRESH
+            far = {"copy": usual, "fresh": FRESH}[one.start]
+            untold.add(far)
         own[name] = perturb(drawn[name], far, generator)
-    return own, list(notes)
+    if TRAINED in untold:
+        notes.append(f"options start {TRAINED:g} deviations apart, because norms are trained (perturbation)")
+    return own, notes
 
 
 def _freeze_all_but(own: Mapping[str, Tensor], network: Network) -> None:

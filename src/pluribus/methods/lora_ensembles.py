@@ -146,11 +146,16 @@ class LoRAEnsembles(Method):
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
         if not self.repeat:
             return split_batch(batch, len(rows))
-        return assign_orders(batch, rows, bool(self.shuffle_members))
+        return assign_orders(batch, rows, self._shuffles)
+
+    @property
+    def _shuffles(self) -> bool:
+        # A divided batch shows members different samples anyway.
+        return bool(self.shuffle_members) and self.repeat
 
     @property
     def data_orders(self) -> int:
-        return count_orders(self.members, bool(self.shuffle_members) and self.repeat)
+        return count_orders(self.members, self._shuffles)
 
     def recipe(self) -> Recipe:
         # A divided batch shows every member a part of the samples.

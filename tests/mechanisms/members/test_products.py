@@ -36,6 +36,15 @@ def test_keys_name_what_rows_have_for_themselves(tensors):
     assert tensors.changed() == ["weight"]
 
 
+def test_equal_factors_are_alike(tensors):
+    assert tensors.factor_names() == ["factor.weight"]
+    assert not tensors.are_alike()
+    with torch.no_grad():
+        tensors.get_submodule("factor").weight.fill_(2.0)
+    assert tensors.are_alike()
+    assert not tensors.keep([1])[0].are_alike()
+
+
 def test_stacked_gives_all_rows(tensors):
     assert tensors.stacks((0, 1, 2))
     assert not tensors.stacks((0, 1))

@@ -61,6 +61,15 @@ class Products(Tensors):
         """Map each kind of factor to the factors, by the name of their weight."""
         return {kind: named_tensors(self.get_submodule(kind)) for kind in self.kinds}
 
+    def factor_names(self) -> list[str]:
+        """Return the names of all factors as parameters of this module."""
+        return [f"{kind}.{name}" for kind in self.kinds for name in self.changed()]
+
+    def are_alike(self) -> bool:
+        """Return whether there are several members, and all have the same factors."""
+        every = [factor for factors in self.factors().values() for factor in factors.values()]
+        return self.members > 1 and all(bool((factor == factor[:1]).all()) for factor in every)
+
     def _stack(self, rows: slice) -> dict[str, Tensor]:
         """Return the tensors that members have for themselves, of some of them, `[members, ...]`."""
         shared, own = self.parts()
