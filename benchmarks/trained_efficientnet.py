@@ -61,11 +61,11 @@ def build() -> nn.Module:
 def methods() -> dict[str, pl.Method]:
     """Return what is tuned for itself."""
     return {
-        "DeepEnsembles": DeepEnsembles(members=4, start="copy"),
-        "LoRAEnsembles": LoRAEnsembles(members=4, rank=4),
+        "SWAG": SWAG(members=5, snapshots=10, rank=10, start=0.5),
         "EMP": EMP(options=4, draws=8).for_trained(),
         "BatchEnsemble": BatchEnsemble(members=4).for_trained(),
-        "SWAG": SWAG(members=5, snapshots=10, rank=10, start=0.5),
+        "LoRAEnsembles": LoRAEnsembles(members=4, rank=4),
+        "DeepEnsembles": DeepEnsembles(members=4, start="copy"),
     }
 
 
