@@ -160,6 +160,13 @@ def pending(wanted: dict[str, Run], seeds: int, done: list[dict]) -> Iterator[tu
                 yield seed, name
 
 
+def stored() -> dict:
+    """Return the document of results, empty where there is none."""
+    if not RESULT.is_file():
+        return {"command": "python benchmarks/trained.py", "runs": []}
+    return json.loads(RESULT.read_text(encoding="utf-8"))
+
+
 def means(runs: list[dict]) -> dict[str, dict[str, str]]:
     """Return mean ± standard error over seeds of every number, by name and stage."""
     found = dict[str, dict[str, str]]()
@@ -187,14 +194,13 @@ def main() -> None:
     wanted = explored() if given.explore else every_method()
     if given.only:
         wanted = {name: wanted[name] for name in given.only.split(",")}
-    document = {"command": "python benchmarks/trained.py", "runs": []}
-    if RESULT.is_file():
-        document = json.loads(RESULT.read_text(encoding="utf-8"))
     task, networks = load(), dict[int, nn.Module]()
-    for seed, name in list(pending(wanted, given.seeds, document["runs"])):
+    for seed, name in list(pending(wanted, given.seeds, stored()["runs"])):
         if seed not in networks:
             networks = {seed: trained_network(task, seed)}
         found = run_method(networks[seed], wanted[name], task, seed)
+        # Read again: another process may have stored runs meanwhile.
+        document = stored()
         document["runs"].append({"seed": seed, "name": name, **found})
         document["means"] = means(document["runs"])
         RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

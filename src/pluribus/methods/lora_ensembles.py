@@ -51,8 +51,8 @@ from pluribus.settings import setting
 # A table that is indexed would get the gradient of a whole product for the few rows of a batch.
 TABLES = (nn.Embedding, nn.EmbeddingBag)
 TUNING_LR = 1e-3
-"""Rate of a tuning: B starts at zero, so that members part slowly. In `benchmarks/trained.py` an epoch with it
-gave them a mutual information of 0.0013 with orders of their own, and of 0.0002 with one order."""
+"""Rate of a tuning: B starts at zero, so that members part slowly. In `benchmarks/trained.py` an epoch gave
+them a mutual information of 0.0013 with orders of their own, and of 0.0002 with one order."""
 
 
 def low_rank(weight: Tensor, down: Tensor, up: Tensor, alpha: float) -> Tensor:
