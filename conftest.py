@@ -1,4 +1,7 @@
-"""What every test has: examples in docstrings know torch and the library's names."""
+"""What every test has: names for the examples in docstrings, and samples of the large tables of cases."""
+
+import zlib
+from collections import defaultdict
 
 import pytest
 import torch
@@ -13,3 +16,21 @@ collect_ignore = ["tests/pretended.py", "tests/contracts/on_device.py"]
 @pytest.fixture(autouse=True)
 def names_of_doctests(doctest_namespace):
     doctest_namespace.update({"torch": torch, "pluribus": pluribus, **vars(methods)})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark all but a part of each large table as slow: `sampled(4)` leaves a quarter to the ordinary run.
+
+    A table is a test with many parameters. Which of them stay follows from their names alone, so that all
+    workers agree, and differs from test to test, so that together they meet every case and every method.
+    """
+    tables = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            tables[item.nodeid.partition("[")[0]].append(item)
+    for table in tables.values():
+        table.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        part = table[0].get_closest_marker("sampled").args[0]
+        for item in table[-(-len(table) // part) :]:
+            item.add_marker(pytest.mark.slow)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pluribus.errors import InputError, SettingError
+from pluribus.errors import ExportError, InputError, SettingError
 from pluribus.mechanisms.members.axis import fold, fork, unfold
 from pluribus.prediction import (
     BernoulliPrediction,
@@ -212,8 +212,14 @@ class Likelihood(Settings, ABC):
         )
 
     def unchecked(self, outputs: Tensor, weights: Tensor) -> Prediction:
-        """Return the same as `prediction`, without a look at values, which an exported graph cannot take."""
-        raise NotImplementedError
+        """Return the same as `prediction`, without a look at values, which an exported graph cannot take.
+
+        Exports alone need it, so that likelihoods outside this library may leave it out.
+        """
+        raise ExportError(
+            f"{type(self).__name__} must have the method `unchecked` to be exported, got none. "
+            "Define it: the same as `prediction`, without checks of values."
+        )
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,14 @@ def test_every_parameter_gets_a_gradient(name):
     assert [key for key, value in network.named_parameters() if value.grad is None] == []
 
 
+# A resnet101 has the blocks of a resnet50, only more of them, and a resnet34 those of a resnet18.
+DEEP = ("resnet34", "resnet101")
+
+
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in DEEP)) for name in SMALL]
+)
 def test_exported_graph_computes_the_same_for_any_batch(name, training):
     network, x = build(name, batch=5)
     network.train(training)

@@ -239,7 +239,7 @@ def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
 
 
 def test_whole_numbers_that_may_be_classes_are_told_once(run, tmp_path, capsys):
-    write(tmp_path / "t.csv", [["a", "y"], *([i, i % 2] for i in range(30))])
+    write(tmp_path / "t.csv", [["a", "y"], *([i, i % 3] for i in range(30))])
     options = [f"path={tmp_path / 't.csv'}", "target=y"]
     commands.hint("csv", csv_file(tmp_path / "t.csv", "y"), options)
     assert "add --option likelihood=categorical" in capsys.readouterr().err

@@ -235,6 +235,7 @@ def session_members(session):
 @pytest.mark.parametrize(
     ("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)], ids=["ctrl-c", "sigterm"]
 )
+@pytest.mark.sampled(2)
 def test_a_signal_stops_a_comparison_and_its_workers_with_one_line(send, number, tmp_path):
     process = start(tmp_path, epochs=100_000)
     try:

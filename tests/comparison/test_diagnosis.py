@@ -87,6 +87,7 @@ def test_every_method_has_a_sound_ensemble_here():
 
 
 @pytest.mark.parametrize("method", SOUND, ids=str)
+@pytest.mark.sampled(3)
 def test_doctor_is_silent_on_sound_ensembles(method, task):
     assert doctor(trained(method, task), task) == []
 

@@ -97,6 +97,7 @@ def test_jobs_must_be_picklable():
         Workers(square, [lambda: None], 2, ignore, ignore)
 
 
+@pytest.mark.slow
 def test_leaving_the_block_stops_workers_and_lets_them_clean_up(tmp_path):
     pids = []
 
@@ -152,6 +153,7 @@ with Workers(square, [1, 2], 2, ignore, ignore) as pool:
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_workers_cannot_import_is_an_error(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(UNGUARDED)

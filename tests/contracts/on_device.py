@@ -15,57 +15,22 @@ from torch import Tensor
 
 import pluribus as pl
 from pluribus.mechanisms.running import planner
-from pluribus.methods import (
-    ECMP,
-    EMP,
-    MIMMO,
-    MIMO,
-    SAE,
-    SWAG,
-    VNN,
-    BatchEnsemble,
-    BayesByBackprop,
-    DeepEnsembles,
-    DeepSubEnsembles,
-    DropConnect,
-    EarlyExit,
-    Hypermodel,
-    LayerEnsembles,
-    LoRAEnsembles,
-    Masksembles,
-    MCDropout,
-    PackedEnsembles,
-    Single,
-)
+from pluribus.methods import ECMP, EMP, MIMMO, BatchEnsemble, DeepEnsembles, Single
 from tests.cases import Case, Inputs, case_named, run
 from tests.pretended import DEVICE, Pretend, Pretended
+from tests.small_methods import SMALL
 
-# Parameters of each sample are tensors of a class of their own, which cannot be a pretended tensor too.
 METHODS: list[pl.Method] = [
-    Single(),
-    DeepEnsembles(members=3),
-    DeepEnsembles(members=9),
-    DeepEnsembles(members=2, prior_scale=0.5),
-    BatchEnsemble(members=3),
-    BatchEnsemble(members=3, repeat=True),
-    MCDropout(rate=0.2, draws=3),
-    PackedEnsembles(members=2, min_channels=1),
-    Masksembles(members=2, align=1),
-    LayerEnsembles(options=2, draws=3),
-    DeepSubEnsembles(members=2),
+    *(method for method in SMALL.values() if not isinstance(method, (EMP, ECMP))),
+    # Parameters of each sample are tensors of a class of their own, which cannot be a pretended tensor too.
     EMP(options=2, draws=3, per_sample=False),
     EMP(options=2, draws=3, per_sample=False, divide=True, objective="kl"),
     ECMP(options=2, draws=3, per_sample=False),
-    DropConnect(draws=3),
-    SWAG(members=2, snapshots=2, rank=2),
-    MIMO(inputs=2),
+    Single(),
     MIMMO(inputs=2),
-    SAE(),
-    EarlyExit(),
-    LoRAEnsembles(members=2, rank=2),
-    BayesByBackprop(draws=2),
-    VNN(draws=2),
-    Hypermodel(draws=2, dimension=3),
+    BatchEnsemble(members=3, repeat=True),
+    # Nine members are stacked, two are not.
+    DeepEnsembles(members=9),
 ]
 UNTRAINED = ("laplace",)
 """Methods that have no members before they saw data; their own tests train them."""

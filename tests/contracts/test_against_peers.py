@@ -122,6 +122,7 @@ def test_a_regression_ensemble_is_a_mixture():
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
 @pytest.mark.parametrize("outputs", [(), (1,)], ids=["[batch]", "[batch, 1]"])
 @pytest.mark.parametrize("targets", [(), (1,)], ids=["[batch]", "[batch, 1]"])
+@pytest.mark.sampled(3)
 def test_targets_are_aligned_and_never_broadcast(outputs, targets, likelihood, method):
     hidden = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
     network = nn.Sequential(hidden, Apply(lambda x: x.view(-1, *outputs)))
@@ -139,6 +140,7 @@ def test_targets_are_aligned_and_never_broadcast(outputs, targets, likelihood, m
 
 @each_method
 @pytest.mark.parametrize("batch", [1, 2, 3, 5])
+@pytest.mark.sampled(3)
 def test_the_first_axis_is_members_for_every_batch_in_both_modes(batch, method):
     network, x = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), inputs()[:batch]
     ensemble = pl.convert(network, method)

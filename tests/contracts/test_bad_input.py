@@ -101,6 +101,7 @@ INPUTS = {
 
 @each_method
 @each_bad(INPUTS)
+@pytest.mark.sampled(2)
 def test_inputs_that_do_not_fit_are_refused(bad, method):
     bad.check(method)
 

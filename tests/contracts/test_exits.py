@@ -49,6 +49,7 @@ def converted(case, method):
 
 @each_method
 @each(CASES)
+@pytest.mark.sampled(5)
 def test_a_row_is_its_member_and_frozen_ones_are_the_same(case, method):
     ensemble, x = converted(case, method).eval(), case.inputs()
     rows = run(ensemble, x)
@@ -59,6 +60,7 @@ def test_a_row_is_its_member_and_frozen_ones_are_the_same(case, method):
 
 
 @each(CASES, few=True)
+@pytest.mark.sampled(3)
 def test_every_trained_parameter_gets_a_gradient_and_the_same_seed_the_same_ensemble(case):
     method = METHODS[0]
     ensemble, x = converted(case, method).train(), case.inputs()

@@ -84,8 +84,9 @@ METHODS = {
         DeepSubEnsembles, members=st.integers(2, 3), trunk=st.sampled_from([0.0, 0.3, 0.7])
     ),
 }
-EXAMPLES = {Single: 10, DeepEnsembles: 15, BatchEnsemble: 15, MCDropout: 12, PackedEnsembles: 10}
-EXAMPLES |= {LayerEnsembles: 6, DeepSubEnsembles: 6, Masksembles: 10, EMP: 4, ECMP: 4}
+EXAMPLES = {Single: 4, DeepEnsembles: 6, BatchEnsemble: 6, MCDropout: 5, PackedEnsembles: 4}
+EXAMPLES |= {LayerEnsembles: 3, DeepSubEnsembles: 3, Masksembles: 4, EMP: 2, ECMP: 2}
+"""Networks that a test tries of each method; the slow test tries ten times as many, `make fuzz` thousands."""
 
 
 class Functional(nn.Module):
@@ -313,18 +314,6 @@ def must_differ(method: pl.Method) -> bool:
     return False
 
 
-def random_networks(kind: type[pl.Method]):
-    """Runs a test on many networks with settings of that method, the same ones every time."""
-    few = settings(
-        max_examples=EXAMPLES[kind],
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-    return lambda test: few(given(networks(), METHODS[kind])(test))
-
-
 def check(model: nn.Module, x, method: pl.Method) -> None:
     note(f"{method}\n{model}")
     before, modes = copy.deepcopy(model.state_dict()), [layer.training for layer in model.modules()]
@@ -373,51 +362,29 @@ def check_training(ensemble: pl.Ensemble, x) -> None:
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
 
 
-@random_networks(Single)
-def test_a_random_network_is_its_own_single_member(network, method):
-    check(*network, method)
+def try_networks(kind: type[pl.Method], count: int) -> None:
+    """Check so many networks with settings of that method, the same ones every time."""
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(networks(), METHODS[kind])
+    def attempt(network, method):
+        check(*network, method)
+
+    attempt()
 
 
-@random_networks(DeepEnsembles)
-def test_a_random_network_becomes_a_deep_ensemble(network, method):
-    check(*network, method)
+@pytest.mark.parametrize("kind", list(EXAMPLES))
+def test_random_networks_are_converted_or_refused_by_name(kind):
+    try_networks(kind, EXAMPLES[kind])
 
 
-@random_networks(BatchEnsemble)
-def test_a_random_network_becomes_a_batch_ensemble(network, method):
-    check(*network, method)
-
-
-@random_networks(MCDropout)
-def test_a_random_network_is_sampled_by_dropout_or_refused_by_name(network, method):
-    check(*network, method)
-
-
-@random_networks(PackedEnsembles)
-def test_a_random_network_is_packed_or_refused_by_name(network, method):
-    check(*network, method)
-
-
-@random_networks(LayerEnsembles)
-def test_a_random_network_becomes_a_layer_ensemble(network, method):
-    check(*network, method)
-
-
-@random_networks(DeepSubEnsembles)
-def test_a_random_network_becomes_a_deep_sub_ensemble(network, method):
-    check(*network, method)
-
-
-@random_networks(EMP)
-def test_a_random_network_is_patched_layer_by_layer(network, method):
-    check(*network, method)
-
-
-@random_networks(ECMP)
-def test_a_random_network_is_patched_number_by_number(network, method):
-    check(*network, method)
-
-
-@random_networks(Masksembles)
-def test_a_random_network_is_masked_or_has_nothing_hidden(network, method):
-    check(*network, method)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(EXAMPLES))
+def test_many_random_networks_are_converted_or_refused_by_name(kind):
+    try_networks(kind, 10 * EXAMPLES[kind])

@@ -46,6 +46,7 @@ def parameters(ensemble):
 
 @each_method
 @each(SOME)
+@pytest.mark.sampled(3)
 def test_a_shrunk_ensemble_computes_what_its_members_computed(case, method, tmp_path):
     ensemble, x = pl.convert(case.model(), method, example=case.inputs()).eval(), case.inputs()
     before, state = run(ensemble, x), copy.deepcopy(ensemble.state_dict())

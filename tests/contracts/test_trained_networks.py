@@ -54,6 +54,7 @@ def made(method, trained):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.kind())
+@pytest.mark.sampled(2)
 def test_a_trained_network_becomes_what_the_method_promises(method, trained):
     assert method.on_trained in ON_TRAINED
     x, y = blobs(400, 2)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pluribus.data.limits import check_bytes, check_file, listed
+from pluribus.data.limits import check_bytes, check_file, listed, quoted
 from pluribus.errors import InputError
 
 
@@ -31,3 +31,9 @@ def test_check_file_refuses_pipes_and_folders(tmp_path):
 def test_listed_cuts_long_lists():
     assert listed(["a", "b"]) == "a, b"
     assert listed([str(i) for i in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+
+
+def test_quoted_cuts_long_cells():
+    assert quoted("a") == "'a'"
+    assert quoted(1.5) == "1.5"
+    assert quoted("x" * 10_000) == f"'{'x' * 59}… (10,002 characters)"

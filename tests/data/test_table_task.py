@@ -77,6 +77,15 @@ def test_study(tmp_path):
     assert (of_words.likelihood, set(of_words.test.y.flatten().tolist())) == (Bernoulli(), {0.0, 1.0})
 
 
+def test_zeros_and_ones_are_classes(tmp_path):
+    path = save(tmp_path, "age,dead", [(20 + i % 50, i % 2) for i in range(60)])
+    task = load_task("csv", path=path, target="dead")
+    assert isinstance(task.likelihood, Categorical)
+    assert task.class_names == ("0", "1")
+    assert "dead holds 0 and 1 alone" in task.notes[0]
+    assert isinstance(load_task("csv", path=path, target="dead", likelihood="gaussian").likelihood, Gaussian)
+
+
 def test_statistics_are_those_of_the_training_rows(tmp_path):
     task = load_task("csv", path=diamonds(tmp_path), target="price", features="carat")
     assert_close(task.train.x.mean(), torch.tensor(0.0), rtol=0, atol=1e-6)

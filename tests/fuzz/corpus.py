@@ -13,48 +13,8 @@ from torch import Tensor, nn
 
 import pluribus as pl
 from pluribus.data import two_moons
-from pluribus.methods import (
-    ECMP,
-    EMP,
-    MIMO,
-    SAE,
-    SWAG,
-    VNN,
-    BatchEnsemble,
-    BayesByBackprop,
-    DeepEnsembles,
-    DeepSubEnsembles,
-    DropConnect,
-    EarlyExit,
-    Hypermodel,
-    LayerEnsembles,
-    LoRAEnsembles,
-    Masksembles,
-    MCDropout,
-    PackedEnsembles,
-)
+from tests.small_methods import SMALL
 
-METHODS: dict[str, pl.Method] = {
-    "deep_ensembles": DeepEnsembles(members=2),
-    "prior": DeepEnsembles(members=2, prior_scale=0.5),
-    "batch_ensemble": BatchEnsemble(members=2),
-    "mc_dropout": MCDropout(draws=2),
-    "packed_ensembles": PackedEnsembles(members=2, min_channels=1),
-    "masksembles": Masksembles(members=2, align=1),
-    "layer_ensembles": LayerEnsembles(options=2, draws=3),
-    "emp": EMP(options=2, draws=3),
-    "ecmp": ECMP(options=2, draws=3),
-    "deep_sub_ensembles": DeepSubEnsembles(members=2),
-    "drop_connect": DropConnect(draws=2),
-    "mimo": MIMO(inputs=2),
-    "sae": SAE(),
-    "early_exit": EarlyExit(),
-    "lora_ensembles": LoRAEnsembles(members=2, rank=2),
-    "bayes_by_backprop": BayesByBackprop(draws=2),
-    "vnn": VNN(draws=2),
-    "hypermodel": Hypermodel(draws=2, dimension=3),
-    "swag": SWAG(members=2, snapshots=2, rank=2),
-}
 TRAIN = "train --task two_moons --option train=40 --epochs 1 --method batch_ensemble(members=2)"
 COMPARE = (
     "compare --task two_moons --option train=40 --epochs 1 --methods single,mc_dropout(draws=2) --seeds 1"
@@ -104,13 +64,13 @@ def make(folder: Path, run_line: Any) -> None:
 
 
 def _ensembles(folder: Path) -> None:
-    for name, method in METHODS.items():
+    for name, method in SMALL.items():
         ensemble = pl.convert(network(), method, example=inputs())
         ensemble.save(folder / name)
-    calibrated = pl.convert(network(), METHODS["deep_ensembles"], example=inputs())
+    calibrated = pl.convert(network(), SMALL["deep_ensembles"], example=inputs())
     calibrated.calibrate((inputs(40), torch.arange(40) % 2))
     calibrated.save(folder / "calibrated")
-    ensemble = pl.convert(network(), METHODS["layer_ensembles"], example=inputs())
+    ensemble = pl.convert(network(), SMALL["layer_ensembles"], example=inputs())
     ensemble.rank((inputs(), torch.tensor([0, 1, 0, 1])))
     ensemble.shrink([1, 0]).save(folder / "shrunk")
 
@@ -122,7 +82,7 @@ def _training(folder: Path) -> None:
 
     with contextlib.suppress(Stop):
         pl.train(
-            pl.convert(network(), BatchEnsemble(members=2), example=inputs()),
+            pl.convert(network(), SMALL["batch_ensemble"], example=inputs()),
             task(),
             TRAINING,
             out=folder,

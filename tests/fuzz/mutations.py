@@ -196,6 +196,9 @@ KINDS = ("<f4", "<f8", "<f2", "<i8", "<i4", "|u1", "|b1", "<c8", ">f4", "<U3", "
 def array(rng: random.Random, before: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Return another array: of another type, shape or with other values."""
     kind = rng.randrange(6)
+    if not before.size:
+        # An earlier change left nothing that could be changed.
+        return before
     if kind == 0:
         with np.errstate(all="ignore"):
             return before.astype(rng.choice(KINDS))
@@ -203,12 +206,12 @@ def array(rng: random.Random, before: "np.ndarray[Any, Any]") -> "np.ndarray[Any
         return before[: rng.randrange(len(before) + 1)] if before.ndim else before
     if kind == 2 and before.dtype.kind == "f":
         changed = before.astype(np.float64)
-        changed.flat[rng.randrange(max(1, changed.size))] = rng.choice(FLOATS)
+        changed.flat[rng.randrange(changed.size)] = rng.choice(FLOATS)
         return changed
     if kind == 3:
         return np.zeros([rng.randrange(4) for _ in range(rng.randrange(6))], rng.choice(KINDS))
     if kind == 4 and before.dtype.kind in "iu":
         changed = before.astype(np.int64)
-        changed.flat[rng.randrange(max(1, changed.size))] = rng.choice((-1, 5, 10**12, 2**62))
+        changed.flat[rng.randrange(changed.size)] = rng.choice((-1, 5, 10**12, 2**62))
         return changed
     return np.asfortranarray(before[None] if rng.random() < 0.5 else before.swapaxes(0, -1))

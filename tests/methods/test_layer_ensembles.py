@@ -75,6 +75,7 @@ def test_training_draws_members_afresh_for_every_step():
 
 
 @each(CASES, few=True)
+@pytest.mark.sampled(4)
 def test_equal_choices_in_all_layers_are_the_deep_ensemble(case):
     """§III: K networks with none of their options in common."""
     deep, layered = (

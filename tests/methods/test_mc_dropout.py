@@ -191,6 +191,7 @@ FUSED = [
 
 @pytest.mark.parametrize(("model", "x"), FUSED, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.sampled(3)
 def test_dropout_is_on_in_eval_mode_on_every_path(model, x, gradients):
     ensemble = converted(model, example=x)
     with torch.set_grad_enabled(gradients):

@@ -30,6 +30,7 @@ def packed(case, method=PACKED):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @each([case for case in NARROWED if not case.random_in_training])
+@pytest.mark.sampled(5)
 def test_packed_is_as_many_networks_trained_alone(case, reduction):
     method = PackedEnsembles(members=3, alpha=1.5, reduction=reduction)
     ensemble, x, y = packed(case, method).train(), case.inputs(), case.target()

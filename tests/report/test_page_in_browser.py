@@ -73,6 +73,7 @@ def column(page, place):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.sampled(3)
 def test_every_figure_is_drawn_and_nothing_sticks_out(opened, width, scheme):
     page = opened(width, scheme)
     wanted = [f"{name}-0" for name in ("pareto", "reliability", "selective", "separation", "severity")]

@@ -91,7 +91,7 @@ def evaluate(
     calibrated = prediction.calibrated(calibration)
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
     frozen = ensemble.freeze()
-    outcomes = read_outcomes(prediction, target)
+    outcomes = read_outcomes(prediction, target, None if calibration is None else calibrated)
     ood = {}
     for name, x in task.ood.items():
         out = _tally(ensemble, task, Split.of_inputs(x)).prediction

@@ -38,6 +38,7 @@ from pluribus.data.columns import (
     Column,
     Columns,
 )
+from pluribus.data.limits import quoted
 from pluribus.errors import InputError, SettingError
 from pluribus.ranges import nearest
 
@@ -147,10 +148,10 @@ def _share_read(kind: str, present: Cells) -> float:
 
 def _mixed(name: str, present: Cells, share: float) -> InputError:
     """Return the error for a column of both numbers and words."""
-    odd = next(to_word(cell) for cell in present if np.isnan(to_number(cell)))
+    odd = quoted(next(to_word(cell) for cell in present if np.isnan(to_number(cell))))
     return InputError(
-        f"column {name!r} must hold numbers or words, got both: {odd!r}, but {share:.0%} numbers. Set the "
-        f"option missing_words={odd!r} if it stands for a missing value, or kinds='{name}=category'."
+        f"column {name!r} must hold numbers or words, got both: {odd}, but {share:.0%} numbers. Set the "
+        f"option missing_words={odd} if it stands for a missing value, or kinds='{name}=category'."
     )
 
 

@@ -32,6 +32,7 @@ from pluribus.data.cells import (
     to_number,
     to_word,
 )
+from pluribus.data.limits import quoted
 from pluribus.errors import InputError
 from pluribus.ranges import nearest
 
@@ -254,8 +255,8 @@ def _read_numbers(column: Column, cells: Cells, missing: Array, lines: Sequence[
         # Editors count lines of the file, the header and blank lines among them.
         place = f"row {odd[0] + 1}" if lines is None else f"line {lines[odd[0]]}"
         raise InputError(
-            f"column {column.name!r} must hold {EXPECTED[column.kind]}, got {cells[odd[0]]!r} in {place}. "
-            "Correct it, or add the word to missing_words if it stands for a missing value."
+            f"column {column.name!r} must hold {EXPECTED[column.kind]}, got {quoted(cells[odd[0]])} in "
+            f"{place}. Correct it, or add the word to missing_words if it stands for a missing value."
         )
     return np.where(missing, column.fill, values)
 

@@ -31,8 +31,8 @@ def csv_file(
     Args:
         path: A file in UTF-8 whose first line names the columns, or a `.parquet` file.
         target: The column to predict; rows without it are left out.
-        likelihood: Of the target, standardised if it is a number. By default `gaussian` for numbers and
-            `categorical` for words.
+        likelihood: Of the target, standardised if it is a number. By default `categorical` for words and
+            for 0 and 1, `gaussian` for other numbers.
         features: Columns to predict from; by default all but the target.
         delimiter: Character between cells.
         kinds: Kinds of columns, where another than the recognised one is wanted: `zip=category,year=number`;

@@ -14,6 +14,8 @@ MOST_PIXELS = 2**26
 """Pixels of one picture before it is reduced; the option `most_pixels` of image folders."""
 SHOWN = 10
 """Names that an error message lists; a table may have 100,000 columns."""
+SHOWN_LETTERS = 60
+"""Characters of a cell that an error message shows."""
 
 
 def check_bytes(what: str, wanted: int, most: int) -> None:
@@ -37,6 +39,12 @@ def listed(names: "list[str] | tuple[str, ...]") -> str:
     """Return the first names as text, and how many follow."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def quoted(cell: object) -> str:
+    """Return a cell of a table as text in quotes, cut where it is long: a broken file may be one cell."""
+    text = repr(cell)
+    return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}… ({len(text):,} characters)"
 
 
 def _size(count: int) -> str:

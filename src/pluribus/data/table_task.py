@@ -19,6 +19,7 @@ from pluribus.data.cells import (
     to_word,
 )
 from pluribus.data.column_kinds import learn_columns
+from pluribus.data.limits import quoted
 from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, divide
@@ -52,6 +53,8 @@ def table_task(
     absent = to_words("missing_words", missing_words) or []
     rows, notes = _labelled(table, target, absent)
     law, class_names, y = _targets(target, rows.cells[target], likelihood, rows.lines)
+    if likelihood is None and class_names == ("0", "1"):
+        notes += (f"{target} holds 0 and 1 alone: they are classes. likelihood=gaussian predicts a number.",)
 
     # Rows are divided first, so that nothing is learnt from rows that are for validation and testing.
     places = Split(torch.arange(len(rows)), y)
@@ -98,8 +101,12 @@ def frame_task(
 
 
 def infer_likelihood(cells: Cells) -> Likelihood:
-    """Return the likelihood of a target: `Gaussian` for numbers, `Categorical` for words."""
-    return Categorical() if np.isnan(read_cells(cells, to_number)).any() else Gaussian()
+    """Return the likelihood of a target: `Categorical` for words and for 0 and 1, else `Gaussian`."""
+    numbers = read_cells(cells, to_number)
+    if np.isnan(numbers).any():
+        return Categorical()
+    # Nobody measures a quantity that is 0 or 1 alone: these are a no and a yes.
+    return Categorical() if set(numbers.tolist()) == {0.0, 1.0} else Gaussian()
 
 
 def to_words(name: str, given: Words) -> list[str] | None:
@@ -180,7 +187,7 @@ def _finite(name: str, values: Array, cells: Cells, lines: Sequence[int]) -> Arr
     odd = np.flatnonzero(~np.isfinite(values)).tolist()
     if odd:
         raise InputError(
-            f"column {name!r} must hold finite numbers, got {cells[odd[0]]!r} in line {lines[odd[0]]}. "
+            f"column {name!r} must hold finite numbers, got {quoted(cells[odd[0]])} in line {lines[odd[0]]}. "
             "Correct it, or use likelihood=categorical for classes."
         )
     return values

@@ -3,15 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from torch.export import ExportedProgram
+
+from pluribus.export.packages import load_packages
 
 Dynamic = Mapping[str, Mapping[int, str]]
 """By input and axis, the name of a free size; axes with one name have one size."""
 
 Run = Callable[[dict[str, Tensor]], dict[str, Tensor]]
-"""Runs a file on inputs by name, and returns outputs by name."""
+"""Runs a file on inputs by name, and returns outputs by name. Threads may call it at once."""
 
 
 class FileFormat(ABC):
@@ -21,15 +24,19 @@ class FileFormat(ABC):
         name: As users write it.
         suffix: Of the file.
         tolerance: The largest difference from `predict` that rounding explains.
+        packages: What must be installed to write and to run the file.
+        extra: The extra of this library that installs them.
     """
 
     name: str
     suffix: str
     tolerance: float = 1e-5
+    packages: tuple[str, ...] = ()
+    extra: str = "export"
 
-    @abstractmethod
-    def load_packages(self) -> None:
-        """Import what the format needs; raise `ExportError` with the install line where it is missing."""
+    def load_packages(self) -> list[Any]:
+        """Return the packages; raise `ExportError` with the install line where one is missing."""
+        return load_packages(f"format {self.name!r}", self.packages, self.extra)
 
     @abstractmethod
     def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:

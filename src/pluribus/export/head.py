@@ -1,13 +1,9 @@
 """Pooled: a module with named inputs and outputs, from the inputs of the network to the ensemble's answer."""
 
-import inspect
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from pluribus.errors import ExportError
+from pluribus.export.naming import with_parameters
 from pluribus.export.outputs import level_of, meanings, pooled_outputs
 from pluribus.export.source import Source
 from pluribus.likelihood import Likelihood
@@ -34,7 +30,7 @@ class Pooled(nn.Module):
         self.register_buffer("weights", source.weights.detach().clone())
         self.outputs = meanings(_kind(source.likelihood), members, source.calibration)
         # torch.export names the inputs of the graph by the parameters of `forward`.
-        self.forward = _named(self._forward, source.names)
+        self.forward = with_parameters(self._forward, source.names)
         self.eval()
 
     def _forward(self, *tensors: Tensor) -> dict[str, Tensor]:
@@ -52,27 +48,8 @@ def _kind(likelihood: Likelihood) -> type[Prediction]:
     """Return the class of the predictions of a likelihood.
 
     Raises:
-        ExportError: The likelihood cannot be exported.
+        ExportError: The likelihood has no form without checks.
     """
     # Two outputs for two members suffice for every likelihood of the library.
     outputs, weights = torch.zeros(2, 1, 2), torch.full((2,), 0.5)
-    try:
-        return type(likelihood.unchecked(outputs, weights))
-    except NotImplementedError as error:
-        raise ExportError(
-            f"{type(likelihood).__name__} must have the method `unchecked` to be exported, got none. "
-            "Write it: the same as `prediction`, without checks of values."
-        ) from error
-
-
-def _named(function: Any, names: Sequence[str]) -> Any:
-    """Return a function whose signature has these names, and which calls `function` with their values."""
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    signature = inspect.Signature(parameters)
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        return function(*bound.args)
-
-    forward.__signature__ = signature  # type: ignore[attr-defined]
-    return forward
+    return type(likelihood.unchecked(outputs, weights))

@@ -10,7 +10,6 @@ from torch.export import ExportedProgram
 
 from pluribus.errors import ExportError
 from pluribus.export.file_format import Dynamic, FileFormat, Run
-from pluribus.export.packages import load_packages
 from pluribus.mechanisms.network.dry_run import silence
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -24,9 +23,7 @@ class Onnx(FileFormat):
 
     name = "onnx"
     suffix = ".onnx"
-
-    def load_packages(self) -> None:
-        load_packages(self.name, PACKAGES, "export")
+    packages = PACKAGES
 
     def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         converted = convert_to_onnx(program)
@@ -39,7 +36,7 @@ class Onnx(FileFormat):
         converted.save(path)
 
     def open(self, path: Path) -> Run:
-        _, _, runtime = load_packages(self.name, PACKAGES, "export")
+        runtime = self.load_packages()[-1]
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         # Level 3 leaves out the notices about weights that the graph could do without.
@@ -48,7 +45,8 @@ class Onnx(FileFormat):
         names = [output.name for output in session.get_outputs()]
 
         def run(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            outputs = session.run(names, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+            arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+            outputs = session.run(names, arrays)
             return {name: torch.as_tensor(value) for name, value in zip(names, outputs, strict=True)}
 
         return run
@@ -60,7 +58,7 @@ def convert_to_onnx(program: ExportedProgram) -> Any:
     Raises:
         ExportError: An operator has no counterpart.
     """
-    _, onnxscript, _ = load_packages("onnx", PACKAGES, "export")
+    _, onnxscript, _ = Onnx().load_packages()
     inputs = list(program.graph_signature.user_inputs)
     outputs = list(program.call_spec.out_spec.context)
     try:

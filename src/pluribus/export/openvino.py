@@ -1,6 +1,7 @@
 """OpenVINO files (`.xml` with `.bin`), made from the ONNX graph."""
 
 import tempfile
+import threading
 from pathlib import Path
 
 import torch
@@ -10,9 +11,6 @@ from torch.export import ExportedProgram
 from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.onnx import PACKAGES as ONNX_PACKAGES
 from pluribus.export.onnx import Onnx
-from pluribus.export.packages import load_packages
-
-PACKAGES = (*ONNX_PACKAGES, "openvino")
 
 
 class OpenVino(FileFormat):
@@ -22,12 +20,11 @@ class OpenVino(FileFormat):
     suffix = ".xml"
     # Its fused operators round differently; up to 2e-5 was seen.
     tolerance = 5e-5
-
-    def load_packages(self) -> None:
-        load_packages(self.name, PACKAGES, "openvino")
+    packages = (*ONNX_PACKAGES, "openvino")
+    extra = "openvino"
 
     def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
-        openvino = load_packages(self.name, PACKAGES, "openvino")[-1]
+        openvino = self.load_packages()[-1]
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             between = Path(folder) / "model.onnx"
             Onnx().write(program, between, sizes, description)
@@ -37,12 +34,18 @@ class OpenVino(FileFormat):
             openvino.save_model(model, str(path), compress_to_fp16=False)
 
     def open(self, path: Path) -> Run:
-        openvino = load_packages(self.name, PACKAGES, "openvino")[-1]
+        openvino = self.load_packages()[-1]
         settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
         model = openvino.Core().compile_model(str(path), "CPU", settings)
+        # A request holds the tensors of one call, so every thread has one of its own.
+        own = threading.local()
 
         def run(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            outputs = model({name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+            if not hasattr(own, "request"):
+                own.request = model.create_infer_request()
+            outputs = own.request.infer(
+                {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+            )
             found = dict[str, Tensor]()
             for output in model.outputs:
                 # An output that equals another one has the names of both.

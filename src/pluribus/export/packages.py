@@ -7,11 +7,11 @@ from typing import Any
 from pluribus.errors import ExportError
 
 
-def load_packages(format: str, names: Sequence[str], extra: str) -> list[Any]:
+def load_packages(wanted: str, names: Sequence[str], extra: str) -> list[Any]:
     """Return imported packages.
 
     Args:
-        format: The format that needs them.
+        wanted: What needs them, such as "format 'onnx'".
         names: What to import.
         extra: The extra of this library that installs all of them.
 
@@ -26,7 +26,7 @@ def load_packages(format: str, names: Sequence[str], extra: str) -> list[Any]:
             missing.append(name)
     if missing:
         raise ExportError(
-            f"format {format!r} needs {', '.join(names)}, got no {' and no '.join(missing)}. "
+            f"{wanted} needs {', '.join(names)}, got no {' and no '.join(missing)}. "
             f"Install them: pip install 'pluribus[{extra}]'"
         )
     return found

@@ -17,9 +17,6 @@ class PT2(FileFormat):
     name = "pt2"
     suffix = ".pt2"
 
-    def load_packages(self) -> None:
-        return
-
     def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         with warnings.catch_warnings():
             # torch warns of weights that are part of a larger tensor, which it stores rightly (2.13).

@@ -1,10 +1,11 @@
 """Tracing: one graph of all members and their pooled outputs, with a batch of any size."""
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
@@ -33,12 +34,29 @@ def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:
     Raises:
         ExportError: The data flow cannot be read, a size cannot be free, or the graph is too large.
     """
-    example = fresh_inputs(source.example, _batch(source))
-    tensors = tuple(source.select(example))
+    batch = distinct_batch(source.example.tensors())
+    tensors = source.select(fresh_inputs(source.example, batch))
+    return trace_module(pooled, tensors, sizes, len(source.weights))
+
+
+def trace_module(
+    module: nn.Module, tensors: Sequence[Tensor], sizes: Dynamic, members: int
+) -> ExportedProgram:
+    """Return the graph of a module.
+
+    Args:
+        module: Takes tensors by position, and returns a dict of tensors.
+        tensors: Its inputs, with a batch as `distinct_batch` returns it.
+        sizes: Its free sizes.
+        members: How many it has, for the message.
+
+    Raises:
+        ExportError: As `trace`.
+    """
     shapes = _dynamic_shapes(sizes)
     try:
-        with PROCESS, restored(pooled, False), silence(), kept_random_state(), torch.no_grad():
-            program = torch.export.export(pooled, tensors, dynamic_shapes=shapes, strict=False)
+        with PROCESS, restored(module, False), silence(), kept_random_state(), torch.no_grad():
+            program = torch.export.export(module, tuple(tensors), dynamic_shapes=shapes, strict=False)
     # torch.export has errors without a common parent.
     except Exception as error:
         raise ExportError(
@@ -48,8 +66,8 @@ def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:
     count = sum(node.op == "call_function" for node in program.graph.nodes)
     if count > MOST_NODES:
         raise ExportError(
-            f"the graph must have at most {MOST_NODES} operators, got {count} for {len(source.weights)} "
-            "members. Export fewer of them: ensemble.shrink(ensemble.rank(data)[:8])."
+            f"the graph must have at most {MOST_NODES} operators, got {count} for {members} members. "
+            "Export fewer of them: ensemble.shrink(ensemble.rank(data)[:8])."
         )
     _forget_origin(program)
     return program
@@ -64,10 +82,10 @@ def _forget_origin(program: ExportedProgram) -> None:
                 node.meta.pop(name, None)
 
 
-def _batch(source: Source) -> int:
+def distinct_batch(tensors: Iterable[Tensor]) -> int:
     """Return a batch size that no other axis of the inputs has."""
     sizes = set[int]()
-    for tensor in source.example.tensors():
+    for tensor in tensors:
         sizes.update(tensor.shape[1:])
     return next((batch for batch in BATCHES if batch not in sizes), BATCHES[-1])
 

@@ -138,6 +138,7 @@ def test_arguments_are_read_by_their_names():
 @recurrent
 @each(AWKWARD)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.sampled(3)
 def test_reading_leaves_no_trace(case, training):
     model, x = case.model(), case.inputs()
     model.train(not training)

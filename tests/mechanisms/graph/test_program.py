@@ -27,6 +27,7 @@ def run(program, network, inputs):
 
 
 @each(EXPORTED)
+@pytest.mark.sampled(3)
 def test_steps_compute_the_network_on_another_batch(case):
     network = Network(case.model(), case.inputs())
     program = read_program(network)

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from pluribus.backbones import cnn, resnet18, resnet50, wide_resnet
+from pluribus.backbones import cnn, wide_resnet
+from pluribus.backbones.resnet import BasicBlock, Bottleneck, resnet
 from pluribus.mechanisms.graph.residual_blocks import find_first_in_blocks
 from pluribus.mechanisms.network.network import Network
 
@@ -27,7 +28,8 @@ def first_of_all_blocks(model):
 
 
 def test_blocks_of_resnets_begin_with_their_first_convolution():
-    for model in (resnet18(width=4), resnet50(width=4), wide_resnet(10, 1)):
+    small = [resnet(block, (1, 2), 4, 3, "cifar", 4) for block in (BasicBlock, Bottleneck)]
+    for model in (*small, wide_resnet(10, 1)):
         found = first_of_all_blocks(model)
         assert len(found) >= 3
         assert find_first_in_blocks(Network(model, X)) == found

@@ -30,6 +30,7 @@ from pluribus.mechanisms.network.torch_private import (
     is_free_size,
     is_run_again,
     kept_random_state,
+    mark_free_batch,
     module_stack,
     module_tables,
     operator_packet,
@@ -274,3 +275,18 @@ def test_module_stack_ends_with_the_layer_and_its_class():
     assert name == "0.0"
     assert kind.endswith("Linear")
     assert module_stack(torch.fx.Graph().placeholder("x")) == []
+
+
+@pytest.mark.slow
+def test_code_for_a_free_batch_is_compiled_once():
+    compiled = []
+
+    def backend(module, example):
+        compiled.append(module)
+        return module.forward
+
+    function, x = torch.compile(torch.exp, backend=backend), torch.ones(3, 4)
+    mark_free_batch(x)
+    for tensor in (x, torch.ones(7, 4), torch.ones(2, 4)):
+        assert function(tensor).shape == tensor.shape
+    assert len(compiled) == 1

@@ -43,6 +43,7 @@ def settled(ensemble):
 
 @each(CASES, few=True)
 @pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.sampled(5)
 def test_a_frozen_ensemble_predicts_what_the_ensemble_does(method, case):
     try:
         ensemble = settled(pl.convert(case.model(), method, example=case.inputs()))

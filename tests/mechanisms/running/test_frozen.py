@@ -49,6 +49,7 @@ def test_frozen_exits_count_as_much_as_they_did():
     ids=lambda one: one.kind(),
 )
 @pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.sampled(2)
 def test_a_frozen_ensemble_predicts_what_the_ensemble_does(method, chunk):
     case = case_named("residual_cnn")
     x = case.inputs()

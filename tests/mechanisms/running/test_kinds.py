@@ -6,7 +6,13 @@ from pluribus.mechanisms.graph.builder import GraphBuilder
 from pluribus.mechanisms.graph.program import Signature
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.torch_private import tree_flatten
-from pluribus.mechanisms.running.kinds import add_inputs, input_names, takes_any_batch
+from pluribus.mechanisms.running.kinds import (
+    add_inputs,
+    has_free_batch,
+    input_names,
+    made_up,
+    takes_any_batch,
+)
 
 x, y = torch.zeros(2, 3), torch.zeros(2, 5, dtype=torch.long)
 
@@ -48,3 +54,15 @@ def test_a_fixed_size_of_batch_is_known():
     inputs = Inputs((x,), {})
     assert takes_any_batch(signature(inputs, (x.dtype, (None, 3))))
     assert not takes_any_batch(signature(inputs, (x.dtype, (2, 3))))
+
+
+def test_inputs_are_made_up_where_there_is_no_example():
+    inputs = Inputs((x, y, x > 0), {})
+    forms = ((torch.float32, (None, 3)), (torch.int64, (None, 5)), (torch.bool, (2, 3)))
+    kind, _ = add_inputs(GraphBuilder(), signature(inputs, *forms), forward, inputs)
+    numbers, tokens, mask = made_up(kind, torch.device("cpu"))
+    assert numbers.shape == (2, 3)
+    assert numbers.std() > 0
+    assert (tokens.shape, tokens.dtype, int(tokens.max())) == ((2, 5), torch.int64, 0)
+    assert mask.all()
+    assert has_free_batch(kind) == (True, True, False)

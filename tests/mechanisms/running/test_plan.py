@@ -105,6 +105,7 @@ def upstream(program, node):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.sampled(3)
 def test_rows_run_together_are_rows_alone(name):
     network, members, plan, rows = planned(name)
     expected = torch.stack([run_alone(network, held) for held in members.tensors.of(rows)])

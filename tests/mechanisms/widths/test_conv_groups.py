@@ -47,24 +47,35 @@ def without_block_biases(model):
     return model
 
 
+def large(name, *case):
+    """A case that takes long: the networks of the paper in full size."""
+    return pytest.param(*case, id=name, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("build", "shape", "setting", "expected"),
     [
-        (resnet18, CIFAR, (2, 2, FIRST), (8_175_784, 0.481)),
-        (lambda: resnet18(classes=100), CIFAR, (2, 2, FIRST), (8_268_304, 0.481)),
-        (resnet50, CIFAR, (2, 2, FIRST), (14_552_232, 1.004)),
-        (resnet50, CIFAR, (2, 1), (23_596_200, 1.3)),
-        (lambda: without_block_biases(wide_resnet(28, 10)), CIFAR, (2, 2), (19_354_280, 4.058)),
-        (wide_resnet, CIFAR, (2, 2), (19_372_200, 4.058)),
-        (
+        pytest.param(resnet18, CIFAR, (2, 2, FIRST), (8_175_784, 0.481), id="r18"),
+        large("r18 C100", lambda: resnet18(classes=100), CIFAR, (2, 2, FIRST), (8_268_304, 0.481)),
+        large("r50", resnet50, CIFAR, (2, 2, FIRST), (14_552_232, 1.004)),
+        large("r50 gamma 1", resnet50, CIFAR, (2, 1), (23_596_200, 1.3)),
+        large("wrn", lambda: without_block_biases(wide_resnet(28, 10)), CIFAR, (2, 2), (19_354_280, 4.058)),
+        large("wrn with all biases", wide_resnet, CIFAR, (2, 2), (19_372_200, 4.058)),
+        large(
+            "wrn C100",
             lambda: without_block_biases(wide_resnet(28, 10, classes=100)),
             CIFAR,
             (2, 1),
             (36_621_840, 5.952),
         ),
-        (lambda: resnet50(1000, stem="imagenet"), IMAGENET, (3, 1), (59_087_968, 9.291)),
+        large(
+            "r50 ImageNet",
+            lambda: resnet50(1000, stem="imagenet"),
+            IMAGENET,
+            (3, 1),
+            (59_087_968, 9.291),
+        ),
     ],
-    ids=["r18", "r18 C100", "r50", "r50 gamma 1", "wrn", "wrn with all biases", "wrn C100", "r50 ImageNet"],
 )
 def test_packed_networks_have_the_counts_of_the_paper(build, shape, setting, expected):
     assert packed(build(), shape, *setting) == expected

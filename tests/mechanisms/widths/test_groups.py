@@ -40,12 +40,17 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", SIZES)
+SLOW = ("hf_convnext", "hf_bert", "hf_vit", "monai_densenet", "monai_unet")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SIZES]
+)
 def test_groups_have_the_sizes_that_the_code_gives_them(name):
     assert [group.size for group in widths_of(name).groups] == SIZES[name]
 
 
-@each([case for case in CASES if case.name != "data_dependent"])
+@each([case for case in CASES if case.name != "data_dependent"], few=True)
 def test_every_axis_is_carried_by_whole_groups(case):
     widths = read_widths(Network(case.model(), case.inputs()))
     sizes = {group: group.size for group in widths.groups}

@@ -8,6 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from pluribus import backbones
+from pluribus.backbones.resnet import BasicBlock, Bottleneck, resnet
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.initialise import reinitialise
 from pluribus.mechanisms.network.network import Network
@@ -22,18 +23,33 @@ REFUSED = {
 }
 RESIZED = [case for case in CASES if case.name not in REFUSED]
 UNCHANGED = ("root_layer",)
+WIDENED = ("residual_cnn", "grouped_cnn", "tied_embedding", "root_layer", "lstm", "attention", "weight_norm")
+"""Cases that become wider in the ordinary run: one for each kind of layer."""
 
-IMAGE = (2, 3, 32, 32)
+IMAGE = (2, 3, 8, 8)
+
+
+def residual(block, width=16):
+    """Two stages of a ResNet: blocks with a projection and without one."""
+    return resnet(block, (1, 2), classes=10, in_channels=3, stem="cifar", width=width)
+
+
+# Networks of few blocks of each kind: more of them take longer and show nothing else.
 NETWORKS = {
     "mlp": (lambda: backbones.mlp(6, 3), (2, 6)),
     "residual_mlp": (lambda: backbones.residual_mlp(6, 3, width=32), (2, 6)),
     "cnn": (backbones.cnn, (2, 1, 8, 8)),
-    "vgg": (backbones.vgg, IMAGE),
-    "resnet18": (backbones.resnet18, IMAGE),
-    "resnet50": (backbones.resnet50, IMAGE),
-    "wide_resnet": (lambda: backbones.wide_resnet(10, 4), IMAGE),
-    "pyramidnet": (lambda: backbones.pyramidnet(20, 30), IMAGE),
-    "vit": (lambda: backbones.vit(depth=2), IMAGE),
+    "vgg": (backbones.vgg, (2, 3, 32, 32)),
+    "basic_blocks": (lambda: residual(BasicBlock), IMAGE),
+    "bottlenecks": (lambda: residual(Bottleneck), IMAGE),
+    "wide_resnet": (lambda: backbones.wide_resnet(10, 1), IMAGE),
+    "pyramidnet": (lambda: backbones.pyramidnet(8, 30), IMAGE),
+    "vit": (lambda: backbones.vit(depth=2, image_size=8, width=32, heads=4, mlp=64), IMAGE),
+}
+WHOLE = {
+    "resnet18": (backbones.resnet18, (2, 3, 32, 32)),
+    "resnet50": (backbones.resnet50, (2, 3, 32, 32)),
+    "pyramidnet": (lambda: backbones.pyramidnet(20, 30), (2, 3, 32, 32)),
 }
 
 
@@ -41,9 +57,18 @@ def network_of(case):
     return Network(case.model(), case.inputs())
 
 
-@pytest.mark.parametrize("factor", [0.5, 1.5])
-@each(RESIZED)
+@pytest.mark.parametrize("factor", [0.5, pytest.param(1.5, marks=pytest.mark.slow)])
+@each(RESIZED, few=True)
 def test_a_resized_network_runs_and_returns_the_same_shape(case, factor):
+    check_resized(case, factor)
+
+
+@pytest.mark.parametrize("name", WIDENED)
+def test_a_network_of_each_kind_is_widened(name):
+    check_resized(case_named(name), 1.5)
+
+
+def check_resized(case, factor):
     network = network_of(case)
     module = resize(network, factor)
     counts = [sum(p.numel() for p in one.parameters()) for one in (network.module, module)]
@@ -62,9 +87,14 @@ def test_what_cannot_be_resized_is_refused_by_name(name):
         resize(network_of(case_named(name)), 0.5)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_our_backbones_are_resized(name):
-    build, shape = NETWORKS[name]
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        *(pytest.param(*given, id=name) for name, given in NETWORKS.items()),
+        *(pytest.param(*given, id=f"whole {name}", marks=pytest.mark.slow) for name, given in WHOLE.items()),
+    ],
+)
+def test_our_backbones_are_resized(build, shape):
     model = build()
     network = Network(model, torch.randn(shape))
     module = resize(network, 0.5).eval()
@@ -73,13 +103,13 @@ def test_our_backbones_are_resized(name):
     assert module(torch.randn(shape)).shape == model(torch.randn(shape)).shape
 
 
-@pytest.mark.parametrize("name", ["mlp", "residual_mlp", "cnn", "resnet18"])
+@pytest.mark.parametrize("name", ["mlp", "residual_mlp", "cnn", "basic_blocks"])
 def test_a_resized_backbone_is_one_that_was_built_so(name):
     builders = {
         "mlp": lambda f: backbones.mlp(6, 3, hidden=(int(50 * f), int(50 * f))),
         "residual_mlp": lambda f: backbones.residual_mlp(6, 3, width=int(32 * f)),
         "cnn": lambda f: backbones.cnn(width=int(16 * f)),
-        "resnet18": lambda f: backbones.resnet18(width=int(64 * f)),
+        "basic_blocks": lambda f: residual(BasicBlock, int(16 * f)),
     }
     shape = NETWORKS[name][1]
     module, expected = resize(Network(builders[name](1), torch.randn(shape)), 0.25), builders[name](0.25)
@@ -90,7 +120,7 @@ def test_a_resized_backbone_is_one_that_was_built_so(name):
 
 
 def test_a_factor_of_one_changes_nothing():
-    for name in ("residual_cnn", "spectral_norm", "attention", "lstm", "hf_vit"):
+    for name in ("residual_cnn", "spectral_norm", "attention", "lstm"):
         network = network_of(case_named(name))
         module = resize(network, 1.0)
         assert_close(module.state_dict(), network.module.state_dict(), rtol=0, atol=0)

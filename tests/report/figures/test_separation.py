@@ -52,6 +52,12 @@ def test_the_panel_offers_configurations_sets_and_criteria():
     assert separation_panel(only_group(classes(outcomes=None))) is None
 
 
+def test_the_score_that_was_chosen_on_validation_data_comes_first():
+    runs = [classes(seed=seed, ood_score="max_logit") for seed in range(2)]
+    criteria = separation_panel(only_group(*runs, classes(seed=2, ood_score="mahalanobis"))).selectors[2]
+    assert criteria.options[:2] == ("max logit", "entropy")
+
+
 def test_scores_that_are_not_finite_are_left_out():
     run = classes()
     run.outcomes.scores["entropy"][:2] = np.nan, np.inf

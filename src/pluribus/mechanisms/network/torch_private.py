@@ -176,3 +176,11 @@ def module_stack(node: Node) -> list[tuple[str, str]]:
 def is_no_grad_region(target: Any) -> bool:
     """Return whether a node's function runs a graph under `torch.no_grad` or `torch.enable_grad` (2.13)."""
     return getattr(target, "_name", "") == "wrap_with_set_grad_enabled"
+
+
+def mark_free_batch(tensor: Tensor) -> None:
+    """Keep `torch.compile` from making code for this size of axis 0 alone."""
+    # Imported here, because it takes a second.
+    from torch import _dynamo
+
+    _dynamo.mark_dynamic(tensor, 0)

@@ -14,8 +14,10 @@ from torch.fx.node import map_aggregate
 from pluribus.calibration_record import Calibration
 from pluribus.data.signature import Signature as TaskSignature
 from pluribus.errors import ExportError, InputError
+from pluribus.export.compiled import CompiledGraph, find_runtime
 from pluribus.export.exporting import export_file
 from pluribus.export.file_format import Dynamic
+from pluribus.export.runtime import Graph
 from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.cost import Meter
@@ -26,7 +28,7 @@ from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, Saving, explain
 from pluribus.mechanisms.running.freeze import Graphed
 from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
-from pluribus.mechanisms.running.kinds import Kind
+from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
@@ -78,9 +80,11 @@ class Frozen(nn.Module):
         kinds: As above.
         origin: The ensemble that it is made of, for files; None for one that was made by hand.
         calibration: Corrects predictions as those of the ensemble; None if nothing was calibrated.
+        engine: What runs the graphs: `torch`, or the name that `with_engine` got.
     """
 
     calibration: Calibration | None = None
+    engine: str = "torch"
 
     def __init__(
         self,
@@ -95,7 +99,7 @@ class Frozen(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(networks)
         # The same modules: looking one up in a ModuleList takes as long as a small operator.
-        self._graphs = tuple(networks)
+        self._graphs: tuple[GraphModule | LoopedRows | CompiledGraph, ...] = tuple(networks)
         self.kinds, self.summaries = tuple(kinds), tuple(summaries)
         self.notes, self.likelihood, self.memory = tuple(notes), likelihood, memory
         # No buffer: a cast to half precision must not round it.
@@ -133,6 +137,49 @@ class Frozen(nn.Module):
     def train(self, mode: bool = True) -> Self:
         """Stay in eval mode whatever is asked."""
         return super().train(False)
+
+    def with_engine(self, engine: str) -> "Frozen":
+        """Return the same ensemble, run by another engine on this machine.
+
+        The engine compiles the graphs now, and its outputs are compared with theirs at three sizes of batch.
+        The result predicts, saves and exports as this one; threads may share it.
+
+        Args:
+            engine: `onnxruntime`, `openvino` or `inductor`, the compiler of torch.
+
+        Raises:
+            SettingError: There is no such engine.
+            ExportError: Its packages are missing, members are looped, or it computes something else.
+
+        Example:
+            >>> quick = ensemble.freeze().with_engine("onnxruntime")  # doctest: +SKIP
+        """
+        find_runtime(engine)
+        if not self.kinds:
+            raise ExportError(
+                f"the ensemble must be a graph to be run by another engine, got: {'; '.join(self.notes)}. "
+                "Use the frozen ensemble as it is."
+            )
+        other = copy.deepcopy(self)
+        graphs = [other._graph(place) for place in range(len(other.kinds))]
+        other._graphs = tuple(CompiledGraph(engine, graph) for graph in graphs)
+        other.engine = engine
+        return other
+
+    def _graph(self, place: int) -> Graph:
+        """Return the graph of one kind of inputs, with inputs that it takes."""
+        kind, network = self.kinds[place], self.networks[place]
+        assert isinstance(network, GraphModule)
+        held = _first_float(network)
+        device = self.weights.device if held is None else held.device
+        example = made_up(kind, device)
+        given = self.origin.example if self.origin is not None else None
+        if given is not None:
+            moved = _like(given, held)
+            # Real inputs are better than made-up ones; of further kinds none is kept.
+            if not kind.signature.why_not(moved):
+                example = tuple(kind.inputs(moved.doubled() if moved.batch == 1 else moved))
+        return Graph(network, kind.names, example, has_free_batch(kind))
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the outputs of all members, `[members, batch, ...]`.
@@ -205,11 +252,18 @@ class Frozen(nn.Module):
         if self.memory is not None:
             most = self._most_samples(inputs, self.memory)
             chunk = most if chunk is None else min(chunk, most)
-        pieces = cut(inputs, chunk, most_bytes, self._outputs, self._counted)
+        # Other engines do not tell what memory they take; the graph that they run does.
+        pieces = cut(inputs, chunk, most_bytes, self._graph_outputs, self._counted)
         return predict_parts(pieces, None, self._predict, inputs.batch, keep)
 
     def _outputs(self, inputs: Inputs) -> Tensor:
         outputs: Tensor = self(*inputs.args, **inputs.keywords)
+        return outputs
+
+    def _graph_outputs(self, inputs: Inputs) -> Tensor:
+        """Return the outputs of all members, computed by torch whatever the engine is."""
+        place, args, kwargs = self._choose(inputs.args, inputs.keywords)
+        outputs: Tensor = self.networks[place](*args, **kwargs)
         return outputs
 
     def _predict(self, inputs: Inputs) -> Prediction:
@@ -230,9 +284,11 @@ class Frozen(nn.Module):
 
     def _measured(self, inputs: Inputs) -> tuple[int, int]:
         """Return the multiply-adds and the most bytes of activations alive at once, without running."""
-        tensors = dict(self.named_parameters()) | dict(self.named_buffers())
-        with without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
-            torch.func.functional_call(self, fake, inputs.args, inputs.keywords)
+        place, args, kwargs = self._choose(inputs.args, inputs.keywords)
+        network, inputs = self.networks[place], Inputs(args, kwargs)
+        tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+        with torch.no_grad(), without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
+            torch.func.functional_call(network, fake, inputs.args, inputs.keywords)
         return meter.multiply_adds, meter.peak
 
     def save(self, path: str | Path) -> None:
@@ -319,11 +375,7 @@ class Frozen(nn.Module):
         if signature is not None:
             facts["classes"] = list(signature.class_names) or signature.classes
             facts["preprocessing"] = signature.to_dict()
-        held = _first_float(self.module)
-        example = self.origin.example
-        if held is not None:
-            # The example follows the graph to another precision.
-            example = example.each(lambda tensor: tensor.to(held) if tensor.is_floating_point() else tensor)
+        example = _like(self.origin.example, _first_float(self.module))
         return Source(
             module=self.module,
             names=self.input_names,
@@ -338,6 +390,11 @@ class Frozen(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Take inputs of the precision, and compute on the device, that it is moved to."""
+        if self.engine != "torch":
+            raise InputError(
+                "a frozen ensemble must be run by torch to be moved or cast, got the engine "
+                f"{self.engine!r}. Move it first: frozen.to(...).with_engine({self.engine!r})."
+            )
         self.kinds = tuple(replace(kind, signature=kind.signature.cast(fn)) for kind in self.kinds)
         self.weights = self.weights.to(fn(torch.empty(0)).device)
         before = [_first_float(network) for network in self.networks]
@@ -355,6 +412,16 @@ def _first_float(module: nn.Module) -> Tensor | None:
         if tensor.is_floating_point():
             return tensor
     return None
+
+
+def _like(example: Inputs, held: Tensor | None) -> Inputs:
+    """Return an example in the precision and on the device of a graph."""
+    if held is None:
+        return example
+    like = held
+    return example.each(
+        lambda tensor: tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device)
+    )
 
 
 def _adapt(network: GraphModule, changes: dict[Any, Any]) -> None:

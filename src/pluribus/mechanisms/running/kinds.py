@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pluribus.mechanisms.graph.builder import GraphBuilder
@@ -40,6 +41,37 @@ class Kind:
         """Return the inputs of the graph among those of a call that is of this kind."""
         leaves = tree_leaves((inputs.args, inputs.keywords))
         return [leaves[place] for place in self.places]
+
+
+def made_up(kind: Kind, device: torch.device) -> tuple[Tensor, ...]:
+    """Return inputs of a graph without an example: random numbers, and zeros where numbers are indices.
+
+    Args:
+        kind: Of the inputs.
+        device: Of the graph.
+    """
+    generator, found = torch.Generator().manual_seed(0), list[Tensor]()
+    for place in kind.places:
+        form = kind.signature.forms[place]
+        assert isinstance(form, tuple)
+        dtype, sizes = form
+        # Two samples, so that they may differ.
+        shape = [2 if size is None else size for size in sizes]
+        if dtype.is_floating_point:
+            found.append(torch.randn(shape, generator=generator).to(device, dtype))
+        else:
+            # Any vocabulary has an entry 0, and a mask must leave something.
+            found.append(torch.full(shape, int(dtype is torch.bool), dtype=dtype, device=device))
+    return tuple(found)
+
+
+def has_free_batch(kind: Kind) -> tuple[bool, ...]:
+    """Return of each input of a graph whether its axis 0 is a batch of any size."""
+    found = list[bool]()
+    for place in kind.places:
+        form = kind.signature.forms[place]
+        found.append(isinstance(form, tuple) and bool(form[1]) and form[1][0] is None)
+    return tuple(found)
 
 
 def takes_any_batch(signature: Signature) -> bool:

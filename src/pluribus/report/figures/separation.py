@@ -1,5 +1,6 @@
 """Separation: whether data of another kind look stranger to an ensemble than test data do."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ BINS = 40
 # Percentiles between which scores are drawn: a few far out would squeeze all others into one bin. They are
 # put into the outermost bins.
 SPAN = (0.2, 99.8)
-# Criteria that are shown first where there are several.
+# Criteria that are shown first where no calibration chose one.
 PREFERRED = ("entropy", "variance")
 
 
@@ -106,7 +107,9 @@ def separation_panel(group: Group) -> Panel | None:
     if not shown:
         return None
     labels, sets, criteria = (tuple(dict.fromkeys(key[i] for key in shown)) for i in range(3))
-    preferred = sorted(criteria, key=lambda name: name not in PREFERRED)
+    chosen = Counter(run.ood_score.replace("_", " ") for run in group.records if run.ood_score)
+    # The score that most calibrations chose on validation data comes first: it is the one of the tables.
+    preferred = sorted(criteria, key=lambda name: (-chosen[name], name not in PREFERRED))
     return Panel(
         "separation",
         "Does it notice what it was not made for?",

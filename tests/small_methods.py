@@ -1,0 +1,45 @@
+"""Every method at its smallest: few members, so that a test may run all of them."""
+
+import pluribus as pl
+from pluribus.methods import (
+    ECMP,
+    EMP,
+    MIMO,
+    SAE,
+    SWAG,
+    VNN,
+    BatchEnsemble,
+    BayesByBackprop,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    DropConnect,
+    EarlyExit,
+    Hypermodel,
+    LayerEnsembles,
+    LoRAEnsembles,
+    Masksembles,
+    MCDropout,
+    PackedEnsembles,
+)
+
+SMALL: dict[str, pl.Method] = {
+    "deep_ensembles": DeepEnsembles(members=2),
+    "prior": DeepEnsembles(members=2, prior_scale=0.5),
+    "batch_ensemble": BatchEnsemble(members=2),
+    "mc_dropout": MCDropout(draws=2),
+    "packed_ensembles": PackedEnsembles(members=2, min_channels=1),
+    "masksembles": Masksembles(members=2, align=1),
+    "layer_ensembles": LayerEnsembles(options=2, draws=3),
+    "emp": EMP(options=2, draws=3),
+    "ecmp": ECMP(options=2, draws=3),
+    "deep_sub_ensembles": DeepSubEnsembles(members=2),
+    "drop_connect": DropConnect(draws=2),
+    "mimo": MIMO(inputs=2),
+    "sae": SAE(),
+    "early_exit": EarlyExit(),
+    "lora_ensembles": LoRAEnsembles(members=2, rank=2),
+    "bayes_by_backprop": BayesByBackprop(draws=2),
+    "vnn": VNN(draws=2),
+    "hypermodel": Hypermodel(draws=2, dimension=3),
+    "swag": SWAG(members=2, snapshots=2, rank=2),
+}
