@@ -78,7 +78,7 @@ def explored() -> dict[str, Run]:
         found[f"emp, {far:g} apart"] = Run(methods.EMP(draws=16, perturbation=far))
     for lr in (1e-3, 3e-3, 1e-2):
         tuning = Training(epochs=1, lr=lr, optimizer="adamw")
-        found[f"lora, lr {lr:g}"] = Run(methods.LoRAEnsembles(), tuning)
+        found[f"lora, lr {lr:g}"] = Run(methods.LoRAEnsembles(shuffle_members=False), tuning)
         found[f"lora, own orders, lr {lr:g}"] = Run(methods.LoRAEnsembles(shuffle_members=True), tuning)
         found[f"swag, falling lr {lr:g}"] = Run(methods.SWAG(), tuning)
         constant = replace(tuning, schedule="constant")

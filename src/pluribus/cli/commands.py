@@ -206,7 +206,7 @@ def finetune(
     data = resolve_task(task, data_dir, option)
     name = model or default_model(data)
     network = load_weights(Build(name, data)(), checkpoint)
-    given = {"epochs": epochs, "batch": batch, "lr": rate, "seed": seed}
+    given: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": rate, "seed": seed}
     changes = {field: value for field, value in given.items() if value is not None}
     training = replace(usual_training(chosen), **changes)
     fabric = Hardware(accelerator, devices, precision).fabric()
