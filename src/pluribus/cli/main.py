@@ -135,6 +135,14 @@ CostText = Annotated[
 Accelerator = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, mps.")]
 Devices = Annotated[int, typer.Option(min=1, help="How many devices.")]
 Precision = Annotated[str, typer.Option(help="32-true, bf16-mixed, 16-mixed; to train also 64-true.")]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        help="Where to compute the runs: dask://host:port, or slurm://?slurm_partition=gpu&gpus_per_node=1; "
+        "by default processes of this machine.",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 AnyRun = Annotated[
     Path,
@@ -210,6 +218,7 @@ def compare(
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     precision: Precision = PLAIN,
+    executor: ExecutorName = None,
     out: Out = None,
 ) -> None:
     """Train and measure methods on a task, and recommend one. Run again, it continues."""
@@ -234,6 +243,7 @@ def compare(
         accelerator=accelerator,
         devices=devices,
         precision=precision,
+        executor=executor,
         out=out,
     )
 
