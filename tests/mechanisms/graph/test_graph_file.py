@@ -126,7 +126,7 @@ def test_tensors_are_made_when_a_file_is_read(parameter):
         ({"operator": "aten.mm.default", "args": [{"node": 2}, {"node": 2}]}, "must make a tensor, got"),
         (
             {"operator": "aten.expand.default", "args": [{"node": 1}, [3, 10**12]]},
-            "that the file has room for",
+            "has room for",
         ),
         ({"operator": "aten.rand.default", "args": [[2]]}, "must be a known operator"),
     ],
