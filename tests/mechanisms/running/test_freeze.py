@@ -13,7 +13,7 @@ import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.operators import normalises, operator_name
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, each, normal, run
 
@@ -185,3 +185,16 @@ def test_the_ensemble_stays_as_it_was():
     ensemble.freeze()(images)
     assert_close(ensemble(images), before, rtol=0, atol=0)
     assert_close(dict(ensemble.state_dict()), dict(state), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("positions", [[0], [0, 1], [1, 0]], ids=str)
+def test_exits_without_the_output_are_a_graph_that_ends_there(positions):
+    ensemble = settled(pl.convert(zoo.residual_cnn().double(), EarlyExit(), example=images))
+    small = ensemble.shrink(positions)
+    frozen = small.freeze()
+    assert frozen.kinds, frozen.notes
+    assert_close(frozen(images), ensemble(images)[positions].detach(), **EXACT)
+    assert pl.cost(frozen, images).multiply_adds < pl.cost(ensemble.freeze(), images).multiply_adds
+    # What was shrunk may be shrunk again.
+    again = small.shrink([0]).freeze()
+    assert_close(again(images), ensemble(images)[positions[:1]].detach(), **EXACT)
