@@ -299,7 +299,7 @@ class Tapped(nn.Module):
         self._dropped.setdefault(f"{path}.{name}" if path else name, tuple(tensor.shape))
 
     def fill_dropped(self) -> None:
-        """Put zeros in place of all dropped tensors, so that a run reaches its end; nothing depends on them."""
+        """Put zeros in place of dropped tensors, so that a run reaches its end; no exit depends on them."""
         for full, shape in self._dropped.items():
             path, _, name = full.rpartition(".")
             layer = self.network.get_submodule(path)
