@@ -15,7 +15,7 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 ORDER = [
     {"notebook", "errors", "version"},
-    {"deprecation", "ranges", "settings", "schema", "untrusted", "writing"},
+    {"deprecation", "axes", "ranges", "settings", "schema", "untrusted", "writing"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
     {
@@ -39,6 +39,7 @@ ORDER = [
     {"training"},
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},
+    {"search"},
     {"cli"},
 ]
 """Parts of the library; each may import from its own line and from those above it."""

@@ -25,7 +25,7 @@ MOST_REFERENCE = 10_000
 INFINITE = "inf"
 """Infinity in files: JSON has none."""
 
-TENSORS = ("means", "whitening", "reference")
+TENSORS = ("means", "whitening", "reference", "weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,7 @@ class Calibration:
         means: Of `mahalanobis`: mean outputs of each class, `[classes, features]`.
         whitening: Of `mahalanobis`: the distance is that of `outputs @ whitening`, `[features, features]`.
         reference: Scores of validation samples, ascending, at most 10,000.
+        weights: How much each member counts, `[members]`, in place of the method's weights; None keeps these.
         aurocs: How well each score told altered validation samples from the others, by name.
         samples: How many validation samples there were.
         notes: Decisions that a user should know, in whole sentences.
@@ -60,6 +61,7 @@ class Calibration:
     means: Tensor | None = None
     whitening: Tensor | None = None
     reference: Tensor | None = None
+    weights: Tensor | None = None
     aurocs: Mapping[str, float] = field(default_factory=dict)
     samples: int = 0
     notes: tuple[str, ...] = ()

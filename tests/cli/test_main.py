@@ -72,6 +72,12 @@ def test_compare_and_report_refuse_a_wrong_budget_first(tmp_path):
         invoke("report", tmp_path, "--budget", "money<=3x")
 
 
+def test_compare_refuses_an_unknown_executor_before_it_trains(tmp_path):
+    with pytest.raises(pl.SettingError, match="executor must be local, dask://host:port"):
+        invoke("compare", *QUICK, "--executor", "kubernetes", "--out", tmp_path)
+    assert not (tmp_path / record.FILE).exists()
+
+
 def test_compare_refuses_a_metric_that_there_is_not_before_it_trains(tmp_path):
     with pytest.raises(pl.SettingError, match="metric must be one of accuracy"):
         invoke("compare", *QUICK, "--metric", "elo", "--out", tmp_path)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pluribus.calibration_record import Calibration
 from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.outcomes import Outcomes, read_outcomes
 from pluribus.comparison.record import Record
@@ -39,6 +40,19 @@ def test_stored_outcomes_decide_as_the_probabilities_do(made, costs):
     low, high = found.intervals["expected_cost"]
     assert low < found.decisions["expected_cost"] < high
     assert found.outcomes.columns["cost"].mean() == pytest.approx(wanted["expected_cost"], rel=1e-5)
+
+
+@pytest.mark.parametrize("made", [classes(200, 2), answers(200), classes(200, 5)], ids=["two", "yes", "five"])
+def test_calibrated_probabilities_decide(made):
+    prediction, target = made
+    costs = Costs(wrong=2, defer=0.4)
+    calibrated = prediction.calibrated(Calibration(temperature=3.0))
+    p = calibrated.log_probabilities.exp().numpy()
+    wanted = expected_costs(decide(p, costs), target.long().numpy(), costs, p.shape[1])
+    outcomes = read_outcomes(prediction, target, calibrated)
+    found = with_costs(Record("key", {"kind": "single"}, "task", "net", 0, {}, outcomes=outcomes), costs)
+    assert found.decisions["expected_cost"] == pytest.approx(wanted["expected_cost"], abs=1e-6)
+    assert found.decisions["expected_cost"] != with_costs(run(made), costs).decisions["expected_cost"]
 
 
 def test_records_without_classes_stay_as_they_are():

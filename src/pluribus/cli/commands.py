@@ -29,6 +29,7 @@ from pluribus.comparison.comparison import compare as run_comparison
 from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
+from pluribus.comparison.executors import check_executor
 from pluribus.comparison.run_folder import write_run
 from pluribus.conversion import convert
 from pluribus.data import TASKS
@@ -72,6 +73,7 @@ def compare(
     shifted: bool,
     keep: str,
     recipes: bool,
+    train_for: str,
     data_dir: Path | None,
     option: list[str] | None,
     budget: str,
@@ -80,6 +82,7 @@ def compare(
     accelerator: str,
     devices: int,
     precision: str,
+    executor: str | None,
     out: Path | None,
 ) -> None:
     """Train and measure methods on a task, and recommend one. Run again, it continues."""
@@ -88,6 +91,7 @@ def compare(
     data = resolve_task(task, data_dir, option)
     parse_budget(budget)
     check_metric(metric)
+    check_executor(executor)
     prices = parse_costs(costs)
     check_costs(prices, data)
     hardware = Hardware(accelerator, devices, precision)
@@ -109,11 +113,13 @@ def compare(
         workers=workers,
         shifted=shifted,
         recipes=recipes,
+        train_for=train_for,
         costs=prices,
         hardware=hardware,
         budget=budget,
         metric=metric,
         source=(task, option or []),
+        executor=executor,
     )
     failed = [one for one in records if one.error]
     if failed:
@@ -171,8 +177,12 @@ def train(
     ensemble = convert(network, chosen, data.likelihood, example=data.train.example_for(network), seed=seed)
     fabric = Hardware(accelerator, devices, precision).fabric()
     folder = writable(out or Path("pluribus_runs/train"))
-    hint(task, data, option)
+    if fabric.is_global_zero:
+        hint(task, data, option)
     history = run_training(ensemble, data, training, out=folder, fabric=fabric, tensorboard=tensorboard)
+    # Of several processes, the first one writes.
+    if not fabric.is_global_zero:
+        return
     ensemble.save(folder / "ensemble")
     write_run(folder, task, option or [], name, training, data, ensemble)
     console.print(

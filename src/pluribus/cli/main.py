@@ -1,5 +1,6 @@
-"""The command line: compare, report, train, evaluate, doctor, predict, export, verify, methods, tasks."""
+"""The command line: compare, search, report, train, evaluate, doctor, predict, export, verify and lists."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 MOST_DRAWS = 16
 MOST_BYTES = 4 * 2**30
 PLAIN = "32-true"
-# Few draws and options, and `sae` for `mimo`, which it includes: a first answer should come within minutes.
+# Few draws and options: a first answer should come within minutes.
 DEMO_DRAWS = 8
 DEMO = (
-    "single,deep_ensembles,packed_ensembles,sae,masksembles,"
+    "single,deep_ensembles,packed_ensembles,sae,mimo,masksembles,"
     f"emp(draws={DEMO_DRAWS}),layer_ensembles(options=3,train_draws=3,draws={DEMO_DRAWS})"
 )
+SEARCHED = "single,sae,deep_ensembles,packed_ensembles,mc_dropout"
 TASK_NAMES = (
     "digits",
     "diabetes",
@@ -118,6 +120,12 @@ Out = Annotated[
 Recipes = Annotated[
     bool, typer.Option(help="Train a method as it wants to be, most often longer, or all methods alike.")
 ]
+TrainFor = Annotated[
+    str,
+    typer.Option(
+        help="What is held equal: recipe (nothing), steps, compute (multiply-adds of training), convergence."
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initial weights and training.")]
 BudgetText = Annotated[
     str, typer.Option("--budget", help="Limits of cost: multiply_adds<=1.5x,parameters<=2M")
@@ -135,10 +143,20 @@ CostText = Annotated[
 Accelerator = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, mps.")]
 Devices = Annotated[int, typer.Option(min=1, help="How many devices.")]
 Precision = Annotated[str, typer.Option(help="32-true, bf16-mixed, 16-mixed; to train also 64-true.")]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        help="Where to compute the runs: dask://host:port, or slurm://?slurm_partition=gpu&gpus_per_node=1; "
+        "by default processes of this machine.",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 AnyRun = Annotated[
     Path,
-    typer.Argument(help="The folder of `pluribus train`, or of `pluribus compare`: its recommended run."),
+    typer.Argument(
+        help="The folder of `pluribus train` or `pluribus search`, or of `pluribus compare`: its best run."
+    ),
 ]
 OwnTask = Annotated[
     str | None,
@@ -162,11 +180,9 @@ Version = Annotated[
 ]
 
 
-def commands() -> "ModuleType":
+def commands(name: str = "commands") -> "ModuleType":
     """Import and return the module of the commands, and PyTorch with it."""
-    from pluribus.cli import commands as module
-
-    return module
+    return importlib.import_module(f"pluribus.cli.{name}")
 
 
 @contextmanager
@@ -202,6 +218,7 @@ def compare(
         str, typer.Option(help="Weights to keep: best on validation data, best by a metric, or last.")
     ] = "best",
     recipes: Recipes = True,
+    train_for: TrainFor = "recipe",
     data_dir: DataDir = None,
     option: Options = None,
     budget: BudgetText = "",
@@ -210,6 +227,7 @@ def compare(
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     precision: Precision = PLAIN,
+    executor: ExecutorName = None,
     out: Out = None,
 ) -> None:
     """Train and measure methods on a task, and recommend one. Run again, it continues."""
@@ -226,6 +244,7 @@ def compare(
         shifted=shifted,
         keep=keep,
         recipes=recipes,
+        train_for=train_for,
         data_dir=data_dir,
         option=option,
         budget=budget,
@@ -234,6 +253,93 @@ def compare(
         accelerator=accelerator,
         devices=devices,
         precision=precision,
+        executor=executor,
+        out=out,
+    )
+
+
+@app.command()
+@resumable()
+def search(
+    objectives: Annotated[
+        str,
+        typer.Option(help="Metrics (nll, ece), calibrated ones (scaled_nll) and costs (multiply_adds)."),
+    ] = "nll,multiply_adds",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Configurations to train, by all processes together.")
+    ] = 40,
+    task: TaskName = "digits",
+    model: Model = None,
+    methods: Annotated[
+        str, typer.Option(help="Names of methods; settings that are given stay as they are.")
+    ] = SEARCHED,
+    space: Annotated[
+        Path | None, typer.Option(help="A JSON file with the space, such as space.json of an earlier search.")
+    ] = None,
+    vary: Annotated[
+        str, typer.Option(help="Settings of training that vary too, and width: lr,steps,width")
+    ] = "",
+    enumerate_: Annotated[
+        str, typer.Option("--enumerate", help="Methods whose configurations are all tried first.")
+    ] = "",
+    budget: BudgetText = "",
+    take: Annotated[
+        str, typer.Option(help="Limits of cost of the ensemble to take at the end: multiply_adds<=1.2x")
+    ] = "",
+    sampler: Annotated[str, typer.Option(help="tpe, gp, mobo or random.")] = "tpe",
+    storage: Annotated[
+        str | None,
+        typer.Option(help="postgresql://user:password@host/database; by default a file of SQLite in --out."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the study in the storage.")] = None,
+    halving: Annotated[
+        bool, typer.Option(help="Stop trials early that many others are better than.")
+    ] = False,
+    warm_start: Annotated[
+        list[Path] | None, typer.Option(help="A folder of compare, whose runs count as trials.")
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder of another search of this task, such as a random one, for the page."),
+    ] = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch: Batch = 64,
+    rate: Rate = 3e-3,
+    seed: Seed = 0,
+    recipes: Recipes = True,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of this process.")] = 1,
+    data_dir: DataDir = None,
+    option: Options = None,
+    out: Out = None,
+) -> None:
+    """Search for the best ensembles within a budget. Run again, or on other machines, it continues."""
+    commands("search_command").search(
+        objectives=objectives,
+        trials=trials,
+        task=task,
+        model=model,
+        methods=methods,
+        space=space,
+        vary=vary,
+        enumerated=enumerate_,
+        budget=budget,
+        take=take,
+        sampler=sampler,
+        storage=storage,
+        name=name,
+        halving=halving,
+        warm_start=warm_start or [],
+        against=against or [],
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        rate=rate,
+        seed=seed,
+        recipes=recipes,
+        threads=threads,
+        data_dir=data_dir,
+        option=option,
         out=out,
     )
 

@@ -54,12 +54,17 @@ def with_costs(record: Record, costs: Costs | None) -> Record:
 
 
 def _answers(columns: dict[str, Array], costs: Costs) -> tuple[Array, int]:
-    """Return the answer to each sample, and how many outcomes there are."""
+    """Return the answer to each sample, and how many outcomes there are.
+
+    Costs are weighed by probabilities, so the calibrated ones decide; records of earlier versions and of
+    ensembles without a calibration have the raw ones alone.
+    """
     if "positive" in columns:
-        yes = columns["positive"].astype(np.float64)
+        yes = columns.get("calibrated_positive", columns["positive"]).astype(np.float64)
         return decide(np.stack((1 - yes, yes), 1), costs), 2
     labels = columns["label"].astype(np.int64)
     # A class that is neither a target nor an answer costs nothing.
     outcomes = max(3, int(labels.max()) + 1, int(columns["target"].max()) + 1)
     costs.matrix(outcomes)
-    return decide_by_confidence(labels, columns["confidence"].astype(np.float64), costs), outcomes
+    sure = columns.get("calibrated_confidence", columns["confidence"]).astype(np.float64)
+    return decide_by_confidence(labels, sure, costs), outcomes

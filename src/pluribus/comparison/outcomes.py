@@ -197,13 +197,22 @@ def _check_gallery_array(name: str, values: Array, shape: tuple[int, ...], kinds
         )
 
 
-def read_outcomes(prediction: Prediction, target: Tensor) -> Outcomes:
-    """Return the columns and scores of a prediction on test data."""
+def read_outcomes(prediction: Prediction, target: Tensor, calibrated: Prediction | None = None) -> Outcomes:
+    """Return the columns and scores of a prediction on test data.
+
+    Args:
+        prediction: The raw one.
+        target: What was right.
+        calibrated: The same, calibrated: decisions that cost something are made from its probabilities.
+    """
     scores = stored_ood_scores(prediction)
+    corrected, _ = samples(prediction if calibrated is None else calibrated, target)
     prediction, target = samples(prediction, target)
     found: Mapping[str, Tensor] = {"target": target}
     if isinstance(prediction, DiscretePrediction):
         found = _class_columns(prediction, target)
+        if isinstance(corrected, DiscretePrediction) and calibrated is not None:
+            found = {**found, **_calibrated_columns(corrected)}
     elif isinstance(prediction, ContinuousPrediction):
         found = _number_columns(prediction, target)
     columns = {name: _stored(values) for name, values in found.items()}
@@ -258,6 +267,13 @@ def _class_columns(prediction: DiscretePrediction, target: Tensor) -> Mapping[st
     }
     if prediction.log_probabilities.shape[1] == 2:
         found["positive"] = prediction.log_probabilities[:, 1].exp()
+    return found
+
+
+def _calibrated_columns(prediction: DiscretePrediction) -> Mapping[str, Tensor]:
+    found = {"calibrated_confidence": prediction.confidence}
+    if prediction.log_probabilities.shape[1] == 2:
+        found["calibrated_positive"] = prediction.log_probabilities[:, 1].exp()
     return found
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from pluribus.axes import DEPTHS, Between
 from pluribus.mechanisms.exits.pairs import HEADS, build_exits, check_where
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -37,6 +38,8 @@ class EarlyExit(Method):
         exits: How many, the network's own output among them, evenly spread over the places that are found;
             at least 1, which is the network itself. None is all.
         where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
+        fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
+            shrunk towards equal weights.
         heads: Of images inside of the network: `narrow` ones have at most the channels of its last image,
             `wide` ones as many as its last layer reads, as before version 2 of these settings.
 
@@ -47,8 +50,9 @@ class EarlyExit(Method):
         torch.Size([3, 7, 2])
     """
 
-    exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS)
+    exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS, search=Between(2, DEPTHS))
     where: str | tuple[str, ...] | None = None
+    fit_weights: bool = setting(False)
     heads: str = setting("narrow", choices=HEADS)
 
     version: ClassVar[int] = 2
