@@ -8,7 +8,7 @@ from pathlib import Path
 from pluribus.report.cards import panel_card
 from pluribus.report.columns import Cell as Number
 from pluribus.report.glossary import breakable, escaped, glossed
-from pluribus.report.page import whole_page
+from pluribus.report.page import make_document
 from pluribus.testbed.figures import make_panels
 from pluribus.testbed.protocol import DIRECTIONS, Protocol
 from pluribus.testbed.results import Result
@@ -99,7 +99,7 @@ def make_page(results: Sequence[Result], protocol: Protocol) -> str:
         f"{protocol.points} test points; {protocol.noise} noise of the posterior."
     )
     footer = f"<footer>{escaped(settings)} Made by Pluribus; everything is in this file.</footer>"
-    return whole_page("Testbed: is the uncertainty right?", cards + footer, panels)
+    return make_document("Testbed: is the uncertainty right?", cards + footer, panels)
 
 
 def _table_card(results: Sequence[Result], protocol: Protocol) -> str:
