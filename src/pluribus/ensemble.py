@@ -45,6 +45,7 @@ from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.sample_weights import check_weights
+from pluribus.mechanisms.running.share import ALONE, Batch, OneOfSeveral, Share
 from pluribus.mechanisms.running.specialised import cut_member
 from pluribus.method import Built, Method
 from pluribus.prediction import Prediction
@@ -147,6 +148,7 @@ class Ensemble(nn.Module):
         dataset_size: int | None = None,
         criterion: Criterion | None = None,
         weights: Tensor | None = None,
+        share: Share = ALONE,
     ) -> Tensor:
         """The method's training objective on one batch, a scalar: most often the mean of the members' losses.
 
@@ -160,6 +162,8 @@ class Ensemble(nn.Module):
                 a scalar or one value per sample.
             weights: How much each sample counts, `[batch]`, or each position of a dense target, at least 0;
                 losses are divided by their sum.
+            share: Where several processes train one ensemble, the part of the batch that this one computes;
+                `train` passes it. The objective is that of the whole batch.
         """
         check("progress", progress, float, at_least=0, at_most=1)
         check("dataset_size", dataset_size, int, at_least=1, optional=True)
@@ -170,14 +174,18 @@ class Ensemble(nn.Module):
             raise InputError(f"targets must be a tensor for {inputs.batch} samples, got {came}.")
         if weights is not None:
             check_weights(weights, y)
-        size = inputs.batch if dataset_size is None else dataset_size
+        self._check_share(share, inputs)
+        count = share.count(inputs.batch, y.device)
+        size = count if dataset_size is None else dataset_size
         with self._training_lock if self.training else nullcontext():
             self._settle_prior(inputs)
             self._drop_calibration_in_training()
             self.trained |= self.training
             rows = self._rows(training=self.training)
-            total = self._objective(Losses(self.likelihood, criterion), inputs, y, weights, rows, progress)
-            return total + self.method.penalty(self.members, inputs.batch, size, progress)
+            parts = self.method.assign(count, rows, progress) if self.training else None
+            losses = Losses(self.likelihood, criterion)
+            total = self._objective(losses, (inputs, y, weights), rows, parts, progress, share, count)
+            return total + self.method.penalty(self.members, count, size, progress)
 
     def after_step(self, progress: float) -> None:
         """Let the method update the members after a step of the optimizer; `train` calls it.
@@ -290,6 +298,7 @@ class Ensemble(nn.Module):
 
         others = {"best": best, "draws": draws, "exit_when": exit_when}
         calibration = self._calibration_unless(others)
+        weights = _fitted(weights, calibration)
 
         def predict(inputs: Inputs) -> Prediction:
             if exit_when is None:
@@ -311,6 +320,7 @@ class Ensemble(nn.Module):
         false_alarm: float = 0.05,
         shifted: Any = "auto",
         chunk: int | None = None,
+        weights: bool | None = None,
     ) -> Calibration:
         """Fit corrections on validation data, and keep them: in predictions, files and frozen ensembles.
 
@@ -326,6 +336,8 @@ class Ensemble(nn.Module):
             false_alarm: Share of samples like these that are flagged as strange, in (0, 1).
             shifted: Corrupted validation data, as `data`. "auto" corrupts images itself; None does without.
             chunk: At most that many samples at a time, to bound memory.
+            weights: Fit how much each member counts, shrunk towards equal weights; `ensemble.weights` are
+                then these. None does so if the method has `fit_weights=True`.
 
         Example:
             >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=4))
@@ -336,6 +348,9 @@ class Ensemble(nn.Module):
         check("level", level, float, above=0, below=1)
         check("false_alarm", false_alarm, float, above=0, below=1)
         check("chunk", chunk, int, at_least=1, optional=True)
+        check("weights", weights, bool, optional=True)
+        # Only methods whose members differ in quality, as exits do, have the setting.
+        weigh = getattr(self.method, "fit_weights", False) if weights is None else weights
         self.calibration = None
         self.calibration = fit_calibration(
             lambda inputs: self.predict(inputs, chunk=chunk or CALIBRATION_CHUNK),
@@ -344,6 +359,7 @@ class Ensemble(nn.Module):
             false_alarm,
             read_shifted(shifted, self.members.code.forward, self.device),
             auto=isinstance(shifted, str),
+            weigh=weigh,
         )
         for note in self.calibration.notes:
             LOGGER.info(note)
@@ -433,7 +449,12 @@ class Ensemble(nn.Module):
 
     @property
     def weights(self) -> Tensor:
-        """How much each row of eval mode counts, `[members]`; sums to one."""
+        """How much each row of eval mode counts, `[members]`; sums to one. `calibrate` may have fitted it."""
+        return _fitted(self._own_weights, self.calibration)
+
+    @property
+    def _own_weights(self) -> Tensor:
+        """Return the weights of the method, whatever was fitted."""
         return self.members.index.weights().to(self.device)
 
     def nested_weights(self, draws: int) -> Tensor:
@@ -619,8 +640,8 @@ class Ensemble(nn.Module):
     def _counted_rows(self, best: int | None, draws: int | None) -> tuple[Sequence[Any], Tensor]:
         """Rows of eval mode and how much each counts: fresh ones, the best ones, or all."""
         if draws is None:
-            chosen = best_rows(self.ranking, best)
-            return self._rows(chosen), self.weights if chosen is None else share_among(self.weights, chosen)
+            chosen, weights = best_rows(self.ranking, best), self._own_weights
+            return self._rows(chosen), weights if chosen is None else share_among(weights, chosen)
         if best is not None:
             raise InputError("best= and draws= exclude each other, got both.")
         return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
@@ -641,30 +662,60 @@ class Ensemble(nn.Module):
                 f"Use {name}({remedy}), which gives all samples to every member."
             )
 
+    def _check_share(self, share: object, inputs: Inputs) -> None:
+        """Raise for what is no share, and if samples that depend on one another would be divided."""
+        if not isinstance(share, Share):
+            raise InputError(
+                f"share must be a Share of the batch, got {share!r}. Leave it out in one process."
+            )
+        if not isinstance(share, OneOfSeveral) or share.taken:
+            return
+        rows = self.members.index.rows(training=False)
+        mine = share.of_part(torch.arange(inputs.batch, device=self.device))
+        reason = why_not_divided(self.members, rows, inputs, mine)
+        if reason:
+            raise InputError(
+                "samples must not depend on one another where several processes divide a batch, got a "
+                f"network that runs on all {inputs.batch} samples and {reason}. Train in one process."
+            )
+
     def _objective(
         self,
         losses: Losses,
-        inputs: Inputs,
-        y: Tensor,
-        weights: Tensor | None,
+        batch: Batch,
         rows: Sequence[Any],
+        parts: Sequence[Tensor] | None,
         progress: float,
+        share: Share,
+        count: int,
     ) -> Tensor:
         """Compute the method's objective from the rows' losses, each on the samples that the row sees."""
-        parts = self.method.assign(inputs.batch, rows, progress) if self.training else None
+        modes = self._caller.modes
         if parts is None:
-            means = losses.of_batch(self.members, rows, inputs, y, self._caller.modes, weights)
+            inputs, y, weights = share.of_batch(batch)
+            with share.drawing(count, y.device):
+                means = losses.of_batch(self.members, rows, inputs, y, modes, weights)
             # Rows of training are drawn for it and count alike.
             shares = torch.full_like(means, 1 / len(rows)) if self.training else self.weights.to(means)
         else:
+            inputs, y, weights = batch
             parts = [part.to(y.device) for part in parts]
             rows = [row for row, part in zip(rows, parts, strict=True) if len(part)]
             parts = [part for part in parts if len(part)]
             self._check_division(rows, inputs, parts[0])
-            means = losses.of_parts(self.members, rows, inputs, y, parts, self._caller.modes, weights)
+            mine = [share.of_part(part) for part in parts]
+            means = losses.of_parts(self.members, rows, inputs, y, mine, modes, weights)
             sizes = means.new_tensor([len(part) for part in parts])
             shares = sizes / sizes.sum()
+        means = share.mean(means, parts, batch)
         return self.method.combine(means, shares, self.members, progress)
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network_name})"
+
+
+def _fitted(weights: Tensor, calibration: Calibration | None) -> Tensor:
+    """Return the weights of a calibration that has some, in place of these."""
+    if calibration is None or calibration.weights is None:
+        return weights
+    return calibration.weights.to(weights)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,6 +191,48 @@ def test_a_run_whose_workers_were_killed_is_recorded_as_failed(task, tmp_path, m
     records = compare(build, task, METHODS[:1], seeds=2, training=QUICK, out=tmp_path, workers=2, show=False)
     assert all("its worker was killed by signal 9" in one.error for one in records)
     assert record.read([tmp_path]) == records
+
+
+def without_times(records):
+    """Records without what differs between any two runs."""
+    kept = []
+    for one in records:
+        cost = {name: value for name, value in one.cost.items() if name != "latency_ratio"}
+        kept.append(replace(one, seconds={}, cost=cost))
+    return kept
+
+
+def test_an_executor_computes_the_records_of_one_process(task, tmp_path):
+    how = {"seeds": 1, "training": QUICK, "shifted": False, "show": False}
+    alone, spread = tmp_path / "alone", tmp_path / "spread"
+    expected = compare(build, task, METHODS[:2], out=alone, **how)
+    with ThreadPoolExecutor(2) as pool:
+        found = compare(build, task, METHODS[:2], out=spread, executor=pool, **how)
+        assert without_times(found) == without_times(expected)
+        # Nothing is left to do, so nothing is submitted.
+        pool.shutdown()
+        assert compare(build, task, METHODS[:2], out=spread, executor=pool, **how) == found
+    assert len((spread / record.FILE).read_text().splitlines()) == 2
+    files = [{str(path.relative_to(root)) for path in root.rglob("*")} for root in (alone, spread)]
+    assert {name for name in files[0] if not name.endswith("training.pt")} == files[1]
+    (deep,) = spread.glob("runs/deep_ensembles-*/ensemble")
+    assert pl.load(deep, build()).predict(task.test.x).labels.shape == task.test.y.shape
+
+
+def test_a_delivery_of_a_run_that_is_finished_by_now_is_left(task, tmp_path):
+    one = job(task, tmp_path)
+    delivery = comparison.run_detached(one)
+    assert not tmp_path.joinpath("runs").exists()
+    first = comparison._accept(one, delivery)
+    assert comparison._accept(one, replace(delivery, record=replace(first, seconds={}))) == first
+    assert len((tmp_path / record.FILE).read_text().splitlines()) == 1
+
+
+def test_a_cancelled_run_ends_after_an_epoch(task, tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "is_cancelled", lambda: True)
+    delivery = comparison.run_detached(job(task, tmp_path))
+    assert delivery.record.error == "PluribusError: the run was cancelled"
+    assert delivery.files.keys() == {"error.txt"}
 
 
 COMMAND = [

@@ -33,6 +33,18 @@ def die_as_named(path, report):
     return path.name.upper()
 
 
+def name_worker(number):
+    os.environ["WORKER"] = str(number)
+
+
+def read_name(path, report):
+    """Return the number of the worker; the first to run `path` kills itself."""
+    if path.name == "once" and not path.exists():
+        path.write_text(os.environ["WORKER"])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path.read_text() if path.exists() else "", os.environ["WORKER"]
+
+
 def fail(number, report):
     raise ValueError("no luck")
 
@@ -83,6 +95,13 @@ def test_a_job_whose_worker_was_killed_runs_once_more_and_the_others_go_on(tmp_p
     assert results == {"a": "A", "once": "ONCE", "always": Lost(killed), "b": "B"}
     assert sorted(retried) == [("always", killed), ("once", killed)]
     assert sorted(notes) == [(name, name) for name in ("a", "always", "always", "b", "once", "once")]
+
+
+@pytest.mark.slow
+def test_a_worker_that_replaces_a_killed_one_has_its_number(tmp_path):
+    with Workers(read_name, [tmp_path / "once"], 2, ignore, ignore, prepare=name_worker) as pool:
+        ((_, (first, second)),) = pool.results()
+    assert first == second == "0"
 
 
 def test_an_exception_of_a_job_carries_the_traceback_of_its_worker():

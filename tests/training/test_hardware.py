@@ -28,6 +28,13 @@ def test_runs_take_turns_on_devices():
         Hardware("cpu", 2).for_run(0)
 
 
+def test_a_worker_has_one_device():
+    assert Hardware("cuda", 2).for_worker() == Hardware("cuda", 1)
+    assert CPU.for_worker() is CPU
+    with pytest.raises(pl.SettingError, match="Use workers=2"):
+        Hardware("cpu", 2).for_worker()
+
+
 def test_predictions_are_in_the_precision_inside_of_the_block():
     made, x = ensemble(), torch.randn(4, 3)
     with CPU.predicting(made):

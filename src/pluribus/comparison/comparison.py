@@ -5,9 +5,11 @@ import functools
 import importlib.util
 import logging
 import math
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +18,22 @@ from torch import nn
 
 from pluribus.comparison import record
 from pluribus.comparison.decisions import check_costs
+from pluribus.comparison.delivery import Delivery, read_files, write_files
+from pluribus.comparison.devices import see_one_device
 from pluribus.comparison.diagnosis import doctor
 from pluribus.comparison.display import Display, Stage, trained
 from pluribus.comparison.evaluation import evaluate
+from pluribus.comparison.executors import LOCAL, check_executor, is_cancelled, opened
 from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
 from pluribus.comparison.run_folder import ENSEMBLE, RUNS, write_run
+from pluribus.comparison.submission import ONE_RUN, Submission
+from pluribus.comparison.train_for import trainings
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
-from pluribus.errors import SettingError
+from pluribus.errors import PluribusError, SettingError
 from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
@@ -65,6 +72,8 @@ class Job:
     """Costs of decisions. They are no part of the key, because reports compute them anew."""
     hardware: Hardware = AUTOMATIC
     """Device and precision. Only another precision than float32 is part of the key."""
+    train_for: str = "recipe"
+    """What was held equal; any but the default is kept in the record."""
     source: tuple[str, Sequence[str]] | None = None
     """Name and options of the task on the command line, for `run.json`."""
 
@@ -79,6 +88,8 @@ class Job:
         trained = self.training.to_dict()
         if not self.hardware.is_plain:
             trained["precision"] = self.hardware.precision
+        if self.train_for != "recipe":
+            trained["train_for"] = self.train_for
         return self.method.to_dict(), repr(self.task), self.network, self.seed, trained
 
     @property
@@ -90,6 +101,26 @@ class Job:
     def folder(self) -> Path:
         """Return the folder of its checkpoint and its trained ensemble."""
         return self.out / RUNS / f"{self.method.kind()}-{self.seed}-{self.key}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Processes or an executor that compute the runs of a comparison.
+
+    Attributes:
+        workers: Processes of this machine.
+        executor: Used in place of them, if there is one.
+        devices: GPUs of which each worker has one.
+    """
+
+    workers: int = 1
+    executor: Executor | str | None = None
+    devices: int = 1
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether runs are computed in this process, one after the other."""
+        return self.executor is None and self.workers == 1
 
 
 def compare(
@@ -105,11 +136,13 @@ def compare(
     shifted: bool = True,
     show: bool = True,
     recipes: bool = True,
+    train_for: str = "recipe",
     costs: Costs | None = None,
     hardware: Hardware | None = None,
     budget: str = "",
     metric: str | None = None,
     source: tuple[str, Sequence[str]] | None = None,
+    executor: Executor | str | None = None,
 ) -> list[Record]:
     """Train and measure every method with every seed. Finished runs are not repeated.
 
@@ -127,11 +160,16 @@ def compare(
         show: Show progress, then print the table and the recommendation, and write `report.html`.
         recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
             the cost of training either way.
+        train_for: What is held equal: `recipe` nothing; `steps` the steps of the optimizer; `compute` the
+            multiply-adds of training, those of the most expensive method at the usual steps; `convergence`
+            trains each method until its validation score no longer improves.
         costs: What wrong answers and deferring cost, for the records' `decisions`.
-        hardware: Devices, among which the runs are divided, and precision; by default a GPU or the CPU.
+        hardware: Devices, of which each worker has one, and precision; by default a GPU or the CPU.
         budget: Limits of cost for the recommendation, as `multiply_adds<=1.5x,parameters<=2M`.
         metric: The metric to recommend by; by default the NLL, or RMSE where there is none.
         source: Name and options of the task on the command line, which `run.json` of each run keeps.
+        executor: Where the runs are computed, in place of `workers`: any `concurrent.futures.Executor`, or
+            `dask://host:port`, `slurm://?slurm_partition=gpu`. Its workers need no common folder.
 
     Returns:
         One record for each run, in the order of methods and seeds. A failed run has its reason in `error`.
@@ -141,6 +179,7 @@ def compare(
     """
     check("seeds", seeds, int, at_least=1)
     check("workers", workers, int, at_least=1)
+    check_executor(executor)
     check_task(task)
     check_costs(costs, task)
     _check_contestants(build, methods)
@@ -149,19 +188,21 @@ def compare(
     usual = (training or Training()).suited_to(task.train).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
     devices, digested = hardware or AUTOMATIC, _digest(build, task)
+    place = Place(workers, None if executor == LOCAL else executor, devices.devices)
     jobs: list[Job] = []
-    for method in methods:
-        own = usual.following(method.recipe(), len(task.train)) if recipes else usual
+    lengths = trainings(build, task, methods, usual, train_for, recipes)
+    for method, own in zip(methods, lengths, strict=True):
         for seed in range(seeds):
-            common = (Path(out), shifted, steps, digested, costs, devices.for_run(len(jobs)), source)
+            own_device = devices.for_run(len(jobs)) if place.is_here else devices.for_worker()
+            common = (Path(out), shifted, steps, digested, costs, own_device, train_for, source)
             jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
-    records = _run_jobs(jobs, workers, show)
+    records = _run_jobs(jobs, place, show)
     if show:
         _present(Path(out), [job.key for job in jobs], budget, metric, costs)
     return records
 
 
-def _run_jobs(jobs: Sequence[Job], workers: int, show: bool) -> list[Record]:
+def _run_jobs(jobs: Sequence[Job], place: Place, show: bool) -> list[Record]:
     """Run the jobs that are not finished, and return the records of all."""
     out = jobs[0].out
     finished = _finished(out)
@@ -169,7 +210,7 @@ def _run_jobs(jobs: Sequence[Job], workers: int, show: bool) -> list[Record]:
     with (
         Display(len(jobs), len(jobs) - len(waiting), show) as display,
         # Closed by name: after Ctrl-C the traceback keeps the generator alive, and with it the workers.
-        contextlib.closing(_run_all(waiting, workers, display)) as results,
+        contextlib.closing(_run_all(waiting, place, display)) as results,
     ):
         for job, done in results:
             display.finish(job.title, done.error or "done")
@@ -313,7 +354,38 @@ def _finished(out: Path) -> dict[str, Record]:
     return {one.key: one for one in record.read([out]) if not one.error}
 
 
-def _run_all(jobs: Sequence[Job], workers: int, display: Display) -> Generator[tuple[Job, Record]]:
+def run_detached(job: Job) -> Delivery:
+    """Train and measure one method with one seed in a temporary folder, and return all files of the run.
+
+    Args:
+        job: The run; nothing is written into its own folder.
+    """
+
+    def stop_if_cancelled(note: object) -> None:
+        # The run then ends with an error, which nobody reads any more.
+        if is_cancelled():
+            raise PluribusError("the run was cancelled")
+
+    with ONE_RUN, tempfile.TemporaryDirectory(prefix="pluribus-run-") as folder:
+        moved = replace(job, out=Path(folder))
+        result = run(moved, stop_if_cancelled)
+        return Delivery(result, read_files(moved.folder))
+
+
+def _accept(job: Job, delivery: Delivery) -> Record:
+    """Write the files and the record of a run that was computed elsewhere, unless it is finished by now."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with locked(job.folder / "lock", lambda: None):
+        done = _finished(job.out).get(job.key)
+        if done is not None:
+            return done
+        (job.folder / ERROR_FILE).unlink(missing_ok=True)
+        write_files(job.folder, delivery.files)
+        record.append(job.out, delivery.record)
+    return delivery.record
+
+
+def _run_all(jobs: Sequence[Job], place: Place, display: Display) -> Generator[tuple[Job, Record]]:
     """Yield each job with its record, in the order in which they finish."""
 
     def note(job: Job, note: str | Stage) -> None:
@@ -322,16 +394,32 @@ def _run_all(jobs: Sequence[Job], workers: int, display: Display) -> Generator[t
     def retried(job: Job, reason: str) -> None:
         note(job, f"its worker {reason}; running it again")
 
+    if place.executor is not None and jobs:
+        yield from _run_elsewhere(jobs, place.executor, retried)
+        return
     # A process of its own takes seconds to start, and gains nothing for one job.
-    if workers == 1 or len(jobs) < 2:
+    if place.workers == 1 or len(jobs) < 2:
         for job in jobs:
             yield job, run(job, functools.partial(note, job))
         return
-    with Workers(run, jobs, workers, on_note=note, on_retry=retried) as pool:
+    prepare: Callable[[int], None] = silent
+    if place.devices > 1:
+        prepare = functools.partial(see_one_device, devices=place.devices)
+    with Workers(run, jobs, place.workers, on_note=note, on_retry=retried, prepare=prepare) as pool:
         for job, result in pool.results():
-            if isinstance(result, Lost):
-                result = _record_lost(job, result)
-            yield job, result
+            yield job, _record_lost(job, result) if isinstance(result, Lost) else result
+
+
+def _run_elsewhere(
+    jobs: Sequence[Job], executor: Executor | str, on_retry: Callable[[Job, str], None]
+) -> Generator[tuple[Job, Record]]:
+    """Yield each job with its record, computed by an executor and written here."""
+    with (
+        opened(executor, jobs[0].out) as made,
+        Submission(run_detached, jobs, made, on_retry) as submission,
+    ):
+        for job, result in submission.results():
+            yield job, _record_lost(job, result) if isinstance(result, Lost) else _accept(job, result)
 
 
 def _record_lost(job: Job, lost: Lost) -> Record:

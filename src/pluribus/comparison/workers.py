@@ -67,17 +67,18 @@ class _Worker:
     process: Any
     connection: "Connection[Any, Any]"
     job: int
+    number: int
     ready: bool = False
 
     @classmethod
-    def start(cls, job: int) -> Self:
+    def start(cls, job: int, number: int, prepare: Callable[[int], None]) -> Self:
         ours, theirs = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=_serve, args=(theirs,))
+        process = _CONTEXT.Process(target=_serve, args=(theirs, prepare, number))
         with _interrupts_blocked():
             process.start()
         # With a second copy open here, the worker's death would not end the connection.
         theirs.close()
-        return cls(process, ours, job)
+        return cls(process, ours, job, number)
 
     def send(self, value: Any) -> None:
         self.connection.send_bytes(pickle.dumps(value))
@@ -112,6 +113,8 @@ class Workers(Generic[Job, Result]):
         count: How many processes, at least 1.
         on_note: Callback `(job, note)` for every value that a job reports.
         on_retry: Callback `(job, reason)`; a job whose worker was killed is about to run again.
+        prepare: Called in each worker before its first job, with the number of the worker from 0. A worker
+            that replaces a killed one has its number.
     """
 
     def __init__(
@@ -121,8 +124,9 @@ class Workers(Generic[Job, Result]):
         count: int,
         on_note: Callable[[Job, Any], None],
         on_retry: Callable[[Job, str], None],
+        prepare: Callable[[int], None] = silent,
     ) -> None:
-        self.jobs, self.count = jobs, count
+        self.jobs, self.count, self.prepare = jobs, count, prepare
         self.on_note, self.on_retry = on_note, on_retry
         # Plain pickle copies tensors. torch's own pickler for processes would put them into shared memory,
         # which small containers lack, and leave sockets in the temporary folder after a kill.
@@ -152,8 +156,8 @@ class Workers(Generic[Job, Result]):
         Raises:
             PluribusError: A worker could not start, or the function raised.
         """
-        for _ in range(min(self.count, len(self.jobs))):
-            self._start()
+        for number in range(min(self.count, len(self.jobs))):
+            self._start(number)
         while self.workers:
             heard = wait([worker.connection for worker in self.workers], POLL_SECONDS)
             for worker in list(self.workers):
@@ -162,8 +166,8 @@ class Workers(Generic[Job, Result]):
                 elif not worker.process.is_alive() and not worker.connection.poll():
                     yield from self._replace(worker)
 
-    def _start(self) -> None:
-        self.workers.append(_Worker.start(self.waiting.popleft()))
+    def _start(self, number: int) -> None:
+        self.workers.append(_Worker.start(self.waiting.popleft(), number, self.prepare))
 
     def _receive(self, worker: _Worker) -> Iterator[tuple[Job, Result | Lost]]:
         """Handle one message of a worker."""
@@ -214,7 +218,7 @@ class Workers(Generic[Job, Result]):
         else:
             yield self.jobs[number], Lost(reason)
         if self.waiting:
-            self._start()
+            self._start(worker.number)
 
 
 def _pickled(content: Any) -> bytes:
@@ -255,9 +259,10 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(connection: "Connection[Any, Any]") -> None:
+def _serve(connection: "Connection[Any, Any]", prepare: Callable[[int], None], worker: int) -> None:
     """Run jobs until the connection closes: the main function of a worker."""
     _prepare_signals()
+    prepare(worker)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 

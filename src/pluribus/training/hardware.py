@@ -62,11 +62,25 @@ class Hardware:
         """
         if self.devices == 1:
             return self
+        self._check_several()
+        return replace(self, devices=1, number=number % self.devices)
+
+    def for_worker(self) -> "Hardware":
+        """Return the hardware of runs in a worker process that sees one device alone.
+
+        Raises:
+            SettingError: several devices are wanted of a CPU, where workers do that.
+        """
+        if self.devices == 1:
+            return self
+        self._check_several()
+        return replace(self, devices=1)
+
+    def _check_several(self) -> None:
         if self.accelerator == "cpu":
             raise SettingError(
                 f"devices must be 1 to compare on a CPU, got {self.devices}. Use workers={self.devices}."
             )
-        return replace(self, devices=1, number=number % self.devices)
 
     @contextlib.contextmanager
     def predicting(self, ensemble: Ensemble) -> Iterator[Ensemble]:

@@ -30,6 +30,7 @@ from pluribus.training.averaging import averaged, set_weights, start_mean
 from pluribus.training.budget import is_scored_early
 from pluribus.training.checkpoint import Progress
 from pluribus.training.one_cpu import OneCPU, is_enough
+from pluribus.training.processes import copy_buffers, from_first, launched_processes
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
 from pluribus.training.smoothing import check_smoothing
@@ -93,15 +94,16 @@ def train(
     check_score(ensemble, task, training.keep)
     optimizer = training.make_optimizer(ensemble.parameter_groups(training.lr, training.weight_decay))
     model, optimizer = _set_up(fabric, ensemble, optimizer)
-    now = _resume(folder, ensemble, optimizer, task, training)
+    now = _resume(folder, ensemble, optimizer, task, training, fabric)
     if training.ema and not now.mean_weights:
         now.mean_weights = start_mean(ensemble)
     stepper = Stepper(ensemble, model, optimizer, fabric, task, training)
     budget = training.budget(len(task.train))
-    with Show(ensemble.method.kind(), budget.steps, show, budget.done(now.epoch)) as bar:
+    with Show(ensemble.method.kind(), budget.steps, _shows(show, fabric), budget.done(now.epoch)) as bar:
         while now.epoch < budget.epochs and not _out_of_patience(now, training):
             loss = stepper.run_epoch(now, bar)
             now.epoch += 1
+            copy_buffers(ensemble, fabric)
             with averaged(ensemble, now.mean_weights):
                 _validate(ensemble, task, training, now, loss)
             bar.tell(f"epoch {now.epoch} of {budget.epochs}, loss {loss:.4g}")
@@ -117,6 +119,11 @@ def train(
     if calibrate:
         _calibrate(ensemble, task)
     return now.history
+
+
+def _shows(show: bool, fabric: "Fabric | OneCPU") -> bool:
+    """Return whether this process shows progress: the first of several does."""
+    return show and fabric.is_global_zero
 
 
 def _calibrate(ensemble: Ensemble, task: Task) -> None:
@@ -157,7 +164,17 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
             "training needs lightning-fabric: install pluribus with the extra train."
         ) from error
     try:
-        fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
+        nodes, devices = launched_processes(devices)
+        several = nodes > 1 or (isinstance(devices, int) and devices > 1)
+        # A step may leave tensors of some members without a gradient.
+        strategy = "ddp_find_unused_parameters_true" if several else "auto"
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=devices,
+            precision=precision,
+            num_nodes=nodes,
+            strategy=strategy,
+        )
     # Fabric and its plugins raise errors without a common parent for what this machine lacks.
     except Exception as error:
         raise SettingError(
@@ -194,7 +211,12 @@ def _log_folder(out: str | Path | None, tensorboard: bool) -> Path | None:
 
 
 def _resume(
-    folder: Path | None, ensemble: Ensemble, optimizer: Any, task: Task, training: Training
+    folder: Path | None,
+    ensemble: Ensemble,
+    optimizer: Any,
+    task: Task,
+    training: Training,
+    fabric: "Fabric | OneCPU",
 ) -> Progress:
     """Return the state to begin with: a fresh one, or that of an interrupted training, restored."""
     settings: dict[str, Any] = {
@@ -207,16 +229,21 @@ def _resume(
     if folder is None:
         torch.manual_seed(training.seed)
         return Progress(settings)
-    folder.mkdir(parents=True, exist_ok=True)
     # Before the seed is set: the network runs once, and may draw random numbers.
     settings[checkpoint.NETWORK] = fingerprint(ensemble, task.train.example().inputs)
     torch.manual_seed(training.seed)
-    state = checkpoint.read(folder, settings)
+    state = from_first(fabric, lambda: _read_checkpoint(folder, settings))
     if state is None:
         return Progress(settings)
     restored = checkpoint.restore(folder, state, ensemble, optimizer)
     logger.info("continuing the training in %s after epoch %d", folder, restored.epoch)
     return restored
+
+
+def _read_checkpoint(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the state of an interrupted training, or None; make the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return checkpoint.read(folder, settings)
 
 
 def check_score(ensemble: Ensemble, task: Task, keep: str) -> None:

@@ -14,11 +14,13 @@ from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError
 from pluribus.mechanisms.network.dry_run import derived_seed
 from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.running.share import ALONE, OneOfSeveral, Share
 from pluribus.training.augment import Augment, change_images, generator_of, mix_samples
 from pluribus.training.averaging import update_mean
 from pluribus.training.checkpoint import Progress
 from pluribus.training.clipping import clip_gradients
 from pluribus.training.one_cpu import OneCPU
+from pluribus.training.processes import copy_random, needs_whole_batches
 from pluribus.training.progress import Show
 from pluribus.training.settings import Training
 from pluribus.training.smoothing import class_shares, smooth_labels
@@ -52,15 +54,21 @@ class Stepper:
         self.ensemble, self.model, self.optimizer = ensemble, model, optimizer
         self.fabric, self.task, self.training = fabric, task, training
         self.budget = training.budget(len(task.train))
+        self.share: Share = ALONE
+        self.reads_whole = False
+        if fabric.world_size > 1:
+            self.reads_whole = needs_whole_batches(ensemble, task, training, fabric.world_size)
+            self.share = OneOfSeveral(fabric.global_rank, fabric.world_size, taken=not self.reads_whole)
 
     def run_epoch(self, now: Progress, bar: Show) -> float:
         """Take the steps of the next epoch and return the mean loss."""
         self.model.train()
         first, end = self.budget.done(now.epoch), self.budget.done(now.epoch + 1)
         orders = self.ensemble.method.data_orders
-        batches = step_batches(self.task, self.training, now.epoch, self.fabric, orders)
+        batches = step_batches(self.task, self.training, now.epoch, self.fabric, orders, self.reads_whole)
         losses = []
         for step, parts in enumerate(islice(batches, end - first), first):
+            copy_random(self.fabric)
             losses.append(self.take_step(step, parts))
             if now.mean_weights:
                 update_mean(now.mean_weights, self.ensemble, step, self.training.ema)
@@ -93,25 +101,33 @@ class Stepper:
         weights = self.task.training_weights(batch)
         if weights is not None:
             options["weights"] = weights
+        if self.share is not ALONE:
+            options["share"] = self.share
         inputs = accepted_by(batch.inputs, self.ensemble.members.code.forward)
         loss: Tensor = self.model.loss(inputs, target, **options)
         return loss
 
 
 def step_batches(
-    task: Task, training: Training, epoch: int, fabric: "Fabric | OneCPU", orders: int
+    task: Task,
+    training: Training,
+    epoch: int,
+    fabric: "Fabric | OneCPU",
+    orders: int,
+    whole: bool = False,
 ) -> Iterator[list[Batch]]:
     """Yield the batches of each step of one epoch, in an order that depends on seed and epoch alone.
 
     Samples with an order of their own, such as those of a loader with a user's sampler, keep it.
 
-    Each of several processes takes its share of every batch. If a method has several orders of the samples, a
-    batch holds a batch of each order, one after the other. Images are augmented and labels smoothed.
+    Each of several processes takes its share of every batch, or all of it if `whole` is set. If a method has
+    several orders of the samples, a batch holds a batch of each order, one after the other. Images are
+    augmented and labels smoothed.
     """
     seed = training.seed * 1_000_003 + epoch
     seeds = [seed, *(derived_seed(seed, order) for order in range(1, orders))]
     generators = [torch.Generator().manual_seed(one) for one in seeds]
-    mine = slice(fabric.global_rank, None, fabric.world_size)
+    mine = slice(None) if whole else slice(fabric.global_rank, None, fabric.world_size)
     waiting: list[Batch] = []
     # Random changes follow from the whole batch, whatever part of it this process takes.
     part = mine if training.augment is None else slice(None)

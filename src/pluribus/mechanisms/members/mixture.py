@@ -30,6 +30,7 @@ import torch
 from torch import Generator, Tensor
 
 from pluribus.mechanisms.members.per_sample import PerSample
+from pluribus.mechanisms.members.sample_draws import sample_draws
 from pluribus.mechanisms.network.dry_run import ALIKE
 
 ASSIGNMENTS = ("network", "layer", "unit", "element")
@@ -109,7 +110,9 @@ def draw_each(options: Mapping[str, Tensor], mixture: Mixture, batch: int) -> di
         By name, `[batch, ...]`.
     """
     by_layer, drawn = mixture.assignment == "layer", dict[str, Tensor]()
-    together = draw_assignment(replace(mixture, assignment="element"), [batch]) if by_layer else None
+    draws, together = sample_draws(batch), None
+    if by_layer:
+        together = draws.take(draw_assignment(replace(mixture, assignment="element"), [draws.count]))
     for name, own in options.items():
         if together is not None:
             taken = own[together.clamp(min=0).to(own.device)]
@@ -117,9 +120,11 @@ def draw_each(options: Mapping[str, Tensor], mixture: Mixture, batch: int) -> di
             values = mix(taken[None], where, mixture.rate)
         else:
             each = own.unsqueeze(1).expand(-1, batch, *own.shape[1:])
-            values = mix(each, draw_assignment(mixture, each.shape[1:]).to(own.device), mixture.rate)
+            assignment = draws.take(draw_assignment(mixture, [draws.count, *own.shape[1:]]))
+            values = mix(each, assignment.to(own.device), mixture.rate)
         if mixture.noise:
-            values = values + mixture.noise * torch.randn_like(values)
+            like = values.new_empty((draws.count, *values.shape[1:]))
+            values = values + mixture.noise * draws.take(torch.randn_like(like))
         drawn[name] = values.as_subclass(PerSample)
     return drawn
 
