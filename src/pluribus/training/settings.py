@@ -59,7 +59,7 @@ class Training(Settings):
         accumulate: Batches whose gradients make one step, at least 1.
         ema: Decay of the running mean of the weights, in [0, 1). The mean is validated and kept instead of
             the weights; 0 has no mean. In the first steps the decay is at most (1 + step) / (10 + step).
-        check_every: Epochs between two validations, each of which writes a checkpoint; None is about 100
+        check_every: Epochs between two validations, each of which writes a checkpoint; None is at most 40
             validations in all, and one after every epoch if there is `patience`.
         augment: Random changes of images, an `Augment`; None has none.
     """
@@ -129,7 +129,7 @@ class Training(Settings):
         """Return how many epochs lie between two validations."""
         if self.check_every is not None:
             return self.check_every
-        return 1 if self.patience else max(1, self.budget(samples).epochs // MOST_CHECKS)
+        return 1 if self.patience else math.ceil(self.budget(samples).epochs / MOST_CHECKS)
 
     def suited_to(self, split: Split) -> Self:
         """Return the settings with the batches of a loader, where one fixes them."""
