@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-# The main job on embedded data: seven methods on scikit-learn's handwritten digits, as one table. Longer training is the default
+# The main job on embedded data: eight methods on scikit-learn's handwritten digits, as one table. Longer training is the default
 # of `compare`; 350 steps are enough for a first answer on 300 digits.
 demo: $(VENV)/.demo
 	$(BIN)/pluribus compare --steps 350
@@ -82,6 +82,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/layer_ensembles_speed.py
 	$(BIN)/python benchmarks/layer_ensembles_memory.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
+	$(BIN)/python benchmarks/layer_ensembles_twenty.py
 	$(BIN)/python benchmarks/patching_speed.py
 	$(BIN)/python benchmarks/patching_uci.py
 	$(BIN)/python benchmarks/patching_fashion_mnist.py

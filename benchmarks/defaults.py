@@ -1,11 +1,12 @@
 """Measure candidates for the default settings of methods on validation data: digits and small Fashion-MNIST.
 
     python benchmarks/defaults.py patching
-    python benchmarks/defaults.py all --seeds 3
+    python benchmarks/defaults.py papers --seeds 3      # every method of the five papers, and one network
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
-default training, with the method's recipe unless a candidate has another length. Test data is not read:
-defaults are chosen on validation data alone. One line per run goes to
+default training, with the method's recipe unless a candidate has another length. Test data is not read,
+because defaults are chosen on validation data alone; only `papers`, which chooses nothing, has scores on test
+data, for networks with exits also with fitted weights. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
@@ -26,7 +27,18 @@ from pluribus import data
 from pluribus.backbones import cnn
 from pluribus.data.task import Split, Task
 from pluribus.mechanisms.graph.cost import cost
-from pluribus.methods import ECMP, EMP, MIMO, SAE, Masksembles, Single
+from pluribus.methods import (
+    ECMP,
+    EMP,
+    MIMO,
+    SAE,
+    DeepEnsembles,
+    EarlyExit,
+    LayerEnsembles,
+    Masksembles,
+    PackedEnsembles,
+    Single,
+)
 from pluribus.metrics import METRICS
 from pluribus.training import Training, train
 
@@ -111,21 +123,59 @@ def masks() -> Iterator[Candidate]:
             yield Candidate(label, Masksembles(repeat=repeat, statistics=statistics), 1)
 
 
+def papers() -> Iterator[Candidate]:
+    """Yield the methods of the five papers with their defaults, but for fewer draws in prediction."""
+    yield Candidate("deep_ensembles", DeepEnsembles())
+    yield Candidate("packed_ensembles", PackedEnsembles())
+    yield Candidate("sae", SAE())
+    yield Candidate("mimo", MIMO())
+    yield Candidate("early_exit", EarlyExit())
+    yield Candidate("masksembles", Masksembles())
+    yield Candidate("emp", EMP(draws=16))
+    yield Candidate("ecmp", ECMP(draws=16))
+    yield Candidate("layer_ensembles", LayerEnsembles(draws=16))
+
+
 STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
     "masks": masks,
     "mimo": mimo,
+    "papers": papers,
     "patching": patching,
     "sae": sae,
 }
 
 
-def measure(candidate: Candidate, name: str, task: Task, seed: int) -> dict[str, Any]:
-    """Train once and return the validation scores."""
+def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
+    """Return scores on test data, also with fitted weights where members are exits of different depths."""
+    prediction = ensemble.predict(task.test.x, chunk=1000)
+    found = {f"test_{metric}": METRICS[metric](prediction.raw, task.test.y) for metric in SCORES[:3]}
+    found["test_calibrated_nll"] = METRICS["nll"](prediction, task.test.y)
+    if hasattr(ensemble.method, "fit_weights"):
+        ensemble.calibrate(task, weights=True)
+        refitted = ensemble.predict(task.test.x, chunk=1000)
+        found["test_nll_fitted_weights"] = METRICS["nll"](refitted.raw, task.test.y)
+        found["test_calibrated_nll_fitted_weights"] = METRICS["nll"](refitted, task.test.y)
+    return found
+
+
+def measure(
+    candidate: Candidate, name: str, task: Task, seed: int, steps: int | None = None, on_test: bool = False
+) -> dict[str, Any]:
+    """Train once and return the validation scores.
+
+    Args:
+        candidate: The settings.
+        name: Name of the task.
+        task: The data.
+        seed: Of initial weights and training.
+        steps: Of a method without a recipe; None is the default of `Training`.
+        on_test: Add scores on test data.
+    """
     recipe = candidate.method.recipe()
     if candidate.longer is not None:
         recipe = replace(recipe, longer=candidate.longer)
     size = len(task.train)
-    training = Training(seed=seed, check_every=CHECKS[name]).following(recipe, size)
+    training = Training(seed=seed, check_every=CHECKS[name], steps=steps).following(recipe, size)
     torch.manual_seed(seed)
     model = cnn()
     ensemble = pl.convert(model, candidate.method, example=task.train.x[:2], seed=seed)
@@ -141,10 +191,10 @@ def measure(candidate: Candidate, name: str, task: Task, seed: int) -> dict[str,
     scores["last_nll"] = checked[-1]["validation_nll"]
     one = cost(model, x[:1]).multiply_adds
     scores["multiply_adds_ratio"] = cost(ensemble.freeze(), x[:1]).multiply_adds / one
-    return scores
+    return scores | (test_scores(ensemble, task) if on_test else {})
 
 
-def run(study: str, tasks: list[str], seeds: int, labels: str) -> list[dict[str, Any]]:
+def run(study: str, tasks: list[str], seeds: int, labels: str, steps: int | None) -> list[dict[str, Any]]:
     """Run what is missing, write it, and return all runs of the study."""
     path = RESULTS / f"defaults_{study}.jsonl"
     runs = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -153,10 +203,11 @@ def run(study: str, tasks: list[str], seeds: int, labels: str) -> list[dict[str,
             task = TASKS[name]()
             for candidate in (Candidate("single", Single()), *STUDIES[study]()):
                 known = {"task": name, "label": candidate.label, "seed": seed}
+                known |= {"usual_steps": steps} if steps else {}
                 done = any(known.items() <= one.items() for one in runs)
                 if done or labels not in candidate.label:
                     continue
-                found = known | measure(candidate, name, task, seed)
+                found = known | measure(candidate, name, task, seed, steps, study == "papers")
                 found["settings"] = candidate.method.to_dict()
                 runs.append(found)
                 with path.open("a", encoding="utf-8") as file:
@@ -171,8 +222,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
     parser.add_argument("--labels", default="", help="only candidates whose label contains this")
+    parser.add_argument("--steps", type=int, help="of a method without a recipe; by default 1000 and more")
     arguments = parser.parse_args()
-    runs = run(arguments.study, arguments.tasks, arguments.seeds, arguments.labels)
+    torch.set_num_threads(1)
+    runs = run(arguments.study, arguments.tasks, arguments.seeds, arguments.labels, arguments.steps)
     for name in arguments.tasks:
         for label in dict.fromkeys(one["label"] for one in runs if one["task"] == name):
             found = [one for one in runs if one["task"] == name and one["label"] == label]
@@ -181,7 +234,8 @@ def main() -> None:
 
 def _summary(runs: list[dict[str, Any]]) -> str:
     """Return means over seeds, the NLL with its standard error."""
-    means = "  ".join(f"{key} {fmean(one[key] for one in runs):.4f}" for key in SCORES)
+    tested = [key for key in runs[0] if key.startswith("test_")]
+    means = "  ".join(f"{key} {fmean(one[key] for one in runs):.4f}" for key in (*SCORES, *tested))
     errors = [one["nll"] for one in runs]
     error = stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
     return f"{means}  ± {error:.4f} NLL"

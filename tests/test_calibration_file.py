@@ -57,3 +57,9 @@ def test_numbers_out_of_range_are_refused(change, message):
 def test_tensors_that_do_not_fit_are_refused(change):
     with pytest.raises(CheckpointError, match="calibration"):
         calibration_of(fitted().to_dict(), {**fitted().tensors(), **change})
+
+
+@pytest.mark.parametrize("weights", [torch.tensor([0.5, 0.6]), torch.tensor([0.0, 1.0]), torch.zeros(1, 1)])
+def test_weights_that_are_no_distribution_are_refused(weights):
+    with pytest.raises(CheckpointError, match="weights"):
+        calibration_of(fitted().to_dict(), fitted().tensors() | {"weights": weights})

@@ -22,6 +22,8 @@ REMEDY = "Calibrate and save the ensemble again."
 ABOVE_ZERO = ("temperature", "variance_scale")
 SHARES = ("level", "false_alarm")
 QUANTILES = ("quantile", "threshold")
+ROUNDING = 1e-6
+"""Greatest distance of a sum of weights from one; they are stored in double precision."""
 SHARE = Number(finite=True)
 # Too few samples give a quantile of infinity.
 QUANTILE = Optional(Either((Number(finite=True), Text(pattern=INFINITE, name=f'"{INFINITE}"'))))
@@ -93,6 +95,9 @@ def _check_tensors(score: str, tensors: Mapping[str, Tensor]) -> None:
     expected = {"reference": 1} if score else {}
     if score == MAHALANOBIS:
         expected |= {"means": 2, "whitening": 2}
+    if "weights" in tensors:
+        expected |= {"weights": 1}
+        _check_weights(tensors["weights"])
     came = {name: tensor.ndim for name, tensor in tensors.items()}
     if came != expected:
         raise Mismatch(f"tensors of calibration must have axes {expected}, got {came}")
@@ -108,6 +113,12 @@ def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
         features = tensors["means"].shape[1]
         if tensors["whitening"].shape != (features, features):
             raise Mismatch(f"tensor calibration.whitening must be {features} × {features}")
+
+
+def _check_weights(weights: Tensor) -> None:
+    """Raise `Mismatch` unless these are positive numbers that sum to one."""
+    if not (weights > 0).all() or abs(weights.double().sum().item() - 1) > ROUNDING:
+        raise Mismatch("tensor calibration.weights must be above 0 and sum to one")
 
 
 def _check_floats(name: str, tensor: Tensor) -> None:

@@ -298,6 +298,7 @@ class Ensemble(nn.Module):
 
         others = {"best": best, "draws": draws, "exit_when": exit_when}
         calibration = self._calibration_unless(others)
+        weights = _fitted(weights, calibration)
 
         def predict(inputs: Inputs) -> Prediction:
             if exit_when is None:
@@ -319,6 +320,7 @@ class Ensemble(nn.Module):
         false_alarm: float = 0.05,
         shifted: Any = "auto",
         chunk: int | None = None,
+        weights: bool | None = None,
     ) -> Calibration:
         """Fit corrections on validation data, and keep them: in predictions, files and frozen ensembles.
 
@@ -334,6 +336,8 @@ class Ensemble(nn.Module):
             false_alarm: Share of samples like these that are flagged as strange, in (0, 1).
             shifted: Corrupted validation data, as `data`. "auto" corrupts images itself; None does without.
             chunk: At most that many samples at a time, to bound memory.
+            weights: Fit how much each member counts, shrunk towards equal weights; `ensemble.weights` are
+                then these. None does so if the method has `fit_weights=True`.
 
         Example:
             >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=4))
@@ -344,6 +348,9 @@ class Ensemble(nn.Module):
         check("level", level, float, above=0, below=1)
         check("false_alarm", false_alarm, float, above=0, below=1)
         check("chunk", chunk, int, at_least=1, optional=True)
+        check("weights", weights, bool, optional=True)
+        # Only methods whose members differ in quality, as exits do, have the setting.
+        weigh = getattr(self.method, "fit_weights", False) if weights is None else weights
         self.calibration = None
         self.calibration = fit_calibration(
             lambda inputs: self.predict(inputs, chunk=chunk or CALIBRATION_CHUNK),
@@ -352,6 +359,7 @@ class Ensemble(nn.Module):
             false_alarm,
             read_shifted(shifted, self.members.code.forward, self.device),
             auto=isinstance(shifted, str),
+            weigh=weigh,
         )
         for note in self.calibration.notes:
             LOGGER.info(note)
@@ -441,7 +449,12 @@ class Ensemble(nn.Module):
 
     @property
     def weights(self) -> Tensor:
-        """How much each row of eval mode counts, `[members]`; sums to one."""
+        """How much each row of eval mode counts, `[members]`; sums to one. `calibrate` may have fitted it."""
+        return _fitted(self._own_weights, self.calibration)
+
+    @property
+    def _own_weights(self) -> Tensor:
+        """Return the weights of the method, whatever was fitted."""
         return self.members.index.weights().to(self.device)
 
     def nested_weights(self, draws: int) -> Tensor:
@@ -627,8 +640,8 @@ class Ensemble(nn.Module):
     def _counted_rows(self, best: int | None, draws: int | None) -> tuple[Sequence[Any], Tensor]:
         """Rows of eval mode and how much each counts: fresh ones, the best ones, or all."""
         if draws is None:
-            chosen = best_rows(self.ranking, best)
-            return self._rows(chosen), self.weights if chosen is None else share_among(self.weights, chosen)
+            chosen, weights = best_rows(self.ranking, best), self._own_weights
+            return self._rows(chosen), weights if chosen is None else share_among(weights, chosen)
         if best is not None:
             raise InputError("best= and draws= exclude each other, got both.")
         return self._rows(draws=draws), torch.full((draws,), 1 / draws, device=self.device)
@@ -699,3 +712,10 @@ class Ensemble(nn.Module):
 
     def __repr__(self) -> str:
         return f"Ensemble({self.method}, {self.likelihood}, network={self.network_name})"
+
+
+def _fitted(weights: Tensor, calibration: Calibration | None) -> Tensor:
+    """Return the weights of a calibration that has some, in place of these."""
+    if calibration is None or calibration.weights is None:
+        return weights
+    return calibration.weights.to(weights)

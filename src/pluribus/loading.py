@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pluribus.adapters import from_adapters, is_adapter
+from pluribus.calibration_record import Calibration
 from pluribus.conversion import assemble, convert
 from pluribus.document import check_counts, check_document, check_score, methods_of, read_method
 from pluribus.ensemble import Ensemble
@@ -78,8 +79,20 @@ def load(path: str | Path, model: Model, *, example: Any = None, output: Output 
     if ranking:
         ensemble.ranking = Ranking(tuple(ranking["order"]), tuple(ranking["scores"]), ranking["metric"])
     check_score(calibration, likelihood, path)
+    _check_fitted_weights(calibration, ensemble, path)
     ensemble.calibration = calibration
     return ensemble.eval()
+
+
+def _check_fitted_weights(calibration: Calibration | None, ensemble: Ensemble, path: str | Path) -> None:
+    """Raise unless a calibration that has weights has one for each member."""
+    if calibration is None or calibration.weights is None:
+        return
+    if len(calibration.weights) != ensemble.members.count:
+        raise CheckpointError(
+            f"{path} must have {ensemble.members.count} weights of members in its calibration, "
+            f"got {len(calibration.weights)}. {REMEDY}"
+        )
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--data-dir": PLACES,
             "--out": PLACES,
             "--no-recipes": (),
+            "--train-for": ("steps", "compute", "convergence", "x", ""),
         },
     ),
     "report": (

@@ -79,6 +79,7 @@ NEW_SETTINGS = [
     {"ema": 0.9},
     {"keep": "accuracy"},
     {"check_every": 2},
+    {"patience": 3, "ema": 0.9, "schedule": "constant"},
 ]
 
 
@@ -153,6 +154,22 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(task):
     train(one, data, replace(how, batch=45), show=False)
     train(several, data, replace(how, batch=15, accumulate=3), show=False)
     assert_close(several.state_dict(), one.state_dict())
+
+
+@pytest.mark.parametrize("method", [DeepEnsembles(3), PackedEnsembles(3, alpha=1.5)], ids=str)
+def test_members_end_where_separate_trainings_end(task, method):
+    torch.manual_seed(0)
+    layers = [nn.Linear(2, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh()]
+    network = nn.Sequential(*layers, nn.Linear(12, 2)).double()
+    data = replace(task, **{p: Split(getattr(task, p).x.double(), getattr(task, p).y) for p in PARTS})
+    # Clipping at 0.05 shortens most gradients, so that a norm over all members would be seen.
+    how = Training(4, 30, "sgd", lr=0.2, momentum=0.9, weight_decay=0.01, clip=0.05, keep="last")
+    ensemble = pl.convert(network, method, example=data.train.x[:2])
+    members = [pl.convert(ensemble.member(i), Single(), example=data.train.x[:2]) for i in range(3)]
+    train(ensemble, data, how, show=False)
+    for i, alone in enumerate(members):
+        train(alone, data, how, show=False)
+        assert_close(ensemble.member(i).state_dict(), alone.member(0).state_dict())
 
 
 def test_the_mean_of_the_weights_is_kept(task):

@@ -1,6 +1,7 @@
 """Fit a whole calibration: one half of the validation data for what is fitted, the other for quantiles.
 
-    first half     temperature or scale of the variance; choice and parameters of the score
+    first half     weights of the members, on request; temperature or scale of the variance;
+                   choice and parameters of the score
     second half    quantile of sets or intervals; threshold of the score
 
 The second half has no part in the first, so that its scores are exchangeable with those of new samples.
@@ -26,6 +27,7 @@ from pluribus.calibration.altered import altered
 from pluribus.calibration.choice import FEWEST, fit_score, groups_of, rate_scores, usual_score
 from pluribus.calibration.conformal import conformal_quantile
 from pluribus.calibration.corrupted import corrupted_images
+from pluribus.calibration.member_weights import fit_weights
 from pluribus.calibration.temperature import fit_temperature, safe_temperature
 from pluribus.calibration_record import Calibration, thinned
 from pluribus.data.scaling import Scaling
@@ -77,6 +79,7 @@ def fit_calibration(
     false_alarm: float,
     shifted: Validation | None,
     auto: bool,
+    weigh: bool = False,
 ) -> Calibration:
     """Return the calibration of an ensemble.
 
@@ -87,6 +90,7 @@ def fit_calibration(
         false_alarm: Share of usual samples that are flagged, in (0, 1).
         shifted: Corrupted validation data to try a temperature below 1 on.
         auto: Corrupt the validation data, if it is images, where no shifted data is given.
+        weigh: Fit how much each member counts, before all else.
     """
     count = len(data.target)
     if count < LEAST_SAMPLES:
@@ -97,6 +101,10 @@ def fit_calibration(
     order = torch.randperm(count, generator=Generator().manual_seed(SEED))
     first, second = data.take(order[: count // 2]), data.take(order[count // 2 :])
     fitted = predict(first.inputs)
+    weights = fit_weights(fitted, first.target) if weigh else None
+    if weights is not None:
+        predict = _reweighted(predict, weights)
+        fitted = fitted.weighted(weights)
     found = _spread(predict, first, fitted, shifted, auto)
     score = _score(predict, first, fitted)
     found = replace(
@@ -108,9 +116,15 @@ def fit_calibration(
         level=level,
         false_alarm=false_alarm,
         samples=count,
+        weights=weights,
     )
     held_out = predict(second.inputs)
     return _with_quantiles(found, held_out, second.target)
+
+
+def _reweighted(predict: Predict, weights: Tensor) -> Predict:
+    """Return a function that predicts with other weights of the members."""
+    return lambda inputs: predict(inputs).weighted(weights)
 
 
 def _spread(

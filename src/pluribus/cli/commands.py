@@ -23,6 +23,7 @@ from pluribus.cli.prediction_files import prediction_file
 from pluribus.cli.printing import console, counted, say
 from pluribus.cli.run_file import load_for_prediction, load_run
 from pluribus.cli.task_help import summary, task_options
+from pluribus.cli.testbed import score_methods
 from pluribus.cli.verification import verify as verify_folder
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare as run_comparison
@@ -55,6 +56,9 @@ from pluribus.report.page import write_page
 from pluribus.report.presenting import print_groups
 from pluribus.report.recommendation import check_metric
 from pluribus.report.record_table import print_record
+from pluribus.testbed.cells import parse_grid
+from pluribus.testbed.presets import read_names
+from pluribus.testbed.protocol import Protocol
 from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
 from pluribus.training.hardware import Hardware
@@ -76,6 +80,7 @@ def compare(
     shifted: bool,
     keep: str,
     recipes: bool,
+    train_for: str,
     data_dir: Path | None,
     option: list[str] | None,
     budget: str,
@@ -115,6 +120,7 @@ def compare(
         workers=workers,
         shifted=shifted,
         recipes=recipes,
+        train_for=train_for,
         costs=prices,
         hardware=hardware,
         budget=budget,
@@ -189,6 +195,24 @@ def train(
     console.print(
         f"{counted(len(history), 'epoch')}; the ensemble is in {folder / 'ensemble'}", highlight=False
     )
+
+
+def testbed(
+    *,
+    methods: str,
+    grid: str,
+    seeds: int,
+    noise: str,
+    direction: str,
+    as_in_paper: bool,
+    steps: int,
+    out: Path | None,
+) -> None:
+    """Score the uncertainty of methods against an exact posterior. Run again, it continues."""
+    # Everything that can be wrong with the arguments is checked before the first hour of training.
+    names, cells = read_names(methods), parse_grid(grid)
+    protocol = Protocol(noise=noise, direction=direction, as_in_paper=as_in_paper, steps=steps)
+    score_methods(names, cells, seeds, protocol, writable(out or Path("pluribus_runs/testbed")))
 
 
 def finetune(

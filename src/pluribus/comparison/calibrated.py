@@ -34,7 +34,8 @@ def calibration_for(ensemble: Ensemble, task: Task) -> Calibration | None:
     if len(task.validation) < LEAST_SAMPLES:
         return None
     try:
-        return ensemble.calibrate(task)
+        # Fitted weights would be gone with the calibration, and predictions have those of the method.
+        return ensemble.calibrate(task, weights=False)
     except InputError:
         # Targets may be shares between no and yes, of which no set can hold one.
         return None

@@ -28,6 +28,7 @@ from pluribus.comparison.locking import locked
 from pluribus.comparison.record import Record, key_of
 from pluribus.comparison.run_folder import ENSEMBLE, RUNS, write_run
 from pluribus.comparison.submission import ONE_RUN, Submission
+from pluribus.comparison.train_for import trainings
 from pluribus.comparison.workers import Lost, Report, Workers, silent
 from pluribus.conversion import convert
 from pluribus.data.task import Task, check_task
@@ -71,6 +72,8 @@ class Job:
     """Costs of decisions. They are no part of the key, because reports compute them anew."""
     hardware: Hardware = AUTOMATIC
     """Device and precision. Only another precision than float32 is part of the key."""
+    train_for: str = "recipe"
+    """What was held equal; any but the default is kept in the record."""
     source: tuple[str, Sequence[str]] | None = None
     """Name and options of the task on the command line, for `run.json`."""
 
@@ -85,6 +88,8 @@ class Job:
         trained = self.training.to_dict()
         if not self.hardware.is_plain:
             trained["precision"] = self.hardware.precision
+        if self.train_for != "recipe":
+            trained["train_for"] = self.train_for
         return self.method.to_dict(), repr(self.task), self.network, self.seed, trained
 
     @property
@@ -131,6 +136,7 @@ def compare(
     shifted: bool = True,
     show: bool = True,
     recipes: bool = True,
+    train_for: str = "recipe",
     costs: Costs | None = None,
     hardware: Hardware | None = None,
     budget: str = "",
@@ -154,6 +160,9 @@ def compare(
         show: Show progress, then print the table and the recommendation, and write `report.html`.
         recipes: Train each method by its `recipe()`, most often longer, instead of all alike. Records have
             the cost of training either way.
+        train_for: What is held equal: `recipe` nothing; `steps` the steps of the optimizer; `compute` the
+            multiply-adds of training, those of the most expensive method at the usual steps; `convergence`
+            trains each method until its validation score no longer improves.
         costs: What wrong answers and deferring cost, for the records' `decisions`.
         hardware: Devices, of which each worker has one, and precision; by default a GPU or the CPU.
         budget: Limits of cost for the recommendation, as `multiply_adds<=1.5x,parameters<=2M`.
@@ -181,11 +190,11 @@ def compare(
     devices, digested = hardware or AUTOMATIC, _digest(build, task)
     place = Place(workers, None if executor == LOCAL else executor, devices.devices)
     jobs: list[Job] = []
-    for method in methods:
-        own = usual.following(method.recipe(), len(task.train)) if recipes else usual
+    lengths = trainings(build, task, methods, usual, train_for, recipes)
+    for method, own in zip(methods, lengths, strict=True):
         for seed in range(seeds):
             own_device = devices.for_run(len(jobs)) if place.is_here else devices.for_worker()
-            common = (Path(out), shifted, steps, digested, costs, own_device, source)
+            common = (Path(out), shifted, steps, digested, costs, own_device, train_for, source)
             jobs.append(Job(build, task, method, seed, replace(own, seed=seed), name, *common))
     records = _run_jobs(jobs, place, show)
     if show:

@@ -291,7 +291,7 @@ def useless_exits(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 code="hurting_exit",
                 message=message,
-                remedy="Leave it out with shrink, train longer, or name later exits.",
+                remedy="Set fit_weights=True, leave it out with shrink, train longer, or name later exits.",
             )
 
 

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from pluribus.axes import Between
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.axis import split_batch
@@ -101,8 +102,14 @@ class BatchEnsemble(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
-    std: float = setting(0.5, at_least=0, at_most=LARGEST)
+    members: int = setting(
+        4,
+        at_least=1,
+        at_most=MOST_MEMBERS,
+        remedy="Use members=1 for a single network.",
+        search=Between(2, 8),
+    )
+    std: float = setting(0.5, at_least=0, at_most=LARGEST, search=Between(0.05, 1.0))
     repeat: bool = setting(False)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"std"})

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
+from pluribus.axes import Between
 from pluribus.conversion_record import LayerRecord
 from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
@@ -64,7 +65,13 @@ class DeepEnsembles(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    members: int = setting(
+        4,
+        at_least=1,
+        at_most=MOST_MEMBERS,
+        remedy="Use members=1 for a single network.",
+        search=Between(2, 8),
+    )
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
     start: str = setting("fresh", choices=("fresh", "copy"))
     reduction: str = setting("auto", choices=REDUCTIONS)

@@ -43,6 +43,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Generator, Tensor
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.first_and_last import find_ends, order_of_run
@@ -147,9 +148,9 @@ def patch_overhead(options: int, channels: int = 0, weights: int = 0) -> int:
 class Patching(Method, ABC):
     """Patch a few layers: all of EMP and ECMP but what takes one option as a whole."""
 
-    options: int = setting(5, at_least=1, at_most=MOST_MEMBERS)
+    options: int = setting(5, at_least=1, at_most=MOST_MEMBERS, search=Between(2, 6))
     where: Selector = ("norm", "output")
-    draws: int = setting(100, at_least=1, at_most=MOST_DRAWS)
+    draws: int = setting(100, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
     perturbation: float | None = setting(None, kind=float, at_least=0, at_most=LARGEST)
     start: str = setting("copy", choices=("copy", "fresh"))
     probabilities: tuple[float, ...] | None = None

@@ -27,6 +27,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.first_and_last import find_ends
@@ -109,10 +110,10 @@ class Hypermodel(Method):
         torch.Size([5, 7, 2])
     """
 
-    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
-    dimension: int = setting(10, at_least=1, at_most=MOST_MEMBERS)
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
+    dimension: int = setting(10, at_least=1, at_most=MOST_MEMBERS, search=Between(4, 20))
     layers: str = setting("all", choices=("all", "last"))
-    deviation: float = setting(0.5, at_least=0, at_most=LARGEST)
+    deviation: float = setting(0.5, at_least=0, at_most=LARGEST, search=Between(0.1, 1.0))
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
     train_draws: int = setting(4, at_least=1, at_most=MOST_DRAWS)
 

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.pairs import check_where
@@ -116,8 +117,14 @@ class LoRAEnsembles(Method):
         True
     """
 
-    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
-    rank: int = setting(4, at_least=1, at_most=4096)
+    members: int = setting(
+        4,
+        at_least=1,
+        at_most=MOST_MEMBERS,
+        remedy="Use members=1 for a single network.",
+        search=Between(2, 8),
+    )
+    rank: int = setting(4, at_least=1, at_most=4096, search=OneOf((2, 4, 8, 16)))
     alpha: float = setting(8.0, above=0, at_most=LARGEST)
     where: str | tuple[str, ...] | None = None
     own_output: bool = setting(True)

@@ -22,6 +22,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.dropout.code import KeptDropoutCode
@@ -171,8 +172,8 @@ class MCDropout(Method):
         torch.Size([8, 7, 2])
     """
 
-    rate: float = setting(0.1, at_least=0, below=1)
-    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
+    rate: float = setting(0.1, at_least=0, below=1, search=Between(0.01, 0.5, log=True))
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
     train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
     insert: bool | None = setting(None, kind=bool)
 

@@ -31,6 +31,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from pluribus.axes import Between
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.members.code import PlainCode
@@ -209,11 +210,11 @@ class SWAG(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = setting(10, at_least=1, at_most=MOST_MEMBERS)
+    members: int = setting(10, at_least=1, at_most=MOST_MEMBERS, search=Between(4, 16))
     snapshots: int = setting(20, at_least=1, at_most=MOST_DRAWS)
     rank: int = setting(20, at_least=1, at_most=MOST_DRAWS)
     start: float = setting(0.75, at_least=0, below=1)
-    scale: float = setting(1.0, at_least=0, at_most=LARGEST)
+    scale: float = setting(1.0, at_least=0, at_most=LARGEST, search=Between(0.1, 1.0))
 
     @property
     def on_trained(self) -> str:

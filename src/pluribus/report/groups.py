@@ -18,6 +18,7 @@ TRAINING_WORDS = {
     "steps": "{} steps",
     "batch": "batches of {}",
     "lr": "learning rate {}",
+    "train_for": "held equal: {}",
 }
 # How a task describes itself in a record: its name, and its sizes.
 TASK = re.compile(r"Task\((.*?): (.*)\)", re.DOTALL)

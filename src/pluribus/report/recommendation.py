@@ -13,6 +13,7 @@ from pluribus.report.decision_costs import decision_costs
 from pluribus.report.groups import Entry, Group
 from pluribus.report.rivals import WORSE, Rival, make_rival
 from pluribus.report.sentences import against_single, as_good, best_of, beyond_budget, nothing_fits, price
+from pluribus.report.single_calibration import single_calibrated
 from pluribus.report.trust import trust
 
 # The quality to judge by unless the user names one: the first that a group has. Whoever gives costs wants to
@@ -66,6 +67,7 @@ class Recommendation:
         return (
             best_of(self.choice, self.judge, len(self.rivals) + 1, self.limits),
             *against_single(self.choice, self.judge, self.group),
+            *single_calibrated(self.group),
             *as_good(self.rivals, self.judge),
             *price(self.choice, self.group),
             *decision_costs(self.choice),

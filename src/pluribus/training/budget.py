@@ -9,8 +9,9 @@ LEAST_STEPS = 1000
 """The default budget: so many epochs, and more where these are fewer steps. After 150 steps, 30 epochs of 300
 images, methods that divide a batch or narrow the members had not learnt yet."""
 
-MOST_CHECKS = 100
-"""About how often a training is validated; where epochs are short, more would take longer than the steps."""
+MOST_CHECKS = 40
+"""How often a training is validated at most. A validation writes a checkpoint too: where an epoch has few
+steps, both would take longer than these. Forty put two validations into the last twentieth of training."""
 
 LATE = 0.95
 """A best epoch after this share of training means that longer training would help."""

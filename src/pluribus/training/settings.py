@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch.optim import Optimizer
 
+from pluribus.axes import Between, OneOf
 from pluribus.data.split import Split
 from pluribus.errors import SettingError
 from pluribus.metrics import METRICS
@@ -58,16 +59,16 @@ class Training(Settings):
         accumulate: Batches whose gradients make one step, at least 1.
         ema: Decay of the running mean of the weights, in [0, 1). The mean is validated and kept instead of
             the weights; 0 has no mean. In the first steps the decay is at most (1 + step) / (10 + step).
-        check_every: Epochs between two validations, each of which writes a checkpoint; None is about 100
+        check_every: Epochs between two validations, each of which writes a checkpoint; None is at most 40
             validations in all, and one after every epoch if there is `patience`.
         augment: Random changes of images, an `Augment`; None has none.
     """
 
     epochs: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
-    batch: int = setting(64, at_least=1, at_most=MOST_STEPS)
+    batch: int = setting(64, at_least=1, at_most=MOST_STEPS, search=OneOf((32, 64, 128)))
     optimizer: str = setting("adam", choices=OPTIMIZERS)
-    lr: float = setting(1e-3, above=0, at_most=LARGEST)
-    weight_decay: float = setting(0.0, at_least=0, at_most=LARGEST)
+    lr: float = setting(1e-3, above=0, at_most=LARGEST, search=Between(1e-4, 3e-2, log=True))
+    weight_decay: float = setting(0.0, at_least=0, at_most=LARGEST, search=Between(1e-6, 1e-2, log=True))
     momentum: float = setting(0.9, at_least=0, below=1)
     schedule: str = setting("cosine", choices=SCHEDULES)
     warmup: float = setting(0.0, at_least=0, below=1)
@@ -76,10 +77,12 @@ class Training(Settings):
     patience: int | None = setting(None, kind=int, at_least=1)
     # Any seed is folded into what torch takes.
     seed: int = setting(0, at_least=0, at_most=math.inf)
-    steps: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
+    steps: int | None = setting(
+        None, kind=int, at_least=1, at_most=MOST_STEPS, search=Between(250, 2000, log=True)
+    )
     milestones: tuple[float, ...] = (0.5, 0.75)
     nesterov: bool = setting(False)
-    label_smoothing: float = setting(0.0, at_least=0, below=1)
+    label_smoothing: float = setting(0.0, at_least=0, below=1, search=Between(0.0, 0.2))
     accumulate: int = setting(1, at_least=1, at_most=MOST_STEPS)
     ema: float = setting(0.0, at_least=0, below=1)
     check_every: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
@@ -126,7 +129,7 @@ class Training(Settings):
         """Return how many epochs lie between two validations."""
         if self.check_every is not None:
             return self.check_every
-        return 1 if self.patience else max(1, self.budget(samples).epochs // MOST_CHECKS)
+        return 1 if self.patience else math.ceil(self.budget(samples).epochs / MOST_CHECKS)
 
     def suited_to(self, split: Split) -> Self:
         """Return the settings with the batches of a loader, where one fixes them."""

@@ -1,0 +1,29 @@
+"""Calibration of the single network in a sentence: it may help more than an ensemble, or not at all."""
+
+import math
+from collections.abc import Iterator
+
+from pluribus.report.columns import columns_of
+from pluribus.report.groups import Group
+
+SMALL_GAIN = 0.01
+"""Nats that a calibration must gain to be worth a recommendation."""
+
+
+def single_calibrated(group: Group) -> Iterator[str]:
+    """Yield what calibration does to the NLL of the single network, if both numbers are known."""
+    if group.single is None:
+        return
+    columns = {column.name: column for column in columns_of(group)}
+    for name in ("nll", "gaussian_nll"):
+        raw, calibrated = columns.get(name), columns.get(f"calibrated_{name}")
+        if raw is None or calibrated is None:
+            continue
+        before, after = raw.cell(group.single).mean, calibrated.cell(group.single).mean
+        numbers = f"NLL {before:.3f} raw, {after:.3f} calibrated"
+        if math.isnan(before - after):
+            continue
+        if before - after < SMALL_GAIN:
+            yield f"On clean data the single network is calibrated already: {numbers}."
+        else:
+            yield f"Calibration alone helps the single network: {numbers}. Compare calibrated numbers."
