@@ -87,7 +87,12 @@ SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in EVERY if case no
 
 
 # By method and network, the beginning of the reason why there is no such ensemble. Every other one exports.
-REFUSED: dict[tuple[str, str], str] = {}
+REFUSED = {
+    (
+        "Laplace",
+        "monai_unet",
+    ): "Laplace must have a linear layer or a 1x1 convolution as the last, got model.2",
+}
 
 
 @pytest.mark.parametrize(("method", "network", "form"), [*QUICK, *SLOW])
