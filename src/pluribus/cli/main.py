@@ -1,4 +1,4 @@
-"""The command line: compare, search, report, train, evaluate, doctor, predict, export, verify and lists."""
+"""The command line: one function for each command."""
 
 import importlib
 import sys
@@ -61,6 +61,7 @@ TASK_NAMES = (
     "npz",
     "folder",
 )
+PAPER_GRID = "D=10,100;lambda=1,10,100;epsilon=0.01,0.1,1"
 FORMAT_NAMES = ("onnx", "pt2", "openvino")
 BACKBONE_NAMES = (
     "mlp",
@@ -279,7 +280,7 @@ def search(
     vary: Annotated[
         str, typer.Option(help="Settings of training that vary too, and width: lr,steps,width")
     ] = "",
-    enumerate_: Annotated[
+    enumerated: Annotated[
         str, typer.Option("--enumerate", help="Methods whose configurations are all tried first.")
     ] = "",
     budget: BudgetText = "",
@@ -322,7 +323,7 @@ def search(
         methods=methods,
         space=space,
         vary=vary,
-        enumerated=enumerate_,
+        enumerated=enumerated,
         budget=budget,
         take=take,
         sampler=sampler,
@@ -396,6 +397,95 @@ def train(
         devices=devices,
         precision=precision,
         tensorboard=tensorboard,
+        data_dir=data_dir,
+        option=option,
+        out=out,
+    )
+
+
+# A function whose name begins with `test` would look like a test.
+@app.command("testbed")
+@resumable()
+def score_uncertainty(
+    methods: Annotated[
+        str,
+        typer.Option(help="Presets, or methods with settings in brackets; all is all presets."),
+    ] = "all",
+    grid: Annotated[
+        str, typer.Option(help="Problems: inputs, training points for each input, noise of the targets.")
+    ] = PAPER_GRID,
+    seeds: Annotated[int, typer.Option(min=1, help="Problems of each kind.")] = 10,
+    noise: Annotated[
+        str,
+        typer.Option(help="Noise of the posterior: relative, as in the authors' code, or absolute."),
+    ] = "relative",
+    direction: Annotated[
+        str, typer.Option(help="Of the divergence: code, KL(posterior ‖ model), or printed, the other one.")
+    ] = "code",
+    as_in_paper: Annotated[
+        bool, typer.Option("--as-in-paper", help="Draw as many members in a step as the authors do.")
+    ] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 1000,
+    out: Out = None,
+) -> None:
+    """Score the uncertainty of methods against an exact posterior. Run again, it continues."""
+    commands().testbed(
+        methods=methods,
+        grid=grid,
+        seeds=seeds,
+        noise=noise,
+        direction=direction,
+        as_in_paper=as_in_paper,
+        steps=steps,
+        out=out,
+    )
+
+
+@app.command()
+@resumable()
+def finetune(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="Weights of the trained network: .safetensors, or a state_dict of torch.")
+    ],
+    method: Annotated[
+        str, typer.Option(help="A method: lora_ensembles, swag, laplace, emp(options=3)")
+    ] = "lora_ensembles",
+    task: TaskName = "digits",
+    model: Model = None,
+    freeze_shared: Annotated[
+        bool | None,
+        typer.Option(help="Whether weights that members share stay as they are, where the method allows it."),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Passes over the training set; by default what suits the method."),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples in a training step.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--lr", help="Learning rate; by default what suits the method.")
+    ] = None,
+    seed: Seed = 0,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+    data_dir: DataDir = None,
+    option: Options = None,
+    out: Out = None,
+) -> None:
+    """Make a trained network an ensemble: tune it, calibrate it, and compare it with what it was."""
+    commands().finetune(
+        checkpoint=checkpoint,
+        method=method,
+        task=task,
+        model=model,
+        freeze_shared=freeze_shared,
+        epochs=epochs,
+        batch=batch,
+        rate=rate,
+        seed=seed,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
         data_dir=data_dir,
         option=option,
         out=out,
@@ -481,6 +571,80 @@ def export(
     """Write a trained ensemble as one file that runs without Pluribus; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     commands().export(run=run, format=format, members=members, level=level, out=out, **given)
+
+
+@app.command()
+def serve(
+    export: Annotated[
+        Path, typer.Argument(help="The .onnx file of `pluribus export`, or the folder that holds it.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; there is no password, so take care.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 finds a free one.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="Of the model; by default that of the file.")] = None,
+    max_batch: Annotated[int, typer.Option(help="Samples that run at once.")] = 64,
+    max_wait_ms: Annotated[
+        float, typer.Option(help="How long a sample waits for others to run with, in milliseconds.")
+    ] = 2.0,
+    queue: Annotated[int, typer.Option(help="Requests in progress; more are refused with status 503.")] = 256,
+    max_bytes: Annotated[int, typer.Option(help="Length of a request.")] = 16 << 20,
+    threads: Annotated[int, typer.Option(help="Of onnxruntime; 0 takes all cores.")] = 0,
+    drift_level: Annotated[
+        float, typer.Option(help="Probability of a false alarm of drift, over all time.")
+    ] = 0.01,
+) -> None:
+    """Serve an exported ensemble over HTTP, without PyTorch: Open Inference Protocol, plain JSON, metrics."""
+    from pluribus.serving.options import ServerOptions
+    from pluribus.serving.server import serve as run_server
+
+    options = ServerOptions(
+        host=host,
+        port=port,
+        max_batch=max_batch,
+        max_wait_ms=max_wait_ms,
+        queue=queue,
+        max_bytes=max_bytes,
+        threads=threads,
+        drift_level=drift_level,
+    )
+    run_server(export, options, name, lambda line: say(line, "none"))
+
+
+@app.command()
+def monitor(
+    run: AnyRun,
+    inputs: Annotated[
+        Path, typer.Argument(help="Raw inputs in the order in which they came; files as for `predict`.")
+    ],
+    level: Annotated[
+        float, typer.Option(help="Probability of a false alarm, however many inputs there are.")
+    ] = 0.01,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    most_bytes: Annotated[
+        int, typer.Option(min=1, help="Memory that a chunk of inputs may take.")
+    ] = MOST_BYTES,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+) -> None:
+    """Tell whether inputs still look like validation data, and from which on not; exit code 1 if not."""
+    from pluribus.cli.monitor_run import monitor_run
+
+    monitor_run(
+        run=run,
+        inputs=inputs,
+        level=level,
+        task=task,
+        model=model,
+        data_dir=data_dir,
+        most_bytes=most_bytes,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
+    )
 
 
 @app.command()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pluribus.data.digits import digits
+from pluribus.data.digits_task import digits
 from pluribus.errors import InputError, SettingError
 
 

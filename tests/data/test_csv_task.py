@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pluribus.data.csv_file import csv_file
+from pluribus.data.csv_task import csv_file
 from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Categorical, Gaussian, Point
 

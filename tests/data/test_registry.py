@@ -1,11 +1,15 @@
 """Tasks by name: all of them, their options, and nearest names."""
 
 import inspect
+import pkgutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from torch.testing import assert_close
 
+from pluribus import data
 from pluribus.data import TASKS, Task, digits, load_task
 from pluribus.errors import PluribusError, SettingError
 
@@ -56,3 +60,15 @@ def test_loading_by_name_is_calling_the_function(tmp_path):
 def test_unknown_names_and_options_are_refused(name, options, message):
     with pytest.raises(SettingError, match=message):
         load_task(name, **options)
+
+
+def test_no_module_hides_a_public_function():
+    modules = {module.name for module in pkgutil.iter_modules(data.__path__)}
+    assert modules.isdisjoint(data.__all__)
+    assert set(data._HOME_OF) == set(data.__all__)
+
+
+def test_importing_a_torch_free_module_loads_no_torch():
+    code = "import sys; from pluribus.data import column_record, columns; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

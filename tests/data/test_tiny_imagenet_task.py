@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pluribus.data.tiny_imagenet import CLASSES, packed, tiny_imagenet
+from pluribus.data.tiny_imagenet_task import CLASSES, packed, tiny_imagenet
 from pluribus.errors import InputError
 
 pillow = pytest.importorskip("PIL.Image")

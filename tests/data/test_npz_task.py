@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pluribus.data.npz_file import npz_file
+from pluribus.data.npz_task import npz_file
 from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Bernoulli, Gaussian
 
