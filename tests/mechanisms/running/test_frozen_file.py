@@ -82,6 +82,13 @@ def test_patches_are_stored_once(tmp_path):
     assert 4 * (WEIGHTS + BIASES) < count <= 4 * (WEIGHTS + 3 * BIASES + 3 * 48 * 8)
 
 
+def test_attention_is_saved(tmp_path):
+    case = case_named("attention")
+    frozen = pl.convert(case.model(), DeepEnsembles(members=2), example=case.inputs()).eval().freeze()
+    frozen.save(tmp_path / "frozen")
+    assert_close(pl.load_frozen(tmp_path / "frozen")(case.inputs()), frozen(case.inputs()), rtol=0, atol=0)
+
+
 def test_looped_members_cannot_be_saved(tmp_path):
     case = case_named("data_dependent")
     frozen = pl.convert(case.model(), DeepEnsembles(members=2), example=case.inputs()).freeze()
