@@ -82,6 +82,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/layer_ensembles_speed.py
 	$(BIN)/python benchmarks/layer_ensembles_memory.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
+	$(BIN)/python benchmarks/layer_ensembles_twenty.py
 	$(BIN)/python benchmarks/patching_speed.py
 	$(BIN)/python benchmarks/patching_uci.py
 	$(BIN)/python benchmarks/patching_fashion_mnist.py

@@ -25,7 +25,8 @@ from torch import Tensor
 
 import pluribus as pl
 from pluribus.backbones import mlp
-from pluribus.data import UCI, Task, uci
+from pluribus.data import Task, uci
+from pluribus.data.tabular import UCI
 from pluribus.methods import PackedEnsembles
 from pluribus.metrics import gaussian_nll, rmse
 

@@ -15,7 +15,7 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 ORDER = [
     {"notebook", "errors", "version"},
-    {"deprecation", "ranges", "settings", "schema", "untrusted", "writing"},
+    {"deprecation", "axes", "ranges", "settings", "schema", "untrusted", "writing"},
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
     {
@@ -29,16 +29,21 @@ ORDER = [
         "saving",
         "weights",
     },
-    {"metrics", "calibration", "data", "backbones"},
+    {"metrics", "calibration", "data", "backbones", "monitoring"},
     {"export"},
+    {"serving"},
     {"recipe", "method", "method_text"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},
     {"mechanisms.running", "mechanisms.ranking"},
-    {"ensemble", "conversion", "document", "loading", "fingerprint", "validation_data"},
+    {"adapters", "ensemble", "conversion", "document", "loading", "fingerprint", "validation_data"},
     {"training"},
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},
+    {"search"},
+    {"testbed"},
+    # Doors to other tools; no part of the library needs them.
+    {"huggingface", "lightning", "sklearn"},
     {"cli"},
 ]
 """Parts of the library; each may import from its own line and from those above it."""

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -20,6 +21,13 @@ FILES = {
     for path in (ROOT / "benchmarks" / "results").glob("*.json")
 }
 RESULTS = [FILES[name]["runs"] for name in ("digits", "fashion_mnist")]
+SLOW = (
+    "docs/howto/sklearn.md",
+    "docs/howto/text.md",
+    "docs/howto/segmentation.md",
+    "docs/howto/huggingface.md",
+)
+"""Pages that train for longer than three seconds."""
 MEASURED = re.compile(r"\d\.\d{3}±\d\.\d{3}")
 
 
@@ -29,7 +37,15 @@ def shown(runs):
     return {f"{fmean(values):.3f}±{stdev(values) / math.sqrt(len(values)):.3f}" for values in columns}
 
 
-@pytest.mark.parametrize("page", [name for name, blocks in CODE.items() if blocks])
+def marked(page):
+    marks = [pytest.mark.slow] if page in SLOW else []
+    if page.startswith("docs/howto/"):
+        # Other packages warn of devices, workers and of each other.
+        marks.append(pytest.mark.filterwarnings("ignore"))
+    return pytest.param(page, marks=marks)
+
+
+@pytest.mark.parametrize("page", [marked(name) for name, blocks in CODE.items() if blocks])
 def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
@@ -41,6 +57,30 @@ def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
 def test_every_method_page_has_code_that_runs():
     for name in methods.__all__:
         assert CODE[f"docs/methods/{snake_case(name)}.md"], name
+
+
+@pytest.mark.parametrize("name", [name for name in methods.__all__ if name != "Single"])
+def test_search_finds_a_method_by_the_title_of_its_paper(name):
+    source = sys.modules[getattr(methods, name).__module__].__doc__
+    titles = [plain(title) for title in re.findall(r'"([^"]+)"', source)]
+    page = plain(PAGES[f"docs/methods/{snake_case(name)}.md"])
+    # Short quotes are words of the text, or settings.
+    wanted = [titles[0], *(title for title in titles if len(title) > 25)]
+    assert [title for title in wanted if title not in page] == []
+
+
+def plain(text):
+    """Return text in small letters with single blanks."""
+    return " ".join(text.lower().split())
+
+
+@pytest.mark.parametrize(
+    "word", ["onnx", "dataloader", "segmentation", "gpu", "tokenizer", "csv", "lightning"]
+)
+def test_search_finds_a_page_by_what_people_look_for(word):
+    # The site's search finds whole words of the text outside of links.
+    found = [name for name, text in PAGES.items() if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
+    assert found
 
 
 @pytest.mark.parametrize("page", [name for name, text in PAGES.items() if MEASURED.search(text)])

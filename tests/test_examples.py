@@ -52,3 +52,18 @@ def test_dropping_weights_takes_steps_out_of_a_function_and_patches_do_not(tmp_p
     assert min(found["EMP"], found["ECMP"]) > 0.8 * found["normal prior"]
     module.draw(drawn, tmp_path / "picture.html")
     assert "ECMP" in (tmp_path / "picture.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow warns of its own dependencies
+def test_an_export_is_a_model_of_mlflow(tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    pandas = pytest.importorskip("pandas")
+    from tests.serving.files import table_file
+
+    module = example("mlflow_model")
+    module.save(table_file(tmp_path / "pets.onnx"), tmp_path / "model")
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    found = loaded.predict(pandas.DataFrame({"age": [50.0, None], "pet": ["b", "c"]}))
+    assert set(found["label"]) <= {"cat", "dog", "cow"}
+    assert found["note"].tolist()[1] == "unseen pet=c"
+    assert (found["entropy"] > 0).all()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pluribus.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from pluribus import backbones, calibration, comparison, data, methods, metrics, report, training
+    from pluribus import backbones, calibration, comparison, data, methods, metrics, report, search, training
     from pluribus.comparison import compare, doctor, evaluate, finetune
     from pluribus.conversion import convert
     from pluribus.data import Split, Task
@@ -75,6 +75,7 @@ __all__ = [
     "methods",
     "metrics",
     "report",
+    "search",
     "train",
     "training",
 ]
@@ -100,7 +101,10 @@ _HOMES = {
     "training": ("Training", "train"),
 }
 """By module, the public names that it holds."""
-_FOLDERS = ("backbones", "calibration", "comparison", "data", "methods", "metrics", "report", "training")
+_FOLDERS = (
+    *("backbones", "calibration", "comparison", "data", "methods", "metrics", "report"),
+    *("search", "training"),
+)
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _RENAMED = {"pack": "from_models"}
 

@@ -43,7 +43,8 @@ class Calibration:
         threshold: Samples whose score is greater are flagged; None without a score.
         means: Of `mahalanobis`: mean outputs of each class, `[classes, features]`.
         whitening: Of `mahalanobis`: the distance is that of `outputs @ whitening`, `[features, features]`.
-        reference: Scores of validation samples, ascending, at most 10,000.
+        reference: Scores of validation samples, ascending, at most 10,000; `pluribus monitor` tests against
+            them.
         weights: How much each member counts, `[members]`, in place of the method's weights; None keeps these.
         aurocs: How well each score told altered validation samples from the others, by name.
         samples: How many validation samples there were.
@@ -107,10 +108,12 @@ class Calibration:
 
 
 def thinned(scores: Tensor) -> Tensor:
-    """Return at most `MOST_REFERENCE` scores, ascending, evenly spaced from the least to the greatest."""
+    """Return at most `MOST_REFERENCE` scores, ascending: a random part of them, the same at every call."""
     ascending = scores.detach().to("cpu", torch.float64).flatten().sort().values
     if len(ascending) <= MOST_REFERENCE:
         return ascending
-    # float32 would round positions above 16 million.
-    positions = torch.linspace(0, len(ascending) - 1, MOST_REFERENCE, dtype=torch.float64)
-    return ascending[positions.round().long()]
+    # A random part of exchangeable scores is exchangeable with new ones, which the monitor of drift needs.
+    # Evenly spaced ones would not be: they always hold the greatest.
+    generator = torch.Generator().manual_seed(0)
+    places = torch.randperm(len(ascending), generator=generator)[:MOST_REFERENCE]
+    return ascending[places.sort().values]

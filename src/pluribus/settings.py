@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
+from pluribus.axes import Axis
 from pluribus.errors import SettingError
 from pluribus.ranges import Range, nearest, show
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 INFINITE = "inf"
 """Infinity in files and on the command line."""
+SEARCH = "search"
+"""Entry of a field that holds its axis."""
 
 
 def snake_case(name: str) -> str:
@@ -40,6 +43,7 @@ def setting(
     below: float = math.inf,
     choices: Iterable[object] = (),
     remedy: str = "",
+    search: Axis | None = None,
 ) -> T:
     """Declare a field of `Settings` with its range; the kind of value is that of the default.
 
@@ -52,12 +56,18 @@ def setting(
         below: All values are less.
         choices: The only values.
         remedy: What to do where the value is too small, a sentence for the error.
+        search: How a search may vary it; None where it may not.
     """
     kind = type(default) if kind is None and default is not None else kind
     options = tuple(choices)
     allowed = Range(kind, at_least, at_most, above, below, options, default is None, remedy)
-    declared: T = field(default=default, metadata={"range": allowed})
+    declared: T = field(default=default, metadata={"range": allowed, SEARCH: search})
     return declared
+
+
+def searched(axis: Axis) -> dict[str, Axis]:
+    """Return the metadata of a field that a search may vary, and whose range is checked elsewhere."""
+    return {SEARCH: axis}
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,12 @@ class Settings:
         for child in cls.__subclasses__():
             found |= child.known() or {child.kind(): child}
         return found
+
+    @classmethod
+    def axes(cls) -> dict[str, Axis]:
+        """Return how a search may vary each setting; settings that stay as they are have no axis."""
+        declared = {one.name: one.metadata.get(SEARCH) for one in fields(cls)}
+        return {name: axis for name, axis in declared.items() if axis is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain dict of kind, version and every setting; infinity, which JSON lacks, is a word."""

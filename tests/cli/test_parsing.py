@@ -90,3 +90,17 @@ def test_a_method_of_the_user_is_named_by_its_import_path():
 def test_what_is_no_method_of_the_user_is_refused(text, reason):
     with pytest.raises(pl.SettingError, match=reason):
         parse_methods(text)
+
+
+def test_network_may_have_a_width():
+    task = two_moons(train=20)
+    build = Build("residual_mlp(width=8)", task)
+    assert any(parameter.shape[0] == 8 for parameter in build().parameters())
+    assert build.default_width == 8
+    assert Build("residual_mlp", task).default_width == 128
+
+
+@pytest.mark.parametrize("name", ["residual_mlp(depth=2)", "residual_mlp(width=0)", "residual_mlp(width=8"])
+def test_network_with_other_options_is_refused(name):
+    with pytest.raises(pl.SettingError, match="width"):
+        Build(name, two_moons(train=20))

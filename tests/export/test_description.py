@@ -4,8 +4,10 @@ import hashlib
 import json
 
 import pytest
+import torch
 
 import pluribus as pl
+from pluribus.calibration_record import Calibration
 from pluribus.export.description import check_description, describe
 from pluribus.export.head import Pooled
 from pluribus.export.pt2 import PT2
@@ -29,6 +31,18 @@ def test_description_tells_inputs_outputs_and_origin():
 def test_description_of_classes_has_no_level():
     source = linear_source()
     assert describe(source, Pooled(source, False, 0.8), PT2(), {"image": {0: "batch"}})["level"] is None
+
+
+def test_description_holds_the_scores_of_validation_samples():
+    reference = torch.tensor([0.1, 1 / 3, 2.0], dtype=torch.float64)
+    calibration = Calibration(score="entropy", threshold=1.0, reference=reference)
+    source = linear_source(calibration=calibration)
+    found = describe(source, Pooled(source, False, 0.8), PT2(), {"image": {0: "batch"}})
+    assert found["reference_scores"] == [0.1, 0.333333333, 2.0]
+    plain = linear_source()
+    assert (
+        describe(plain, Pooled(plain, False, 0.8), PT2(), {"image": {0: "batch"}})["reference_scores"] is None
+    )
 
 
 def written(folder, content=b"graph", **changes):

@@ -1,4 +1,4 @@
-"""Find the run to predict with: a folder of `train`, one run of a comparison, or the recommended one."""
+"""Find the run to predict with: a folder of `train`, the run that a search or a comparison recommends."""
 
 from pathlib import Path
 
@@ -9,16 +9,21 @@ from pluribus.report.best_run import best_run, run_folder
 from pluribus.report.groups import group_records
 from pluribus.report.recommendation import recommend
 from pluribus.schema import shown
+from pluribus.search.study import TAKEN, read_label
 
 
 def chosen_run(folder: Path) -> tuple[Path, str]:
     """Return the folder of the run to take, and a sentence on the choice; empty where there was none.
 
-    Of a comparison it is the recommended configuration, and of its seeds the best run by the same measure.
+    Of a search it is the ensemble that the search took. Of a comparison it is the recommended configuration,
+    and of its seeds the best run by the same measure.
 
     Raises:
         SettingError: the folder holds neither a run nor a comparison, or comparisons of several tasks.
     """
+    taken = folder / TAKEN
+    if (taken / FILE).is_file():
+        return taken, f"{read_label(taken)} was chosen by its search: {taken}"
     if (folder / FILE).is_file() or not (folder / record.FILE).is_file():
         return folder, ""
     groups = [group for group in group_records(record.read([folder])) if group.entries]

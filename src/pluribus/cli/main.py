@@ -1,5 +1,6 @@
-"""The command line: compare, report, train, evaluate, doctor, predict, export, verify, methods, tasks."""
+"""The command line: one function for each command."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ DEMO = (
     "single,deep_ensembles,packed_ensembles,sae,mimo,masksembles,"
     f"emp(draws={DEMO_DRAWS}),layer_ensembles(options=3,train_draws=3,draws={DEMO_DRAWS})"
 )
+SEARCHED = "single,sae,deep_ensembles,packed_ensembles,mc_dropout"
 TASK_NAMES = (
     "digits",
     "diabetes",
@@ -59,6 +61,7 @@ TASK_NAMES = (
     "npz",
     "folder",
 )
+PAPER_GRID = "D=10,100;lambda=1,10,100;epsilon=0.01,0.1,1"
 FORMAT_NAMES = ("onnx", "pt2", "openvino")
 BACKBONE_NAMES = (
     "mlp",
@@ -152,7 +155,9 @@ ExecutorName = Annotated[
 Run = Annotated[Path, typer.Argument(help="The folder that `pluribus train` wrote.")]
 AnyRun = Annotated[
     Path,
-    typer.Argument(help="The folder of `pluribus train`, or of `pluribus compare`: its recommended run."),
+    typer.Argument(
+        help="The folder of `pluribus train` or `pluribus search`, or of `pluribus compare`: its best run."
+    ),
 ]
 OwnTask = Annotated[
     str | None,
@@ -176,11 +181,9 @@ Version = Annotated[
 ]
 
 
-def commands() -> "ModuleType":
+def commands(name: str = "commands") -> "ModuleType":
     """Import and return the module of the commands, and PyTorch with it."""
-    from pluribus.cli import commands as module
-
-    return module
+    return importlib.import_module(f"pluribus.cli.{name}")
 
 
 @contextmanager
@@ -257,6 +260,92 @@ def compare(
 
 
 @app.command()
+@resumable()
+def search(
+    objectives: Annotated[
+        str,
+        typer.Option(help="Metrics (nll, ece), calibrated ones (scaled_nll) and costs (multiply_adds)."),
+    ] = "nll,multiply_adds",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Configurations to train, by all processes together.")
+    ] = 40,
+    task: TaskName = "digits",
+    model: Model = None,
+    methods: Annotated[
+        str, typer.Option(help="Names of methods; settings that are given stay as they are.")
+    ] = SEARCHED,
+    space: Annotated[
+        Path | None, typer.Option(help="A JSON file with the space, such as space.json of an earlier search.")
+    ] = None,
+    vary: Annotated[
+        str, typer.Option(help="Settings of training that vary too, and width: lr,steps,width")
+    ] = "",
+    enumerate_: Annotated[
+        str, typer.Option("--enumerate", help="Methods whose configurations are all tried first.")
+    ] = "",
+    budget: BudgetText = "",
+    take: Annotated[
+        str, typer.Option(help="Limits of cost of the ensemble to take at the end: multiply_adds<=1.2x")
+    ] = "",
+    sampler: Annotated[str, typer.Option(help="tpe, gp, mobo or random.")] = "tpe",
+    storage: Annotated[
+        str | None,
+        typer.Option(help="postgresql://user:password@host/database; by default a file of SQLite in --out."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the study in the storage.")] = None,
+    halving: Annotated[
+        bool, typer.Option(help="Stop trials early that many others are better than.")
+    ] = False,
+    warm_start: Annotated[
+        list[Path] | None, typer.Option(help="A folder of compare, whose runs count as trials.")
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder of another search of this task, such as a random one, for the page."),
+    ] = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch: Batch = 64,
+    rate: Rate = 3e-3,
+    seed: Seed = 0,
+    recipes: Recipes = True,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of this process.")] = 1,
+    data_dir: DataDir = None,
+    option: Options = None,
+    out: Out = None,
+) -> None:
+    """Search for the best ensembles within a budget. Run again, or on other machines, it continues."""
+    commands("search_command").search(
+        objectives=objectives,
+        trials=trials,
+        task=task,
+        model=model,
+        methods=methods,
+        space=space,
+        vary=vary,
+        enumerated=enumerate_,
+        budget=budget,
+        take=take,
+        sampler=sampler,
+        storage=storage,
+        name=name,
+        halving=halving,
+        warm_start=warm_start or [],
+        against=against or [],
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        rate=rate,
+        seed=seed,
+        recipes=recipes,
+        threads=threads,
+        data_dir=data_dir,
+        option=option,
+        out=out,
+    )
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders with records, of compare or evaluate.")],
     budget: BudgetText = "",
@@ -308,6 +397,95 @@ def train(
         devices=devices,
         precision=precision,
         tensorboard=tensorboard,
+        data_dir=data_dir,
+        option=option,
+        out=out,
+    )
+
+
+# A function whose name begins with `test` would look like a test.
+@app.command("testbed")
+@resumable()
+def score_uncertainty(
+    methods: Annotated[
+        str,
+        typer.Option(help="Presets, or methods with settings in brackets; all is all presets."),
+    ] = "all",
+    grid: Annotated[
+        str, typer.Option(help="Problems: inputs, training points for each input, noise of the targets.")
+    ] = PAPER_GRID,
+    seeds: Annotated[int, typer.Option(min=1, help="Problems of each kind.")] = 10,
+    noise: Annotated[
+        str,
+        typer.Option(help="Noise of the posterior: relative, as in the authors' code, or absolute."),
+    ] = "relative",
+    direction: Annotated[
+        str, typer.Option(help="Of the divergence: code, KL(posterior ‖ model), or printed, the other one.")
+    ] = "code",
+    as_in_paper: Annotated[
+        bool, typer.Option("--as-in-paper", help="Draw as many members in a step as the authors do.")
+    ] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 1000,
+    out: Out = None,
+) -> None:
+    """Score the uncertainty of methods against an exact posterior. Run again, it continues."""
+    commands().testbed(
+        methods=methods,
+        grid=grid,
+        seeds=seeds,
+        noise=noise,
+        direction=direction,
+        as_in_paper=as_in_paper,
+        steps=steps,
+        out=out,
+    )
+
+
+@app.command()
+@resumable()
+def finetune(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="Weights of the trained network: .safetensors, or a state_dict of torch.")
+    ],
+    method: Annotated[
+        str, typer.Option(help="A method: lora_ensembles, swag, laplace, emp(options=3)")
+    ] = "lora_ensembles",
+    task: TaskName = "digits",
+    model: Model = None,
+    freeze_shared: Annotated[
+        bool | None,
+        typer.Option(help="Whether weights that members share stay as they are, where the method allows it."),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Passes over the training set; by default what suits the method."),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples in a training step.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--lr", help="Learning rate; by default what suits the method.")
+    ] = None,
+    seed: Seed = 0,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+    data_dir: DataDir = None,
+    option: Options = None,
+    out: Out = None,
+) -> None:
+    """Make a trained network an ensemble: tune it, calibrate it, and compare it with what it was."""
+    commands().finetune(
+        checkpoint=checkpoint,
+        method=method,
+        task=task,
+        model=model,
+        freeze_shared=freeze_shared,
+        epochs=epochs,
+        batch=batch,
+        rate=rate,
+        seed=seed,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
         data_dir=data_dir,
         option=option,
         out=out,
@@ -393,6 +571,80 @@ def export(
     """Write a trained ensemble as one file that runs without Pluribus; needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     commands().export(run=run, format=format, members=members, level=level, out=out, **given)
+
+
+@app.command()
+def serve(
+    export: Annotated[
+        Path, typer.Argument(help="The .onnx file of `pluribus export`, or the folder that holds it.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; there is no password, so take care.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 finds a free one.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="Of the model; by default that of the file.")] = None,
+    max_batch: Annotated[int, typer.Option(help="Samples that run at once.")] = 64,
+    max_wait_ms: Annotated[
+        float, typer.Option(help="How long a sample waits for others to run with, in milliseconds.")
+    ] = 2.0,
+    queue: Annotated[int, typer.Option(help="Requests in progress; more are refused with status 503.")] = 256,
+    max_bytes: Annotated[int, typer.Option(help="Length of a request.")] = 16 << 20,
+    threads: Annotated[int, typer.Option(help="Of onnxruntime; 0 takes all cores.")] = 0,
+    drift_level: Annotated[
+        float, typer.Option(help="Probability of a false alarm of drift, over all time.")
+    ] = 0.01,
+) -> None:
+    """Serve an exported ensemble over HTTP, without PyTorch: Open Inference Protocol, plain JSON, metrics."""
+    from pluribus.serving.options import ServerOptions
+    from pluribus.serving.server import serve as run_server
+
+    options = ServerOptions(
+        host=host,
+        port=port,
+        max_batch=max_batch,
+        max_wait_ms=max_wait_ms,
+        queue=queue,
+        max_bytes=max_bytes,
+        threads=threads,
+        drift_level=drift_level,
+    )
+    run_server(export, options, name, lambda line: say(line, "none"))
+
+
+@app.command()
+def monitor(
+    run: AnyRun,
+    inputs: Annotated[
+        Path, typer.Argument(help="Raw inputs in the order in which they came; files as for `predict`.")
+    ],
+    level: Annotated[
+        float, typer.Option(help="Probability of a false alarm, however many inputs there are.")
+    ] = 0.01,
+    task: OwnTask = None,
+    model: OwnModel = None,
+    data_dir: DataDir = None,
+    most_bytes: Annotated[
+        int, typer.Option(min=1, help="Memory that a chunk of inputs may take.")
+    ] = MOST_BYTES,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+) -> None:
+    """Tell whether inputs still look like validation data, and from which on not; exit code 1 if not."""
+    from pluribus.cli.monitor_run import monitor_run
+
+    monitor_run(
+        run=run,
+        inputs=inputs,
+        level=level,
+        task=task,
+        model=model,
+        data_dir=data_dir,
+        most_bytes=most_bytes,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
+    )
 
 
 @app.command()

@@ -109,15 +109,17 @@ def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, regi
         SettingError: the run was made with the user's own code, which was not named again or differs.
         CheckpointError: the file names something that there is not.
     """
+    # A network may have a width besides its name: cnn(width=8).
+    built_in = recorded.partition("(")[0] in registry
     if given is not None:
         # A comparison in Python knows a network by its name alone; its fingerprint is compared later.
-        if given != recorded and (":" in recorded or recorded in registry):
+        if given != recorded and (":" in recorded or built_in):
             raise SettingError(
                 f"--{kind} must be what {folder} was made with, {shown(recorded)}, got {given!r}. "
                 f"Give the same --{kind}."
             )
         return given
-    if recorded in registry:
+    if built_in:
         return recorded
     if ":" in recorded:
         # Without this refusal a file from somebody else would run any function of any installed package.

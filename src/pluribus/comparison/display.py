@@ -51,12 +51,18 @@ class Display:
         done: Number of runs that were finished before.
         on: Show anything at all.
         clock: Returns the time in seconds.
+        verb: What is done with the runs.
     """
 
     def __init__(
-        self, total: int, done: int = 0, on: bool = True, clock: Callable[[], float] = time.monotonic
+        self,
+        total: int,
+        done: int = 0,
+        on: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        verb: str = "comparing",
     ) -> None:
-        self.total, self.before, self.on, self.clock = total, done, on, clock
+        self.total, self.before, self.on, self.clock, self.verb = total, done, on, clock, verb
         self.finished = 0
         self.running: dict[str, Stage] = {}
         self.began = self.last_line = clock()
@@ -64,7 +70,7 @@ class Display:
 
     def __enter__(self) -> Self:
         before = f", {self.before} finished before" if self.before else ""
-        self.say(f"comparing: {self.total} runs{before}")
+        self.say(f"{self.verb}: {self.total} runs{before}")
         if self.on and sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
             from rich.live import Live
 
@@ -134,7 +140,7 @@ class Display:
         whole = Table.grid(padding=(0, 1))
         bar = ProgressBar(self.total, self.total - self.runs_left(), width=24)
         ended = f"{self.before + self.finished} of {self.total} runs"
-        whole.add_row("comparing", bar, ended, self.times())
+        whole.add_row(self.verb, bar, ended, self.times())
         lines = Table.grid(padding=(0, 2))
         for title, stage in self.running.items():
             lines.add_row(Text(f"  {title}"), Text(stage.text))

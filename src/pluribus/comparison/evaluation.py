@@ -86,7 +86,7 @@ def evaluate(
     start = time.perf_counter()
     calibration = _in_units(calibration_for(ensemble, task), task)
     candidates = Candidates(task.scaling)
-    test = _tally(ensemble, task, task.test, on_batch=candidates.add)
+    test = measure_split(ensemble, task, task.test, on_batch=candidates.add)
     prediction, target = test.prediction, test.target
     calibrated = prediction.calibrated(calibration)
     # Most of the time goes into shifted sets, and the frozen ensemble runs them faster.
@@ -94,7 +94,7 @@ def evaluate(
     outcomes = read_outcomes(prediction, target, None if calibration is None else calibrated)
     ood = {}
     for name, x in task.ood.items():
-        out = _tally(ensemble, task, Split.of_inputs(x)).prediction
+        out = measure_split(ensemble, task, Split.of_inputs(x)).prediction
         ood[name] = evaluate_ood(prediction, out) | measure_strangers(calibrated, out.calibrated(calibration))
         outcomes.ood[name] = stored_ood_scores(out)
     moved = {}
@@ -115,7 +115,7 @@ def evaluate(
         ood=ood,
         posthoc=measure_calibration(calibrated, target) | rates,
         ood_score=calibration.score if calibration else "",
-        cost=_costs(ensemble, frozen, task, single),
+        cost=measure_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},
         intervals=bootstrap_intervals(prediction, target) | ends,
@@ -164,7 +164,7 @@ def _in_units(calibration: Calibration | None, task: Task) -> Calibration | None
     return None if calibration is None else replace(calibration, unit=task.target_scaling.std)
 
 
-def _tally(
+def measure_split(
     ensemble: Ensemble,
     task: Task,
     split: Split,
@@ -186,7 +186,7 @@ def _scores(
 ) -> dict[str, float]:
     """Return some metrics on shifted data, raw and, as `scaled_<name>`, calibrated."""
     # Streamed samples may differ in size, which a frozen ensemble refuses.
-    tally = _tally(ensemble, task, split, None if split.streams else frozen)
+    tally = measure_split(ensemble, task, split, None if split.streams else frozen)
     metrics = (METRICS[name] for name in SHIFT_METRICS)
     found = {metric.name: tally.compute(metric) for metric in metrics if metric.suits(tally.prediction)}
     if calibration is None:
@@ -201,12 +201,22 @@ def _at_threshold(
     # Predicting validation data takes time, and other predictions have no threshold.
     if not has_two_outcomes(test) or not len(task.validation):
         return {}, {}
-    validation = _tally(ensemble, task, task.validation)
+    validation = measure_split(ensemble, task, task.validation)
     return at_threshold(validation.prediction, validation.target, test, target)
 
 
-def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None) -> dict[str, float]:
-    """Return the sizes of the saved ensemble, and the work of a prediction of the frozen one."""
+def measure_costs(
+    ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | None, timed: bool = True
+) -> dict[str, float]:
+    """Return the sizes of the saved ensemble, and the work of a prediction of the frozen one.
+
+    Args:
+        ensemble: As it is saved.
+        frozen: As it predicts.
+        task: Its inputs are those of a prediction.
+        single: The network alone, for ratios; None leaves them out.
+        timed: Measure the time of a prediction too.
+    """
     forward = ensemble.members.code.forward
     several = accepted_by(_timed_inputs(task), forward).to(ensemble.device)
     one = several.take(slice(0, 1))
@@ -222,6 +232,8 @@ def _costs(ensemble: Ensemble, frozen: Frozen, task: Task, single: Ensemble | No
     base = _cost(single.eval(), one)
     found["parameters_ratio"] = stored.parameters / base.parameters
     found["multiply_adds_ratio"] = run.multiply_adds / base.multiply_adds
+    if not timed:
+        return found
     # The latency of the single network over itself is 1 by definition. Measured, it would be noise, and a
     # budget of 1 × would sometimes exclude it.
     found["latency_ratio"] = 1.0

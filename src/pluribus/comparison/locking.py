@@ -37,6 +37,25 @@ def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         os.close(descriptor)
 
 
+def held(path: Path) -> bool:
+    """Return whether a process of this machine holds the lock of a file."""
+    if importlib.util.find_spec("fcntl") is None or not path.exists():
+        return path.exists()
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _try(path: Path) -> int | None:
     """Return a descriptor of the locked file, or None if another process holds it."""
     import fcntl

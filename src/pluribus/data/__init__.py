@@ -1,76 +1,29 @@
-"""Tasks: data to train and to measure on, embedded, from a data folder, or from files of one's own."""
+"""Tasks: data to train and to measure on, embedded, from a data folder, or from files of one's own.
 
-import inspect
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any
+Names are imported when they are first used: a server reads the columns of a table without PyTorch.
+"""
 
-from pluribus.data.corruptions import EXTRA_KINDS, KINDS, corrupt
-from pluribus.data.csv_file import csv_file
-from pluribus.data.digits import digits
-from pluribus.data.image_folders import image_folder
-from pluribus.data.images import MEDICAL_CLASSES, OOD, image_set, medmnist
-from pluribus.data.npz_file import npz_file
-from pluribus.data.scaling import Scaling
-from pluribus.data.shifted import SEVERITIES, Shifted
-from pluribus.data.signature import Signature
-from pluribus.data.split import Split
-from pluribus.data.splits import Sizes
-from pluribus.data.table_task import frame_task
-from pluribus.data.tabular import UCI, diabetes, uci
-from pluribus.data.task import Task
-from pluribus.data.tiny_imagenet import tiny_imagenet
-from pluribus.data.toy import sign_network, two_moons, two_sinusoids
-from pluribus.errors import SettingError
-from pluribus.ranges import nearest
+import importlib
+from typing import TYPE_CHECKING, Any
 
-TASKS: dict[str, Callable[..., Task]] = {
-    "digits": digits,
-    "diabetes": diabetes,
-    "two_moons": two_moons,
-    "two_sinusoids": two_sinusoids,
-    "sign_network": sign_network,
-    **{name: partial(image_set, name) for name in OOD},
-    "tiny_imagenet": tiny_imagenet,
-    **{f"{name}_mnist": partial(medmnist, name) for name in MEDICAL_CLASSES},
-    **{name: partial(uci, name) for name in UCI},
-    "csv": csv_file,
-    "npz": npz_file,
-    "folder": image_folder,
-}
-"""Functions that load the tasks, by name."""
-
-
-def load_task(name: str, data_dir: str | Path | None = None, **options: Any) -> Task:
-    """Load a task by its name.
-
-    Args:
-        name: One of `TASKS`.
-        data_dir: The data folder, for tasks that are read from one; by default that of PLURIBUS_DATA.
-        **options: Arguments of the function behind the task.
-
-    Example:
-        >>> load_task("two_moons", train=200).train
-        Split(200 × [2])
-    """
-    if name not in TASKS:
-        raise SettingError(f"tasks are {', '.join(TASKS)}, got {name!r}.{nearest(str(name), TASKS)}")
-    parameters = inspect.signature(TASKS[name]).parameters
-    known = [*(p for p in parameters if p not in ("sizes", "data_dir")), *Sizes.__annotations__]
-    for option in options:
-        if option not in known:
-            raise SettingError(
-                f"options of the task {name} are {', '.join(known)}, got {option!r}." + nearest(option, known)
-            )
-    required = [p.name for p in parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    lacking = [option for option in required if option not in options]
-    if lacking:
-        raise SettingError(f"the task {name} needs {', '.join(required)}, got no {lacking[0]}. Add it.")
-    # Tasks that are embedded, or read from a path, take no data folder.
-    folder = {"data_dir": data_dir} if "data_dir" in parameters else {}
-    return TASKS[name](**folder, **options)
-
+if TYPE_CHECKING:
+    from pluribus.data.corruptions import EXTRA_KINDS, KINDS, corrupt
+    from pluribus.data.csv_task import csv_file
+    from pluribus.data.digits_task import digits
+    from pluribus.data.image_folders import image_folder
+    from pluribus.data.images import image_set, medmnist
+    from pluribus.data.npz_task import npz_file
+    from pluribus.data.registry import TASKS, load_task
+    from pluribus.data.scaling import Scaling
+    from pluribus.data.shifted import SEVERITIES, Shifted
+    from pluribus.data.signature import Signature
+    from pluribus.data.split import Split
+    from pluribus.data.splits import Sizes
+    from pluribus.data.table_task import frame_task
+    from pluribus.data.tabular import diabetes, uci
+    from pluribus.data.task import Task
+    from pluribus.data.tiny_imagenet_task import tiny_imagenet
+    from pluribus.data.toy import sign_network, two_moons, two_sinusoids
 
 __all__ = [
     "EXTRA_KINDS",
@@ -99,3 +52,41 @@ __all__ = [
     "two_sinusoids",
     "uci",
 ]
+
+# No module has the name of a function that it holds: importing it would hide the function.
+_HOMES = {
+    "corruptions": ("EXTRA_KINDS", "KINDS", "corrupt"),
+    "csv_task": ("csv_file",),
+    "digits_task": ("digits",),
+    "image_folders": ("image_folder",),
+    "images": ("image_set", "medmnist"),
+    "npz_task": ("npz_file",),
+    "registry": ("TASKS", "load_task"),
+    "scaling": ("Scaling",),
+    "shifted": ("SEVERITIES", "Shifted"),
+    "signature": ("Signature",),
+    "split": ("Split",),
+    "splits": ("Sizes",),
+    "table_task": ("frame_task",),
+    "tabular": ("diabetes", "uci"),
+    "task": ("Task",),
+    "tiny_imagenet_task": ("tiny_imagenet",),
+    "toy": ("sign_network", "two_moons", "two_sinusoids"),
+}
+"""By module, the public names that it holds."""
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# Type checkers read the imports above, and report names that do not exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from pluribus.calibration_record import Calibration
 from pluribus.errors import CheckpointError
 from pluribus.export.file_format import Dynamic, FileFormat
 from pluribus.export.head import Pooled
@@ -42,6 +43,7 @@ def describe(source: Source, pooled: Pooled, form: FileFormat, sizes: Dynamic) -
         "outputs": [{"name": name, "meaning": meaning} for name, meaning in pooled.outputs.items()],
         "level": pooled.level if {"lower", "set"} & set(pooled.outputs) else None,
         "calibration": source.calibration and source.calibration.to_dict(),
+        "reference_scores": _reference(source.calibration),
         "preprocessing": None,
         "classes": None,
         **source.facts,
@@ -67,6 +69,13 @@ def check_description(path: Path) -> None:
             f"{file} must be the file that {path.name} describes, got another hash: it was damaged or "
             f"exchanged. {REMEDY}"
         )
+
+
+def _reference(calibration: Calibration | None) -> list[float] | None:
+    """Return the scores of validation samples, for a monitor of drift, as float32 can tell them apart."""
+    if calibration is None or calibration.reference is None:
+        return None
+    return [float(f"{score:.9g}") for score in calibration.reference.tolist()]
 
 
 def _inputs(source: Source, sizes: Dynamic) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.code import PlainCode
@@ -141,8 +142,8 @@ class BayesByBackprop(Method):
         torch.Size([5, 7, 2])
     """
 
-    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
-    deviation: float = setting(0.1, above=0, at_most=LARGEST)
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
+    deviation: float = setting(0.1, above=0, at_most=LARGEST, search=Between(0.01, 0.3, log=True))
     prior_deviation: float = setting(1.0, above=0, at_most=LARGEST)
     mixture: float = setting(1.0, above=0, at_most=1)
     second_deviation: float = setting(0.01, above=0, at_most=LARGEST)

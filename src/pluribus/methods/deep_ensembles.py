@@ -20,11 +20,12 @@ are trained and shared, the mean is trained.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
+from pluribus.axes import Between
 from pluribus.conversion_record import LayerRecord
 from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
@@ -64,7 +65,13 @@ class DeepEnsembles(Method):
         torch.Size([5, 7, 2])
     """
 
-    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
+    members: int = setting(
+        4,
+        at_least=1,
+        at_most=MOST_MEMBERS,
+        remedy="Use members=1 for a single network.",
+        search=Between(2, 8),
+    )
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
     start: str = setting("fresh", choices=("fresh", "copy"))
     reduction: str = setting("auto", choices=REDUCTIONS)
@@ -99,6 +106,9 @@ class DeepEnsembles(Method):
     def on_trained(self) -> str:
         # A prior changes every prediction.
         return "kept" if self.start == "copy" and not self.prior_scale else "retrain"
+
+    def for_trained(self) -> Self:
+        return replace(self, start="copy")
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the tensors that each member has for itself.

@@ -21,11 +21,12 @@ running statistics belong to the member.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.code import PlainCode
@@ -40,7 +41,7 @@ from pluribus.mechanisms.network.layers import Site, select
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import MOST_MEMBERS, check, invalid
-from pluribus.settings import setting
+from pluribus.settings import searched, setting
 
 TRUNK = "trunk"
 
@@ -67,8 +68,14 @@ class DeepSubEnsembles(Method):
         (torch.Size([5, 7, 2]), 122)
     """
 
-    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
-    trunk: float | str | tuple[str, ...] = 0.5
+    members: int = setting(
+        4,
+        at_least=1,
+        at_most=MOST_MEMBERS,
+        remedy="Use members=1 for a single network.",
+        search=Between(2, 8),
+    )
+    trunk: float | str | tuple[str, ...] = field(default=0.5, metadata=searched(OneOf((0.25, 0.5, 0.75))))
     start: str = setting("fresh", choices=("fresh", "copy"))
     reduction: str = setting("auto", choices=REDUCTIONS)
     shuffle_members: bool | None = setting(None, kind=bool)
@@ -109,6 +116,9 @@ class DeepSubEnsembles(Method):
     @property
     def on_trained(self) -> str:
         return {"copy": "kept", "fresh": "retrain"}[self.start]
+
+    def for_trained(self) -> Self:
+        return replace(self, start="copy")
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers of the tail, which are those that keep their method.

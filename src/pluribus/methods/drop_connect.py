@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.code import PlainCode
@@ -54,8 +55,8 @@ class DropConnect(Method):
         torch.Size([8, 7, 2])
     """
 
-    rate: float = setting(0.1, at_least=0, below=1)
-    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
+    rate: float = setting(0.1, at_least=0, below=1, search=Between(0.01, 0.5, log=True))
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
     train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rate"})

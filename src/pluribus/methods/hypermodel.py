@@ -21,12 +21,13 @@ layers of a random-feature network.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.first_and_last import find_ends
@@ -47,6 +48,8 @@ from pluribus.settings import setting
 
 # A bias of zeros has no scale of its own.
 LEAST_SCALE = 0.1
+TUNING_DEVIATION = 0.1
+"""Greatest start of θ_k with which a trained network still predicts as before, nearly."""
 
 
 def combine_directions(start: Tensor, directions: Tensor, index: Tensor) -> Tensor:
@@ -107,17 +110,22 @@ class Hypermodel(Method):
         torch.Size([5, 7, 2])
     """
 
-    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
-    dimension: int = setting(10, at_least=1, at_most=MOST_MEMBERS)
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
+    dimension: int = setting(10, at_least=1, at_most=MOST_MEMBERS, search=Between(4, 20))
     layers: str = setting("all", choices=("all", "last"))
-    deviation: float = setting(0.5, at_least=0, at_most=LARGEST)
+    deviation: float = setting(0.5, at_least=0, at_most=LARGEST, search=Between(0.1, 1.0))
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
     train_draws: int = setting(4, at_least=1, at_most=MOST_DRAWS)
 
     @property
     def on_trained(self) -> str:
         # A prior changes every prediction.
-        return "retrain" if self.prior_scale or self.deviation else "kept"
+        if self.prior_scale or self.deviation > TUNING_DEVIATION:
+            return "retrain"
+        return "approximate" if self.deviation else "kept"
+
+    def for_trained(self) -> Self:
+        return replace(self, deviation=TUNING_DEVIATION) if self.deviation == type(self).deviation else self
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """Return members that are named by seeds of their index."""

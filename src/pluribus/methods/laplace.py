@@ -30,6 +30,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from pluribus.axes import OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, InputError
 from pluribus.mechanisms.graph.first_and_last import find_ends
@@ -207,7 +208,7 @@ class Laplace(Method):
         torch.Size([5, 20, 2])
     """
 
-    draws: int = setting(20, at_least=1, at_most=MOST_DRAWS)
+    draws: int = setting(20, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
     structure: str = setting("auto", choices=STRUCTURES)
     prior_precision: float | None = setting(None, kind=float, above=0, at_most=LARGEST)
 

@@ -32,12 +32,13 @@ ensemble of five. Their noise on the targets of each option of the first layer i
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.feeds import find_feeds
@@ -87,9 +88,9 @@ class LayerEnsembles(Method):
         (('0', '2'), torch.Size([9, 7, 2]))
     """
 
-    options: int = setting(5, at_least=1, at_most=MOST_MEMBERS)
-    prior_scale: float = setting(1.0, at_least=0, at_most=LARGEST)
-    draws: int = setting(125, at_least=1, at_most=MOST_DRAWS)
+    options: int = setting(5, at_least=1, at_most=MOST_MEMBERS, search=Between(2, 5))
+    prior_scale: float = setting(1.0, at_least=0, at_most=LARGEST, search=Between(0.0, 1.0))
+    draws: int = setting(125, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
     train_draws: int = setting(5, at_least=1, at_most=MOST_DRAWS)
     start: str = setting("fresh", choices=("fresh", "copy"))
     statistics: str = setting("option", choices=("option", "shared"))
@@ -106,6 +107,11 @@ class LayerEnsembles(Method):
     def on_trained(self) -> str:
         # A prior changes every prediction.
         return "kept" if self.start == "copy" and not self.prior_scale else "retrain"
+
+    def for_trained(self) -> Self:
+        # A prior would be added to what the network has learnt.
+        prior_scale = 0.0 if self.prior_scale == type(self).prior_scale else self.prior_scale
+        return replace(self, start="copy", prior_scale=prior_scale)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers with options.

@@ -26,13 +26,14 @@ method's page has the measurements behind the defaults of `repeat` and `statisti
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
 
+from pluribus.axes import Between
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.masks.code import MaskedCode
@@ -53,7 +54,7 @@ from pluribus.mechanisms.widths.resize import resize
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import MOST_CHANNELS, MOST_MEMBERS, check
 from pluribus.recipe import Recipe
-from pluribus.settings import setting
+from pluribus.settings import searched, setting
 
 ALIGNED = 32
 """Kept widths below this are not rounded."""
@@ -233,8 +234,14 @@ class Masksembles(Method):
         torch.Size([4, 7, 2])
     """
 
-    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
-    scale: float = 2.0
+    members: int = setting(
+        4,
+        at_least=1,
+        at_most=MOST_MEMBERS,
+        remedy="Use members=1 for a single network.",
+        search=Between(2, 8),
+    )
+    scale: float = field(default=2.0, metadata=searched(Between(1.1, 4.0)))
     from_layer: str | None = setting(None, kind=str)
     replace_dropout: bool = setting(False)
     keep_capacity: bool = setting(False)

@@ -22,6 +22,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.dropout.code import KeptDropoutCode
@@ -171,8 +172,8 @@ class MCDropout(Method):
         torch.Size([8, 7, 2])
     """
 
-    rate: float = setting(0.1, at_least=0, below=1)
-    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
+    rate: float = setting(0.1, at_least=0, below=1, search=Between(0.01, 0.5, log=True))
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
     train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
     insert: bool | None = setting(None, kind=bool)
 
@@ -194,6 +195,7 @@ class MCDropout(Method):
         if not axes:
             _refuse_no_dropout(choices)
         kept = _override_rates(kept, choices)
+        notes += self._unused_rate(kept, places)
 
         # Make the members, which share all tensors.
         tensors = Stacked.of_network(network, {})
@@ -206,6 +208,17 @@ class MCDropout(Method):
         rows = tuple(_rows(choices, kept, places))
         left = {choice.site.name: NOT_CALLED for choice in choices if choice.reason == NOT_CALLED}
         return Built(members, rows, tuple(notes), left=left)
+
+    def _unused_rate(self, kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]) -> list[str]:
+        """Return a note where `rate` holds for nothing, because the network has dropout of its own."""
+        rates = sorted({rate for one in kept.values() for rate in one.rates})
+        if places or not rates or rates == [self.rate]:
+            return []
+        own = " and ".join(f"{rate:g}" for rate in rates)
+        return [
+            f"rate={self.rate:g} is not used: the network's own dropout keeps its rate, {own}. Give it "
+            "another with overrides={'name': {'rate': ...}}, or add dropout with insert=True"
+        ]
 
     def _kept(
         self,

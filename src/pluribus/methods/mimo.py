@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from pluribus.axes import Between
 from pluribus.mechanisms.exits.pairs import build_exits, slot_orders
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
@@ -50,8 +51,8 @@ class MIMO(Method):
         torch.Size([3, 7, 2])
     """
 
-    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
-    input_repetition: float = setting(0.5, at_least=0, at_most=1)
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS, search=Between(2, 4))
+    input_repetition: float = setting(0.5, at_least=0, at_most=1, search=Between(0.0, 1.0))
     batch_repetition: int = setting(4, at_least=1, at_most=MOST_MEMBERS)
     start: str = setting("fresh", choices=("copy", "fresh"))
 

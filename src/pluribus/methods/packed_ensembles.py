@@ -37,6 +37,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, SettingError
 from pluribus.mechanisms.graph.cost import cost as count_cost
@@ -128,9 +129,15 @@ class PackedEnsembles(Method):
         (torch.Size([4, 7, 2]), 4)
     """
 
-    members: int = setting(4, at_least=1, at_most=MOST_MEMBERS, remedy="Use members=1 for a single network.")
-    alpha: float = setting(2.0, above=0, at_most=WIDEST)
-    gamma: int = setting(1, at_least=1, at_most=MOST_CHANNELS)
+    members: int = setting(
+        4,
+        at_least=1,
+        at_most=MOST_MEMBERS,
+        remedy="Use members=1 for a single network.",
+        search=Between(2, 8),
+    )
+    alpha: float = setting(2.0, above=0, at_most=WIDEST, search=Between(1.0, 3.0))
+    gamma: int = setting(1, at_least=1, at_most=MOST_CHANNELS, search=OneOf((1, 2)))
     min_channels: int = setting(64, at_least=1, at_most=MOST_CHANNELS)
     reduction: str = setting("auto", choices=REDUCTIONS)
     shuffle_members: bool = setting(False)

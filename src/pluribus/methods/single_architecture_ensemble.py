@@ -28,14 +28,17 @@ by default; the method's page has the measurements. The batch is the unit of one
 whose weight is below 1e-6 are no rows of eval mode and cost nothing.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
 
+from pluribus.axes import DEPTHS, Between, Ends
 from pluribus.mechanisms.exits.pairs import (
+    HEADS,
     Pairs,
     build_exits,
     check_where,
@@ -49,7 +52,7 @@ from pluribus.method import Built, LayerChoice, Method
 from pluribus.prediction import at_least_float32
 from pluribus.ranges import LARGEST, MOST_MEMBERS, check, invalid
 from pluribus.recipe import Recipe
-from pluribus.settings import setting
+from pluribus.settings import searched, setting
 
 SMALL = 1e-8
 """Keeps logarithms finite."""
@@ -125,6 +128,8 @@ class SAE(Method):
             softmax(l), the `logits` alone, as the authors' code does.
         fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
             shrunk towards equal weights.
+        heads: Of images inside of the network: `narrow` ones have at most the channels of its last image,
+            `wide` ones as many as its last layer reads, as before version 3 of these settings.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -134,19 +139,30 @@ class SAE(Method):
         (torch.Size([4, 7, 2]), 'in_between')
     """
 
-    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
-    exits: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
+    # The ranges of a search are those of Sec. 4: 1 ≤ N ≤ 4, 1 ≤ K ≤ D, and the ends of three schedules.
+    inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS, search=Between(1, 4))
+    exits: int = setting(2, at_least=1, at_most=MOST_MEMBERS, search=Between(1, DEPTHS))
     where: str | tuple[str, ...] | None = None
-    alpha: Span = (0.0, 0.0)
-    temperature: Span = (1.0, 0.5)
-    input_repetition: Span = (0.5, 0.5)
+    alpha: Span = field(default=(0.0, 0.0), metadata=searched(Ends(Between(0.0, 1.0), Between(0.0, 1.0))))
+    # The paper has T in (0, 1]; below 0.01 one exit has all weight, whatever was learnt.
+    temperature: Span = field(
+        default=(1.0, 0.5),
+        metadata=searched(Ends(Between(0.01, 1.0, log=True), Between(0.01, 1.0, log=True))),
+    )
+    input_repetition: Span = field(
+        default=(0.5, 0.5), metadata=searched(Ends(Between(0.0, 1.0), Between(0.0, 1.0)))
+    )
     batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     weighting: str = setting("one", choices=("one", "exits"))
     start: str = setting("fresh", choices=("copy", "fresh"))
     draw_from: str = setting("preferences", choices=("preferences", "logits"))
     fit_weights: bool = setting(False)
+    heads: str = setting("narrow", choices=HEADS)
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType(
+        {2: FIRST_VERSION, 3: {"heads": "wide"}}
+    )
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -159,10 +175,6 @@ class SAE(Method):
         _check_span("alpha", self.alpha, at_least=0, at_most=LARGEST)
         _check_span("temperature", self.temperature, at_least=COLDEST, at_most=LARGEST)
         _check_span("input_repetition", self.input_repetition, at_least=0, at_most=1)
-
-    @classmethod
-    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        return values if version > 1 else FIRST_VERSION | values
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         repetition = interpolate(self.input_repetition, progress)
@@ -204,6 +216,7 @@ class SAE(Method):
             where=self.where,
             start=self.start,
             learnt=True,
+            heads=self.heads,
         )
 
 

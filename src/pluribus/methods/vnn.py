@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.members.code import PlainCode
@@ -112,8 +113,8 @@ class VNN(Method):
         torch.Size([5, 7, 2])
     """
 
-    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS)
-    deviation: float = setting(0.1, at_least=0, at_most=LARGEST)
+    draws: int = setting(16, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
+    deviation: float = setting(0.1, at_least=0, at_most=LARGEST, search=Between(0.01, 0.3, log=True))
     global_std: str = setting("none", choices=("none", "multiply", "replace"))
     factor: float = setting(2.0, above=0, at_most=LARGEST)
     train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)

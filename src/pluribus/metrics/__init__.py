@@ -15,6 +15,7 @@ from pluribus.metrics.calibration import (
 from pluribus.metrics.costs import Costs, decide, expected_costs, parse_costs
 from pluribus.metrics.discrimination import balanced_accuracy, class_auprc, class_auroc
 from pluribus.metrics.diversity import ambiguity, disagreement, error_correlation, mutual_information
+from pluribus.metrics.joint import dyadic_sets, joint_nll
 from pluribus.metrics.metric import Metric
 from pluribus.metrics.ood import CRITERIA, aupr, auroc, fpr95, ood_scores
 from pluribus.metrics.registry import METRICS, evaluate_all, evaluate_ood, metrics_for
@@ -63,6 +64,7 @@ __all__ = [
     "decide",
     "dice",
     "disagreement",
+    "dyadic_sets",
     "ece",
     "error_correlation",
     "evaluate_all",
@@ -74,6 +76,7 @@ __all__ = [
     "interval_coverage",
     "interval_width",
     "iou",
+    "joint_nll",
     "log_predictive_density",
     "macro_f1",
     "mae",

@@ -154,7 +154,7 @@ def _shown(cell: Cell, column: Column) -> str:
     return f'{mean}<span class="error"> ± {error}</span>' if error else mean
 
 
-def panel_card(name: str, panel: Panel, found: Recommendation) -> str:
+def panel_card(name: str, panel: Panel, found: Recommendation | None) -> str:
     """Return the place of a figure, which the script draws, with its selectors."""
     choices = "".join(_selector(one, found) for one in panel.selectors)
     return (
@@ -168,11 +168,11 @@ def panel_card(name: str, panel: Panel, found: Recommendation) -> str:
     )
 
 
-def _selector(selector: Selector, found: Recommendation) -> str:
+def _selector(selector: Selector, found: Recommendation | None) -> str:
     """Return a selector; the first option is chosen, or the recommended configuration."""
     chosen = selector.options[0]
     # A selector that begins with all configurations shows all of them.
-    if found.choice and chosen != ALL:
+    if found and found.choice and chosen != ALL:
         chosen = found.choice.label
     options = ""
     for option in selector.options:

@@ -58,10 +58,25 @@ def make_page(
         own = {f"{panel.name}-{number}": panel for panel in focused(make_panels(group), found)}
         sections += _section(number, found, own, folder)
         panels |= own
+    title = " and ".join(dict.fromkeys(group.title for group in groups)) or "nothing"
+    body = f"""{_tabs(groups)}
+{sections or '<p class="card">There are no records.</p>'}
+{_footer(groups)}"""
+    return make_document(title, body, panels)
+
+
+def make_document(title: str, body: str, panels: Mapping[str, Panel]) -> str:
+    """Return a whole page with its styles, scripts and figures inside.
+
+    Args:
+        title: Its head, as plain text.
+        body: Everything below, as HTML.
+        panels: The figures by the identifiers of their places in the body.
+    """
     assets = files("pluribus.report") / "assets"
     style = (assets / "page.css").read_text(encoding="utf-8")
     script = (assets / "page.js").read_text(encoding="utf-8")
-    title = escaped(" and ".join(dict.fromkeys(group.title for group in groups)) or "nothing")
+    title = escaped(title)
     return f"""<!doctype html>
 <html lang="en" data-theme="light">
 <head>
@@ -74,9 +89,7 @@ def make_page(
 <body>
 <main>
 <header class="top"><h1>{title}</h1><button id="theme" type="button">Dark</button></header>
-{_tabs(groups)}
-{sections or '<p class="card">There are no records.</p>'}
-{_footer(groups)}
+{body}
 </main>
 <div id="tip" role="tooltip" hidden></div>
 <script type="application/json" id="figures">{_json(panels)}</script>

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch.optim import Optimizer
 
+from pluribus.axes import Between, OneOf
 from pluribus.data.split import Split
 from pluribus.errors import SettingError
 from pluribus.metrics import METRICS
@@ -64,10 +65,10 @@ class Training(Settings):
     """
 
     epochs: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
-    batch: int = setting(64, at_least=1, at_most=MOST_STEPS)
+    batch: int = setting(64, at_least=1, at_most=MOST_STEPS, search=OneOf((32, 64, 128)))
     optimizer: str = setting("adam", choices=OPTIMIZERS)
-    lr: float = setting(1e-3, above=0, at_most=LARGEST)
-    weight_decay: float = setting(0.0, at_least=0, at_most=LARGEST)
+    lr: float = setting(1e-3, above=0, at_most=LARGEST, search=Between(1e-4, 3e-2, log=True))
+    weight_decay: float = setting(0.0, at_least=0, at_most=LARGEST, search=Between(1e-6, 1e-2, log=True))
     momentum: float = setting(0.9, at_least=0, below=1)
     schedule: str = setting("cosine", choices=SCHEDULES)
     warmup: float = setting(0.0, at_least=0, below=1)
@@ -76,10 +77,12 @@ class Training(Settings):
     patience: int | None = setting(None, kind=int, at_least=1)
     # Any seed is folded into what torch takes.
     seed: int = setting(0, at_least=0, at_most=math.inf)
-    steps: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)
+    steps: int | None = setting(
+        None, kind=int, at_least=1, at_most=MOST_STEPS, search=Between(250, 2000, log=True)
+    )
     milestones: tuple[float, ...] = (0.5, 0.75)
     nesterov: bool = setting(False)
-    label_smoothing: float = setting(0.0, at_least=0, below=1)
+    label_smoothing: float = setting(0.0, at_least=0, below=1, search=Between(0.0, 0.2))
     accumulate: int = setting(1, at_least=1, at_most=MOST_STEPS)
     ema: float = setting(0.0, at_least=0, below=1)
     check_every: int | None = setting(None, kind=int, at_least=1, at_most=MOST_STEPS)

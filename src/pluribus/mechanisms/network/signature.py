@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -10,8 +10,8 @@ OWN = ("members", "draws")
 """Keyword arguments of an ensemble beside those of its network."""
 
 
-def with_signature_of(forward: Callable[..., Any], method: Any) -> Any:
-    """Return a bound method that shows the parameters of `forward`, and then its own `members` and `draws`.
+def with_signature_of(forward: Callable[..., Any], method: Any, names: Sequence[str] = OWN) -> Any:
+    """Return a bound method that shows the parameters of `forward`, and then some of its own by name.
 
     The signature of a bound method is that of its function, which all instances share, so this one has a
     copy of the function. `method` is returned where Python cannot tell the signature of `forward`.
@@ -24,7 +24,7 @@ def with_signature_of(forward: Callable[..., Any], method: Any) -> Any:
     parameters = list(found.parameters.values())
     # Parameters by name alone stand before **kwargs.
     place = len(parameters) - any(one.kind is one.VAR_KEYWORD for one in parameters)
-    parameters[place:place] = [own[name] for name in OWN if name not in found.parameters]
+    parameters[place:place] = [own[name] for name in names if name not in found.parameters]
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     function = _copy(method.__func__)
     function.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]

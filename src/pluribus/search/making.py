@@ -1,0 +1,123 @@
+"""Make a space: from what methods declare, or from a dict that was written by hand."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pluribus.axes import Axis, read_axis
+from pluribus.errors import SettingError
+from pluribus.method import Method
+from pluribus.method_text import read_method
+from pluribus.ranges import invalid, nearest, show
+from pluribus.search.depths import why_not, with_depths
+from pluribus.search.parameters import given_settings
+from pluribus.search.space import ENUMERATED, FIXED, TRAINING, WIDTH, Choice, Space
+from pluribus.training.settings import Training
+
+
+def make_space(
+    methods: Sequence[Method],
+    *,
+    training: Sequence[str] = (),
+    width: Axis | None = None,
+    depths: int | None = None,
+    enumerated: Sequence[str] = (),
+) -> Space:
+    """Return the space that methods declare; settings given another value than their default stay fixed.
+
+    Args:
+        methods: One of each kind.
+        training: Names of the settings of training that vary too.
+        width: How the width of the network varies.
+        depths: How many exits the network can have; None if it can have none.
+        enumerated: Kinds of methods whose configurations are all tried.
+
+    Raises:
+        SettingError: a setting of training has no axis, or two methods are of one kind.
+    """
+    declared = Training.axes()
+    for name in training:
+        if name not in declared:
+            known = [*declared, WIDTH]
+            raise invalid("settings that vary besides", f"among {', '.join(known)}", name, known)
+    choices = []
+    for method in methods:
+        given = given_settings(method)
+        axes = {name: axis for name, axis in method.axes().items() if name not in given}
+        choices.append(Choice(method, axes))
+    varied = {name: declared[name] for name in training}
+    return _finished(choices, varied, width, enumerated, depths)
+
+
+def read_space(values: Mapping[str, Any], depths: int | None = None) -> Space:
+    """Return the space that a dict describes: by method, the axes of its settings.
+
+    >>> print(read_space({"single": {}, "deep_ensembles": {"members": [2, 4]}}))
+    single
+    deep_ensembles
+        members: one of 2, 4
+
+    Raises:
+        SettingError: a method, a setting or an axis is unknown.
+    """
+    if not isinstance(values, Mapping) or not values:
+        raise invalid("space", 'a dict such as {"deep_ensembles": {"members": [2, 4]}}', values)
+    rest = dict(values)
+    enumerated = rest.pop(ENUMERATED, ())
+    training = _read_axes(Training, TRAINING, rest.pop(TRAINING, {}))
+    width = rest.pop(WIDTH, None)
+    axis = None if width is None else read_axis(WIDTH, width)
+    choices = [_read_choice(kind, axes) for kind, axes in rest.items()]
+    return _finished(choices, training, axis, enumerated, depths)
+
+
+def _read_choice(kind: str, axes: Any) -> Choice:
+    if not isinstance(axes, Mapping):
+        raise invalid(f"the space of {kind}", "a dict of settings and axes", axes)
+    made = type(read_method(kind))
+    fixed = axes.get(FIXED, {})
+    made.check_names(fixed)
+    # Files hold lists; settings compare and hash as tuples.
+    settings = {name: tuple(one) if isinstance(one, list) else one for name, one in fixed.items()}
+    varied = {name: value for name, value in axes.items() if name != FIXED}
+    return Choice(made(**settings), _read_axes(made, kind, varied))
+
+
+def _read_axes(settings: type[Method] | type[Training], place: str, values: Any) -> dict[str, Axis]:
+    if not isinstance(values, Mapping):
+        raise invalid(f"the space of {place}", "a dict of settings and axes", values)
+    settings.check_names(values)
+    return {name: read_axis(f"{place}.{name}", value) for name, value in values.items()}
+
+
+def _finished(
+    choices: Sequence[Choice],
+    training: Mapping[str, Axis],
+    width: Axis | None,
+    enumerated: Sequence[str],
+    depths: int | None,
+) -> Space:
+    """Return the space for a network with so many depths, checked."""
+    kept: list[Choice] = []
+    left_out: dict[str, str] = {}
+    for choice in choices:
+        reason = why_not(choice, depths)
+        if reason:
+            left_out[choice.kind] = reason
+        else:
+            kept.append(with_depths(choice, depths))
+    space = Space(tuple(kept), training, width, tuple(enumerated), left_out)
+    _check(space)
+    return space
+
+
+def _check(space: Space) -> None:
+    if not space.choices:
+        reasons = "; ".join(f"{kind}: {reason}" for kind, reason in space.left_out.items())
+        raise SettingError(f"a space must hold at least one method, got none. {reasons or 'Name one'}.")
+    if len(set(space.kinds)) != len(space.kinds):
+        raise SettingError(f"a space must hold each method once, got {', '.join(space.kinds)}.")
+    for kind in space.enumerated:
+        if kind not in space.kinds:
+            known = ", ".join(space.kinds)
+            hint = nearest(kind, space.kinds)
+            raise SettingError(f"enumerated methods must be among {known}, got {show(kind)}.{hint}")

@@ -1,0 +1,64 @@
+"""Samplers by name: how the parameters of the next trial are drawn.
+
+    name     draws                                                          space
+    tpe      tree-structured Parzen estimators, for groups of parameters    conditional
+    gp       Gaussian processes, by hypervolume improvement                 flat
+    mobo     Gaussian processes, by random scalarisation, as in the paper   flat
+             of the Single Architecture Ensemble
+    random   evenly                                                         conditional
+
+A Gaussian process models only the parameters that all trials have. On a conditional space these are few.
+"""
+
+from dataclasses import dataclass
+
+import optuna
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+
+from pluribus.ranges import invalid
+from pluribus.search.mobo import MOBOSampler
+from pluribus.search.queue import quiet
+
+NAMES = ("tpe", "gp", "mobo", "random")
+STARTUP = 10
+"""Trials that are drawn evenly before a model is fitted; a quarter of the trials where there are few."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A sampler by its name.
+
+    Args:
+        name: tpe, gp, mobo or random.
+        seed: Of its draws in this process; None draws another in each.
+    """
+
+    name: str = "tpe"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise invalid("sampler", f"one of {', '.join(NAMES)}", self.name, NAMES)
+
+    @property
+    def is_flat(self) -> bool:
+        """Return whether it needs a flat space."""
+        return self.name in ("gp", "mobo")
+
+    def make(self, trials: int) -> BaseSampler:
+        """Return the sampler of Optuna for a study of so many trials."""
+        startup = max(1, min(STARTUP, trials // 4))
+        # Optuna marks groups of parameters as experimental.
+        with quiet():
+            if self.name == "tpe":
+                return TPESampler(multivariate=True, group=True, n_startup_trials=startup, seed=self.seed)
+            if self.name == "gp":
+                return GPSampler(n_startup_trials=startup, seed=self.seed)
+            if self.name == "mobo":
+                return MOBOSampler(startup=startup, seed=self.seed)
+        return RandomSampler(self.seed)
+
+
+def silence() -> None:
+    """Let Optuna print errors alone; the search prints its own progress."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -1,0 +1,53 @@
+"""Checks of the numbers of a request: shape, type and values must be those that the network takes."""
+
+from typing import Any
+
+import numpy as np
+
+from pluribus.serving.refusal import bad
+from pluribus.serving.tensors import Array, Input
+
+
+def to_array(name: str, values: object) -> Array:
+    """Return nested lists of numbers as an array; raise `Refusal` for ragged lists and texts."""
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise bad(f"{name} must be nested lists of equal lengths, got ragged ones.") from error
+    if array.dtype.kind not in "biuf":
+        raise bad(f"{name} must hold numbers alone, got a text, null, an object or a huge number.")
+    return array
+
+
+def fitted(one: Input, values: Array) -> Array:
+    """Return numbers in the type of an input, contiguous; raise `Refusal` unless shape and values fit."""
+    check_shape(one, values)
+    if not np.isfinite(values).all():
+        raise bad(f"{one.name} must be finite, got NaN or infinity.")
+    dtype = np.dtype(one.dtype)
+    if dtype.kind in "iub" and values.size:
+        _check_whole(one, values, dtype)
+    # Numbers that overflow are found below.
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(values, dtype)
+    if not np.isfinite(found).all():
+        raise bad(f"{one.name} must hold numbers that {one.dtype} can hold, got larger ones.")
+    return found
+
+
+def _check_whole(one: Input, values: Array, dtype: np.dtype[Any]) -> None:
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    whole = values.dtype.kind in "iub" or bool((values == np.floor(values)).all())
+    if not whole or values.min() < low or values.max() > high:
+        raise bad(f"{one.name} must hold whole numbers from {low} to {high}, got others.")
+
+
+def check_shape(one: Input, values: Array) -> None:
+    """Raise `Refusal` unless values have the shape `[count, *shape]`."""
+    came = values.shape[1:]
+    fits = values.ndim == len(one.shape) + 1
+    for size, expected in zip(came, one.shape, strict=False):
+        fits = fits and (size == expected or (isinstance(expected, str) and size > 0))
+    if not fits:
+        expected_shape = ["batch", *one.shape]
+        raise bad(f"{one.name} must have the shape {expected_shape}, got {list(values.shape)}.")

@@ -1,0 +1,205 @@
+"""Presets: methods with the settings that the testbed runs them with, those of the paper's Figure 5 first.
+
+Settings of Figure 5 are those that the authors' sweeps selected. Where a step of theirs takes many draws of
+the weights (64 to 400), a few give the same gradient on average at a fraction of the cost; `as_in_paper`
+takes theirs.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pluribus.errors import SettingError
+from pluribus.method import Method
+from pluribus.method_text import read_method, split_outside_brackets
+from pluribus.methods import (
+    ECMP,
+    EMP,
+    SWAG,
+    VNN,
+    BatchEnsemble,
+    BayesByBackprop,
+    DeepEnsembles,
+    Hypermodel,
+    LayerEnsembles,
+    Masksembles,
+    MCDropout,
+    PackedEnsembles,
+)
+from pluribus.ranges import nearest
+from pluribus.testbed.networks import WIDTH
+
+DRAWS = 100
+"""Random members by which a model is scored, as in the authors' code."""
+FEW = 8
+"""Draws in a training step where the authors take 64 or more."""
+MEMBERS = 10
+"""Members of methods that the paper does not run; few would be scored by their number alone."""
+OPTIONS = (2, 3, 5, 6)
+"""K of the Layer Ensembles of Fig. 4."""
+TARGET_NOISES = ("none", "member", "option", "index")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method on the testbed.
+
+    Attributes:
+        name: By which results and `--methods` know it.
+        method: Its settings.
+        width: Of the network's hidden layers.
+        scaled: Whether layers divide by the root of their inputs, so that one prior fits all weights.
+        target_noise: Which targets with fixed noise of their own there are: `none`, one set for each
+            `member`, for each `option` of the first layer, or a linear function of the `index` of a
+            hypermodel.
+        cosine: Whether the learning rate falls to a thousandth by a cosine.
+    """
+
+    name: str
+    method: Method
+    width: int = WIDTH
+    scaled: bool = False
+    target_noise: str = "none"
+    cosine: bool = False
+
+
+def parameters_of(inputs: int, width: int = WIDTH) -> int:
+    """Return how many weights and biases the network has."""
+    return (inputs + 1) * width + (width + 1) * width + width + 1
+
+
+def _deep(inputs: int, paper: bool) -> Preset:
+    return Preset("deep_ensembles", DeepEnsembles(30, prior_scale=1.0), target_noise="member")
+
+
+def _layers(options: int, prior: float = 1.0) -> Callable[[int, bool], Preset]:
+    def make(inputs: int, paper: bool) -> Preset:
+        name = f"layer_ensembles_{options}" + ("" if prior else "_no_prior")
+        method = LayerEnsembles(options, prior_scale=prior, draws=options**3)
+        return Preset(name, method, target_noise="option")
+
+    return make
+
+
+def _dropout(inputs: int, paper: bool) -> Preset:
+    # The authors' weight decay, 1e-12 / (2 T), is below what float32 keeps beside the loss.
+    return Preset("mc_dropout", MCDropout(rate=0.05, draws=DRAWS, insert=True))
+
+
+def _bayes(inputs: int, paper: bool) -> Preset:
+    # σ₀ = 100 is divided by the root of the number of weights when the authors' code draws an index.
+    prior = 100 / math.sqrt(parameters_of(inputs))
+    method = BayesByBackprop(
+        draws=DRAWS,
+        deviation=0.1,
+        prior_deviation=prior,
+        anneal=0.0,
+        train_draws=64 if paper else FEW,
+        local=False,
+    )
+    return Preset("bayes_by_backprop", method, scaled=True)
+
+
+def _vnn(inputs: int, paper: bool) -> Preset:
+    draws = 100 if paper else FEW
+    # The authors initialise the deviations as they do the means.
+    method = VNN(draws=DRAWS, deviation=1.0, global_std="multiply", factor=2.0, train_draws=draws)
+    return Preset("vnn", method, width=2 * WIDTH, cosine=True)
+
+
+def _hypermodel(inputs: int, paper: bool) -> Preset:
+    # The authors' prior of scale 5 is a random-feature network; here it is a random network as large as
+    # the one that learns, whose natural scale is 1.
+    method = Hypermodel(
+        draws=DRAWS,
+        dimension=20,
+        prior_scale=1.0,
+        deviation=0.5,
+        train_draws=400 if paper else 2 * FEW,
+    )
+    return Preset("hypermodel", method, target_noise="index")
+
+
+def _emp(inputs: int, paper: bool) -> Preset:
+    method = EMP(5, where=("*",), start="fresh", draws=DRAWS, train_draws=5, per_sample=False, decay=0.0)
+    return Preset("emp", method, target_noise="option")
+
+
+def _ecmp(inputs: int, paper: bool) -> Preset:
+    method = ECMP(5, where=("*",), start="fresh", draws=DRAWS, train_draws=5, per_sample=False, decay=0.0)
+    return Preset("ecmp", method)
+
+
+def _masksembles(inputs: int, paper: bool) -> Preset:
+    return Preset("masksembles", Masksembles(MEMBERS, scale=2.0), target_noise="member")
+
+
+def _packed(inputs: int, paper: bool) -> Preset:
+    method = PackedEnsembles(MEMBERS, alpha=4.0, min_channels=1)
+    return Preset("packed_ensembles", method, target_noise="member")
+
+
+def _batch(inputs: int, paper: bool) -> Preset:
+    return Preset("batch_ensemble", BatchEnsemble(MEMBERS), target_noise="member")
+
+
+def _swag(inputs: int, paper: bool) -> Preset:
+    return Preset("swag", SWAG(members=DRAWS))
+
+
+PRESETS: dict[str, Callable[[int, bool], Preset]] = {
+    "deep_ensembles": _deep,
+    **{f"layer_ensembles_{options}": _layers(options) for options in OPTIONS},
+    "layer_ensembles_5_no_prior": _layers(5, prior=0.0),
+    "mc_dropout": _dropout,
+    "bayes_by_backprop": _bayes,
+    "vnn": _vnn,
+    "hypermodel": _hypermodel,
+    "emp": _emp,
+    "ecmp": _ecmp,
+    "masksembles": _masksembles,
+    "packed_ensembles": _packed,
+    "batch_ensemble": _batch,
+    "swag": _swag,
+}
+"""By name, the preset for a number of inputs, and for the authors' draws or a few."""
+REFERENCES = ("exact_posterior", "half_as_wide", "prior")
+"""Samplers of a known distribution, which calibrate the score itself."""
+ALL = (*(name for name in PRESETS if not name.endswith("no_prior")), *REFERENCES)
+"""What `--methods all` runs."""
+
+
+def read_names(text: str) -> list[str]:
+    """Return the names of presets and texts of methods that a text lists; `all` is all but one.
+
+    Raises:
+        SettingError: A name is neither a preset nor a method.
+    """
+    names = list[str]()
+    for name in split_outside_brackets(text):
+        names += ALL if name == "all" else [name]
+    if not names:
+        raise SettingError("methods must name at least one, such as deep_ensembles, got none.")
+    known = (*PRESETS, *REFERENCES)
+    for name in names:
+        if name not in known and "(" not in name:
+            raise SettingError(
+                f"methods are all, {', '.join(known)}, or a method with settings in brackets, got {name!r}."
+                + nearest(name, known)
+            )
+        if "(" in name:
+            read_method(name)
+    return list(dict.fromkeys(names))
+
+
+def make_preset(name: str, inputs: int, as_in_paper: bool) -> Preset:
+    """Return the preset of a name, or a method of the user's own settings without target noise.
+
+    Args:
+        name: One of `PRESETS`, or a text such as `masksembles(members=4)`.
+        inputs: How many inputs the problem has.
+        as_in_paper: Whether a step takes the authors' number of draws.
+    """
+    if name in PRESETS:
+        return PRESETS[name](inputs, as_in_paper)
+    return Preset(name, read_method(name))

@@ -1,0 +1,23 @@
+"""Samplers by name."""
+
+import pytest
+from optuna.samplers import GPSampler, RandomSampler, TPESampler
+
+from pluribus.errors import SettingError
+from pluribus.search.mobo import MOBOSampler
+from pluribus.search.samplers import NAMES, Sampler
+
+
+def test_every_name_makes_its_sampler():
+    kinds = dict(zip(NAMES, (TPESampler, GPSampler, MOBOSampler, RandomSampler), strict=True))
+    for name, kind in kinds.items():
+        assert type(Sampler(name).make(40)) is kind
+
+
+def test_gaussian_processes_need_a_flat_space():
+    assert [name for name in NAMES if Sampler(name).is_flat] == ["gp", "mobo"]
+
+
+def test_unknown_sampler_is_refused_with_the_nearest():
+    with pytest.raises(SettingError, match="'tpe'"):
+        Sampler("tpee")

@@ -1,0 +1,39 @@
+"""Presets: every name makes a method, and wrong names are refused."""
+
+import pytest
+
+from pluribus.errors import SettingError
+from pluribus.methods import BayesByBackprop, Hypermodel, Masksembles
+from pluribus.testbed.presets import ALL, PRESETS, REFERENCES, TARGET_NOISES, make_preset, read_names
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("as_in_paper", [False, True])
+def test_every_preset_has_its_name(name, as_in_paper):
+    preset = make_preset(name, 10, as_in_paper)
+    assert preset.name == name
+    assert preset.target_noise in TARGET_NOISES
+
+
+def test_the_papers_draws_are_those_of_its_code():
+    bayes, hyper = (make_preset(name, 10, True).method for name in ("bayes_by_backprop", "hypermodel"))
+    assert isinstance(bayes, BayesByBackprop)
+    assert isinstance(hyper, Hypermodel)
+    assert (bayes.train_draws, hyper.train_draws, hyper.dimension) == (64, 400, 20)
+
+
+def test_all_is_every_method_and_every_reference():
+    assert read_names("all") == list(ALL)
+    assert set(REFERENCES) < set(ALL)
+    assert read_names("swag, swag") == ["swag"]
+
+
+def test_methods_of_ones_own_have_brackets():
+    (name,) = read_names("masksembles(members=3, scale=2)")
+    assert make_preset(name, 10, False).method == Masksembles(3, scale=2.0)
+
+
+@pytest.mark.parametrize("text", ["", "swagg", "single", "masksembles(member=3)"])
+def test_unknown_methods_are_refused(text):
+    with pytest.raises(SettingError):
+        read_names(text)

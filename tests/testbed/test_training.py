@@ -1,0 +1,76 @@
+"""Training: presets learn, and many problems at once learn as each alone."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pluribus.data.testbed import draw_problems
+from pluribus.methods import DeepEnsembles
+from pluribus.testbed.presets import PRESETS, Preset, make_preset
+from pluribus.testbed.protocol import Protocol
+from pluribus.testbed.training import Data, train
+
+PROBLEMS = draw_problems(3, 4, [0.1, 1.0], seed=0, points=8)
+
+
+def quiet(progress):
+    pass
+
+
+# One of each kind of members; the others follow with `make test-slow`.
+QUICK = {"layer_ensembles_2", "mc_dropout", "vnn", "hypermodel"}
+CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_preset_trains_and_predicts(name):
+    # SWAG needs two snapshots to have a spread.
+    learner = train(make_preset(name, 3, False), PROBLEMS, Protocol(steps=6), quiet)
+    for place, problem in enumerate(PROBLEMS):
+        outputs = learner.evaluate(place, problem.test[0])
+        assert outputs.shape[1] == 8
+        assert outputs.isfinite().all()
+        assert outputs.std(0).min() > 0
+
+
+def test_problems_at_once_learn_as_each_alone():
+    preset = Preset("deep_ensembles(members=2)", DeepEnsembles(2, prior_scale=1.0))
+    twice = train(preset, [PROBLEMS[0], PROBLEMS[0]], Protocol(steps=1), quiet)
+    alone = train(preset, PROBLEMS[:1], Protocol(steps=1), quiet)
+    x = PROBLEMS[0].test[0]
+    # The numbers of the first problem are drawn first, so that it has the same batch in both.
+    assert_close(twice.evaluate(0, x), alone.evaluate(0, x))
+    assert not torch.equal(twice.evaluate(0, x), twice.evaluate(1, x))
+
+
+def test_training_lowers_the_error():
+    preset = make_preset("layer_ensembles_2", 3, False)
+    errors = []
+    for steps in (1, 150):
+        learner = train(preset, PROBLEMS[:1], Protocol(steps=steps, rate=1e-2), quiet)
+        mean = learner.evaluate(0, PROBLEMS[0].x).mean(0)
+        errors.append((mean - PROBLEMS[0].y).square().mean())
+    assert errors[1] < 0.3 * errors[0]
+
+
+def test_options_of_the_first_layer_have_targets_of_their_own():
+    learner = train(make_preset("layer_ensembles_3", 3, False), PROBLEMS, Protocol(steps=1), quiet)
+    chosen = torch.zeros(2, 1, dtype=torch.long)
+    outputs = learner.evaluate(0, PROBLEMS[0].x[:1])[:, 0]
+    targets = outputs - learner.errors(chosen)[0, :, 0]
+    assert_close(targets.view(3, 9), learner.targets[0, :, :1].expand(3, 9), rtol=1e-4, atol=1e-5)
+    assert len(learner.targets[0, :, 0].unique()) == 3
+
+
+def test_noisy_targets_have_the_noise_of_their_problem():
+    data = Data(torch.zeros(2, 4000, 1), torch.zeros(2, 4000), torch.tensor([0.1, 1.0]))
+    noisy = data.noisy([3], torch.Generator().manual_seed(0))
+    assert noisy.shape == (2, 3, 4000)
+    assert_close(noisy.std(2), torch.tensor([[0.1] * 3, [1.0] * 3]), rtol=0.05, atol=0)
+
+
+def test_drawing_with_replacement_trains_too():
+    learner = train(
+        make_preset("layer_ensembles_2", 3, True), PROBLEMS, Protocol(steps=2, as_in_paper=True), quiet
+    )
+    assert learner.evaluate(0, PROBLEMS[0].test[0]).isfinite().all()
