@@ -74,7 +74,7 @@ def wait(*arguments):
     (Path(sys.argv[1]) / "started").touch()
     time.sleep(600)
 worker.run_candidate = wait
-small_search(sys.argv[1], sampler="random")
+small_search(sys.argv[1], sampler="random", storage=sys.argv[2] or None)
 """
 
 
@@ -99,7 +99,10 @@ def stored_trials(out, storage):
     place = Storage(storage or f"sqlite:///{out}/study.db")
     opened = place.open()
     (study,) = optuna.get_all_study_names(opened)
-    return optuna.load_study(study_name=study, storage=opened).trials
+    trials = optuna.load_study(study_name=study, storage=opened).trials
+    opened.remove_session()
+    opened.engine.dispose()
+    return trials
 
 
 def check_killed(out, storage):
@@ -138,20 +141,25 @@ def check_killed(out, storage):
     assert "again" not in (out / "log").read_text()
 
 
-def test_trial_of_a_killed_process_is_run_again_at_once(tmp_path, monkeypatch):
-    untrained(monkeypatch)
-    killed = launch(LIGHT, str(tmp_path))
+def check_run_again(out, storage):
+    """Kill a process in the middle of its first trial, and run the same search in this one."""
+    killed = launch(LIGHT, str(out), storage)
     try:
-        wait_for((tmp_path / "started").exists, killed)
+        wait_for((out / "started").exists, killed)
     finally:
         killed.kill()
         killed.communicate(timeout=30)
-    study = small_search(tmp_path, sampler="random")
+    study = small_search(out, sampler="random", storage=storage or None)
     assert len(study.complete) == 3
-    states = [trial.state.name for trial in stored_trials(tmp_path, "")]
+    states = [trial.state.name for trial in stored_trials(out, storage)]
     assert states.count("COMPLETE") == 3
     assert states.count("FAIL") == 1
     assert not {"RUNNING", "WAITING"} & set(states)
+
+
+def test_trial_of_a_killed_process_is_run_again_at_once(tmp_path, monkeypatch):
+    untrained(monkeypatch)
+    check_run_again(tmp_path, "")
 
 
 @pytest.mark.slow
@@ -224,3 +232,9 @@ def database():
 @pytest.mark.slow
 def test_two_processes_share_a_study_on_postgresql(tmp_path, database):
     check_killed(tmp_path / "out", database)
+
+
+@pytest.mark.slow
+def test_trial_of_a_killed_process_is_run_again_at_once_on_postgresql(tmp_path, monkeypatch, database):
+    untrained(monkeypatch)
+    check_run_again(tmp_path, database)

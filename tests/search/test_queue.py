@@ -1,5 +1,7 @@
 """The queue: exactly as many trials as wanted, lost ones again, and no trial twice."""
 
+import contextlib
+
 import optuna
 import pytest
 from optuna.trial import TrialState
@@ -19,7 +21,10 @@ def queue(tmp_path):
     silence()
     prepare(tmp_path)
     place = Storage(f"sqlite:///{tmp_path}/study.db")
-    return open_queue(place, "a", ["minimize", "minimize"], optuna.samplers.RandomSampler(0), tmp_path)
+    with contextlib.closing(
+        open_queue(place, "a", ["minimize", "minimize"], optuna.samplers.RandomSampler(0), tmp_path)
+    ) as opened:
+        yield opened
 
 
 def states(queue):

@@ -152,19 +152,20 @@ def search(
         queue = open_queue(
             place, study_id, [one.direction for one in chosen], drawn_by.make(trials), problem.out
         )
-        with queue.locked():
-            stored = queue.user_attrs.get(ATTRIBUTE)
-            if stored is None:
-                queue.set_user_attr(ATTRIBUTE, parts)
-        check_fingerprint(stored or parts, parts, study_id)
-        _write_space(problem.out, parts)
-        plan = Plan(searched, chosen, limits, trials, drawn_by.is_flat, halving)
-        add_finished(queue, problem, plan, warm_start)
-        done = sum(counts(one) and one.state.is_finished() for one in queue.get_trials(deepcopy=False))
-        with Display(trials, min(done, trials), show, verb="searching") as display, quiet():
-            Worker(queue, problem, plan, display).work()
-        found = read_trials(queue.get_trials(deepcopy=False), chosen)
-        study = Study(problem, searched, chosen, limits, found, drawn_by.is_flat, sampler)
+        with contextlib.closing(queue):
+            with queue.locked():
+                stored = queue.user_attrs.get(ATTRIBUTE)
+                if stored is None:
+                    queue.set_user_attr(ATTRIBUTE, parts)
+            check_fingerprint(stored or parts, parts, study_id)
+            _write_space(problem.out, parts)
+            plan = Plan(searched, chosen, limits, trials, drawn_by.is_flat, halving)
+            add_finished(queue, problem, plan, warm_start)
+            done = sum(counts(one) and one.state.is_finished() for one in queue.get_trials(deepcopy=False))
+            with Display(trials, min(done, trials), show, verb="searching") as display, quiet():
+                Worker(queue, problem, plan, display).work()
+            found = read_trials(queue.get_trials(deepcopy=False), chosen)
+            study = Study(problem, searched, chosen, limits, found, drawn_by.is_flat, sampler)
     return finish(study, take, against, shifted, show)
 
 

@@ -173,6 +173,11 @@ class Queue(optuna.Study):
                 # The callback appends to a list of the trial, which is Optuna's own.
                 retry(self, copy.deepcopy(trial))
 
+    def close(self) -> None:
+        """Close all connections to the database."""
+        self.opened.remove_session()
+        self.opened.engine.dispose()
+
     @property
     def is_waiting(self) -> bool:
         """Return whether trials are left to take."""

@@ -273,7 +273,8 @@ class Worker:
             others = self.queue.get_trials(deepcopy=False)
             for other in others:
                 same = other.user_attrs.get(KEY) == candidate.key and other.number != trial.number
-                if same and other.state != TrialState.WAITING and counts(other):
+                # A waiting trial has a key only if it was lost: that one is run again, and not this.
+                if same and counts(other):
                     self._skip(trial, f"repeated: it is trial {other.number}")
             trial.set_user_attr(KEY, candidate.key)
         return candidate
