@@ -36,7 +36,7 @@ ORDER = [
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},
     {"mechanisms.running", "mechanisms.ranking"},
-    {"ensemble", "conversion", "document", "loading", "fingerprint", "validation_data"},
+    {"adapters", "ensemble", "conversion", "document", "loading", "fingerprint", "validation_data"},
     {"training"},
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus import CheckpointError, ConversionError
+from pluribus.loading import load_weights
 from pluribus.methods import MIMO, BatchEnsemble, DeepEnsembles, MCDropout, Single
 from tests.cases import case_named, normal
 from tests.zoo import (
@@ -368,3 +369,14 @@ def test_a_damaged_calibration_is_refused(change, message, tmp_path):
     file.write_text(json.dumps({name: value for name, value in settings.items() if name != "sha256"}))
     with pytest.raises(CheckpointError, match=message):
         pl.load(tmp_path / "run", mlp())
+
+
+def test_load_weights_fills_a_copy(tmp_path):
+    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    torch.save({f"module.{name}": value for name, value in other.state_dict().items()}, tmp_path / "w.pt")
+    before = model.weight.clone()
+    found = load_weights(model, tmp_path / "w.pt")
+    assert torch.equal(found.weight, other.weight)
+    assert torch.equal(model.weight, before)
+    with pytest.raises(pl.CheckpointError, match="must fit the network"):
+        load_weights(nn.Linear(4, 2), tmp_path / "w.pt")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pluribus.adapters import from_adapters, is_adapter
 from pluribus.calibration_record import Calibration
 from pluribus.conversion import assemble, convert
 from pluribus.document import check_counts, check_document, check_score, methods_of, read_method
@@ -227,11 +228,12 @@ def from_checkpoints(
     example: Any = None,
     output: Output = None,
 ) -> Ensemble:
-    """Return a deep ensemble of trained networks, each read from a file.
+    """Return an ensemble of trained networks, each read from a file, or of adapters of one network.
 
     Args:
-        model: The architecture, or its factory.
-        paths: One file of weights for each member: `.safetensors`, or a `state_dict` by `torch.save`.
+        model: The architecture, or its factory. For adapters, the network with its weights.
+        paths: One file of weights for each member: `.safetensors`, or a `state_dict` by `torch.save`; or one
+            folder for each member in which peft saved a LoRA adapter, for `LoRAEnsembles`.
         likelihood: As for `convert`.
         example: As for `convert`.
         output: As for `convert`.
@@ -242,11 +244,35 @@ def from_checkpoints(
     files = _as_list(paths)
     if not files:
         raise CheckpointError(f"paths must be a list of at least one file, got {paths!r}.")
+    adapters = [is_adapter(path) for path in files]
+    if all(adapters):
+        return from_adapters(model, files, likelihood, example=example, output=output)
+    if any(adapters):
+        raise CheckpointError("paths must be all files of weights or all folders of adapters, got both.")
     network = Network(model)
     states = [_read_state(path, network) for path in files]
     method = DeepEnsembles(members=len(files), start="copy", shuffle_members=False)
     ensemble = convert(network.module, method, likelihood, example=example, output=output)
     return _fill_members(ensemble, states)
+
+
+def load_weights(model: Model, path: str | Path) -> nn.Module:
+    """Return a network with the weights of a file; the model itself is not changed.
+
+    Args:
+        model: The architecture, or its factory.
+        path: `.safetensors`, or a `state_dict` by `torch.save`.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or does not fit the architecture.
+    """
+    network = Network(model)
+    state = _read_state(path, network)
+    with torch.no_grad():
+        for name, tensor in network.tensors().items():
+            if name in state:
+                tensor.copy_(state[name])
+    return network.module
 
 
 def _as_list(paths: object) -> list[str | Path]:

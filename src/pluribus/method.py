@@ -182,6 +182,13 @@ class Method(Settings, ABC):
         """Return how its training should differ from that of a single network; `compare` applies it."""
         return Recipe()
 
+    def for_trained(self) -> Self:
+        """Return the settings for a network that is trained already; `finetune` applies them.
+
+        Settings that were changed from their defaults stay as they are, unless they discard the network.
+        """
+        return self
+
     @property
     def data_orders(self) -> int:
         """How many orders of the samples training goes through at once; a batch is then a batch of the

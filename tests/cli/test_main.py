@@ -443,3 +443,21 @@ def test_trained_ensembles_predict_in_other_precisions(run, tmp_path):
         invoke("predict", run, table, "--precision", "64-true", "--out", tmp_path / "2.csv")
     with pytest.raises(pl.SettingError, match="predictions need 1 device"):
         invoke("evaluate", run, "--devices", 2, "--out", tmp_path)
+
+
+def test_a_trained_network_is_tuned_and_its_run_predicts(run, tmp_path):
+    table = run.parent / "table.csv"
+    options = [f"path={table}", "target=pet", "likelihood=categorical"]
+    options = [part for one in options for part in ("--option", one)]
+    network = run_file.load_run(run, None).build()
+    torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pt")
+    chosen = ["--method", "lora_ensembles(members=2)", "--epochs", 1, "--accelerator", "cpu"]
+    arguments = ["finetune", tmp_path / "weights.pt", "--task", "csv", *options, *chosen]
+    printed = invoke(*arguments, "--out", tmp_path / "tuned")
+    for row in ("before", "accuracy", "NLL calibrated", "ECE", "parameters"):
+        assert row in printed
+    assert [one.method["kind"] for one in record.read([tmp_path / "tuned"])] == ["single", "lora_ensembles"]
+    invoke("predict", tmp_path / "tuned", table, "--out", tmp_path / "found.csv")
+    assert len((tmp_path / "found.csv").read_text().splitlines()) == 61
+    with pytest.raises(pl.CheckpointError, match="must be a file of weights"):
+        invoke("finetune", tmp_path / "none.pt", "--task", "csv", *options, "--out", tmp_path / "other")

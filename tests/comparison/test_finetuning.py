@@ -44,11 +44,30 @@ def test_a_trained_network_becomes_a_calibrated_ensemble(trained, task, tmp_path
     assert torch.equal(again(task.test.x[:5]), found.ensemble(task.test.x[:5]))
 
 
-def test_members_start_as_copies_where_the_method_can():
+def test_members_start_from_the_network_where_the_method_can():
     assert warm_start(methods.DeepEnsembles(), None).start == "copy"
-    assert warm_start(methods.LayerEnsembles(), None).start == "copy"
-    assert warm_start(methods.SWAG(start=0.5), None).start == 0.5
+    assert warm_start(methods.DeepSubEnsembles(), None).start == "copy"
     assert warm_start(methods.MCDropout(), None) == methods.MCDropout()
+    kept = ("deep_ensembles", "deep_sub_ensembles", "layer_ensembles", "lora_ensembles", "single")
+    for name in methods.__all__:
+        method = warm_start(getattr(methods, name)(), None)
+        assert (method.on_trained == "kept") == (method.kind() in kept)
+        assert warm_start(method, None) == method
+
+
+def test_settings_that_a_user_changed_stay():
+    assert warm_start(methods.SWAG(), None).start == 0
+    assert warm_start(methods.SWAG(start=0.5), None).start == 0.5
+    assert warm_start(methods.EMP(perturbation=0.2), None).perturbation == 0.2
+    assert warm_start(methods.BatchEnsemble(std=0.3), None).std == 0.3
+    assert warm_start(methods.LayerEnsembles(prior_scale=0.5), None).prior_scale == 0.5
+
+
+def test_a_recipe_tells_rate_and_schedule_of_tuning():
+    found = usual_training(warm_start(methods.SWAG(), None))
+    assert (found.schedule, found.epochs) == ("constant", TUNING.epochs)
+    assert found.rate(1.0) == found.lr > 0
+    assert usual_training(methods.MCDropout()) == TUNING
 
 
 def test_shared_weights_are_frozen_where_the_method_can():
@@ -58,7 +77,7 @@ def test_shared_weights_are_frozen_where_the_method_can():
 
 
 def test_a_network_that_is_not_kept_is_trained_anew(caplog):
-    assert usual_training(methods.LoRAEnsembles()) == TUNING
+    assert usual_training(methods.LoRAEnsembles()).lr > TUNING.lr
     with caplog.at_level(logging.WARNING):
         assert usual_training(methods.PackedEnsembles()) == pl.Training()
     assert "not kept" in caplog.text

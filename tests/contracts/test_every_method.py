@@ -60,6 +60,7 @@ SEEDS = [
     DropConnect(rate=0.2, draws=3),
     SWAG(members=3, snapshots=2),
     LoRAEnsembles(members=3, own_output=False),
+    LoRAEnsembles(members=2, own_output=False, merge=False),
     BayesByBackprop(draws=3),
     VNN(draws=3),
     Hypermodel(draws=3, train_draws=1),
@@ -85,6 +86,7 @@ NEUTRAL = [
     DeepSubEnsembles(members=2, start="copy"),
     EMP(options=2, draws=2, perturbation=0.0),
     *slow([ECMP(options=2, draws=2, perturbation=0.0), DropConnect(rate=0.0, draws=2)]),
+    *slow([LoRAEnsembles(members=2, own_output=False)]),
 ]
 
 

@@ -12,9 +12,12 @@ import pluribus as pl
 from pluribus.distance import fit_distance
 from pluribus.methods import (
     EMP,
+    BatchEnsemble,
     DeepEnsembles,
     DeepSubEnsembles,
+    DropConnect,
     LayerEnsembles,
+    LoRAEnsembles,
     MCDropout,
     Single,
 )
@@ -94,19 +97,32 @@ def test_a_file_predicts_what_the_ensemble_predicts(method, network, form, tmp_p
 
 SHARING = [
     EMP(options=3, draws=4),
+    BatchEnsemble(members=4),
     *slow([MCDropout(rate=0.2, draws=4), LayerEnsembles(options=2, draws=4), DeepSubEnsembles(members=3)]),
+    *slow([LoRAEnsembles(members=4, rank=2)]),
 ]
+
+
+def exported_bytes(method, tmp_path):
+    """Return the bytes of the tensors in an exported file, and those of the ensemble."""
+    network = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
+    ensemble = pl.convert(network, method, example=torch.randn(2, 32)).eval()
+    tensors = onnx.load(ensemble.export(tmp_path / "model")).graph.initializer
+    stored = sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in tensors)
+    return stored, sum(tensor.nbytes for tensor in [*ensemble.parameters(), *ensemble.buffers()])
 
 
 @pytest.mark.parametrize("method", SHARING, ids=lambda method: type(method).__name__)
 def test_shared_weights_are_stored_once(method, tmp_path):
-    network = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
-    ensemble = pl.convert(network, method, example=torch.randn(2, 32)).eval()
-    tensors = onnx.load(ensemble.export(tmp_path / "model")).graph.initializer
-    stored = sum(onnx.numpy_helper.to_array(tensor).size for tensor in tensors)
-    held = sum(tensor.numel() for tensor in [*ensemble.parameters(), *ensemble.buffers()])
+    stored, held = exported_bytes(method, tmp_path)
     # Kept draws and the constants of the summaries are the rest.
     assert stored <= 1.1 * held
+
+
+@pytest.mark.slow
+def test_draws_of_weights_are_a_byte_for_each_weight(tmp_path):
+    stored, held = exported_bytes(DropConnect(draws=8), tmp_path)
+    assert stored <= 1.1 * held + 8 * held / 4
 
 
 def test_keyword_inputs_keep_their_names_and_the_order_of_forward(tmp_path):

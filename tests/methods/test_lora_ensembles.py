@@ -8,8 +8,10 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.methods import LoRAEnsembles
 from pluribus.methods.lora_ensembles import low_rank
+from tests.cases import logits, run
 from tests.perturb import perturbed
 from tests.verify import verify_forms
+from tests.zoo import hugging_face
 
 X = torch.randn(6, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -35,7 +37,7 @@ def trained(ensemble, steps=8, lr=0.05):
 
 def test_low_rank_is_eq_1():
     weight, down, up = torch.randn(5, 4, 3), torch.randn(2, 2, 12), torch.randn(2, 5, 2)
-    for member, found in enumerate(low_rank(weight, down, up, 0.5)):
+    for member, found in enumerate(low_rank(weight, down, up, 1.0)):
         change = torch.zeros(5, 12)
         for out in range(5):
             for into in range(12):
@@ -96,7 +98,14 @@ def test_a_divided_batch_shows_each_member_a_part():
     ensemble.loss(X, Y).backward()
 
 
-@pytest.mark.parametrize("method", [LoRAEnsembles(members=3), LoRAEnsembles(members=9, own_output=False)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        LoRAEnsembles(members=3),
+        LoRAEnsembles(members=9, own_output=False),
+        LoRAEnsembles(members=3, merge=False),
+    ],
+)
 def test_every_form_agrees(method, tmp_path):
     verify_forms(perturbed(pl.convert(network(), method, example=X)), network, X, tmp_path)
 
@@ -119,3 +128,84 @@ def test_a_network_of_one_layer_is_refused():
 def test_where_must_be_patterns(where):
     with pytest.raises(pl.SettingError, match="where must be"):
         LoRAEnsembles(where=where)
+
+
+def test_orders_of_their_own_divide_a_batch_into_whole_batches():
+    method = LoRAEnsembles(members=3, shuffle_members=True)
+    assert method.data_orders == 3
+    assert [part.tolist() for part in method.assign(6, range(3), 0.0)] == [[0, 1], [2, 3], [4, 5]]
+    assert LoRAEnsembles(members=3, shuffle_members=True, repeat=False).data_orders == 1
+
+
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+IMAGES = torch.randn(5, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def bert():
+    return hugging_face("BertForSequenceClassification", **WIDE, vocab_size=12, max_position_embeddings=7)
+
+
+def vit():
+    return hugging_face("ViTForImageClassification", **WIDE, image_size=8, patch_size=4)
+
+
+def encoder():
+    layer = nn.TransformerEncoderLayer(64, 2, dim_feedforward=128, batch_first=True)
+    return nn.Sequential(nn.Linear(8, 64), nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(1536, 3))
+
+
+@pytest.mark.parametrize(
+    ("build", "x"),
+    [
+        (bert, {"input_ids": torch.arange(35).view(5, 7) % 12}),
+        (vit, {"pixel_values": IMAGES}),
+        (encoder, IMAGES.flatten(1, 2)),
+    ],
+    ids=["bert", "vit", "encoder"],
+)
+def test_attention_is_adapted(build, x, tmp_path):
+    torch.manual_seed(0)
+    model = build().double().eval()
+    ensemble = pl.convert(model, LoRAEnsembles(members=6, rank=1, merge=False), example=x).eval()
+    with torch.no_grad():
+        assert_close(run(ensemble, x), logits(run(model, x)).expand(6, 5, 3), rtol=0, atol=1e-10)
+    adapted = [record.names[0] for record in ensemble.conversion.converted]
+    assert any("attention" in one or "attn" in one for one in adapted)
+
+    # After training every member is another one.
+    optimizer = torch.optim.Adam([p for p in ensemble.parameters() if p.requires_grad], lr=0.01)
+    ensemble.train()
+    for _ in range(3):
+        optimizer.zero_grad()
+        ensemble.loss(x, Y[:5]).backward()
+        optimizer.step()
+    outputs = run(ensemble.eval(), x).detach()
+    for one in range(6):
+        for other in range(one):
+            assert (outputs[one] - outputs[other]).abs().max() > 1e-4
+
+    # Shared weights are stored once, in files and in graphs.
+    ensemble.save(tmp_path / "saved")
+    frozen = ensemble.freeze()
+    assert_close(run(frozen, x), outputs)
+    single = 8 * sum(p.numel() for p in model.parameters())
+    assert single < (tmp_path / "saved" / "weights.safetensors").stat().st_size < 1.7 * single
+    held = {
+        tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in frozen.module.state_dict().values()
+    }
+    assert sum(held.values()) < 1.7 * single
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "pt2"])
+def test_exports_hold_shared_weights_once(format, tmp_path):
+    sizes = {}
+    for merge in (True, False):
+        torch.manual_seed(0)
+        method = LoRAEnsembles(members=6, rank=1, merge=merge)
+        x = IMAGES.float().flatten(1, 2)
+        ensemble = perturbed(pl.convert(encoder(), method, example=x)).eval()
+        sizes[merge] = ensemble.export(tmp_path / str(merge), format).stat().st_size
+    single = 4 * sum(p.numel() for p in encoder().parameters())
+    assert sizes[True] > 5 * single
+    assert sizes[False] < 2 * single + 200_000

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -31,6 +31,8 @@ from pluribus.comparison.decisions import check_costs, with_costs
 from pluribus.comparison.diagnosis import doctor as examine
 from pluribus.comparison.evaluation import evaluate as run_evaluation
 from pluribus.comparison.executors import check_executor
+from pluribus.comparison.finetuning import finetune as run_finetuning
+from pluribus.comparison.finetuning import usual_training, warm_start
 from pluribus.comparison.run_folder import write_run
 from pluribus.conversion import convert
 from pluribus.data import TASKS
@@ -41,6 +43,7 @@ from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
 from pluribus.export.exporting import description_path, find_format
+from pluribus.loading import load_weights
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import ON_TRAINED, Method
 from pluribus.method_text import parse_options
@@ -210,6 +213,45 @@ def testbed(
     names, cells = read_names(methods), parse_grid(grid)
     protocol = Protocol(noise=noise, direction=direction, as_in_paper=as_in_paper, steps=steps)
     score_methods(names, cells, seeds, protocol, writable(out or Path("pluribus_runs/testbed")))
+
+
+def finetune(
+    *,
+    checkpoint: Path,
+    method: str,
+    task: str,
+    model: str | None,
+    freeze_shared: bool | None,
+    epochs: int | None,
+    batch: int | None,
+    rate: float | None,
+    seed: int,
+    accelerator: str,
+    devices: int,
+    precision: str,
+    data_dir: Path | None,
+    option: list[str] | None,
+    out: Path | None,
+) -> None:
+    """Make a trained network an ensemble: tune it, calibrate it, and compare it with what it was."""
+    chosen = warm_start(parse_method(method), freeze_shared)
+    data = resolve_task(task, data_dir, option)
+    name = model or default_model(data)
+    network = load_weights(Build(name, data)(), checkpoint)
+    given: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": rate, "seed": seed}
+    changes = {field: value for field, value in given.items() if value is not None}
+    training = replace(usual_training(chosen), **changes)
+    fabric = Hardware(accelerator, devices, precision).fabric()
+    folder = writable(out or Path("pluribus_runs/finetune"))
+    hint(task, data, option)
+    found = run_finetuning(
+        network, chosen, data, training=training, out=folder, seed=seed, fabric=fabric, network=name
+    )
+    write_run(folder, task, option or [], name, training, data, found.ensemble)
+    for one in (found.before, found.after):
+        record.append(folder, one)
+    console.print(str(found), highlight=False, markup=False)
+    console.print(f"the ensemble is in {folder / 'ensemble'}", highlight=False, soft_wrap=True)
 
 
 def evaluate(

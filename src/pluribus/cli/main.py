@@ -442,6 +442,57 @@ def score_uncertainty(
 
 
 @app.command()
+@resumable()
+def finetune(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="Weights of the trained network: .safetensors, or a state_dict of torch.")
+    ],
+    method: Annotated[
+        str, typer.Option(help="A method: lora_ensembles, swag, laplace, emp(options=3)")
+    ] = "lora_ensembles",
+    task: TaskName = "digits",
+    model: Model = None,
+    freeze_shared: Annotated[
+        bool | None,
+        typer.Option(help="Whether weights that members share stay as they are, where the method allows it."),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Passes over the training set; by default what suits the method."),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples in a training step.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--lr", help="Learning rate; by default what suits the method.")
+    ] = None,
+    seed: Seed = 0,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
+    data_dir: DataDir = None,
+    option: Options = None,
+    out: Out = None,
+) -> None:
+    """Make a trained network an ensemble: tune it, calibrate it, and compare it with what it was."""
+    commands().finetune(
+        checkpoint=checkpoint,
+        method=method,
+        task=task,
+        model=model,
+        freeze_shared=freeze_shared,
+        epochs=epochs,
+        batch=batch,
+        rate=rate,
+        seed=seed,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
+        data_dir=data_dir,
+        option=option,
+        out=out,
+    )
+
+
+@app.command()
 def evaluate(
     run: Run,
     task: OwnTask = None,

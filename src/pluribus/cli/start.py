@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pluribus.version import VERSION
 
-SLOW = ("compare", "search", "train", "evaluate", "export", "monitor", "predict")
+SLOW = ("compare", "search", "train", "finetune", "testbed", "evaluate", "export", "monitor", "predict")
 """Commands that compute, and so need PyTorch."""
 INTERRUPTED = 130
 """Exit code that shells expect after Ctrl-C."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -26,6 +26,11 @@ from pluribus.method_text import read_method
 from pluribus.methods import Single
 from pluribus.notebook import html_table
 from pluribus.training import Training, train
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from pluribus.training.one_cpu import OneCPU
 
 LOGGER = logging.getLogger(__name__)
 
@@ -97,19 +102,23 @@ def finetune(
     out: str | Path | None = None,
     seed: int = 0,
     show: bool = True,
+    fabric: "Fabric | OneCPU | None" = None,
+    network: str | None = None,
 ) -> Finetuned:
     """Make a trained network uncertain: convert it, tune it, calibrate it, and compare it with what it was.
 
     Args:
         model: A network with trained weights. It is not changed.
-        method: The kind of ensemble. Where it can start from copies of the network, it does.
+        method: The kind of ensemble. Where it can start from the network, it does: see `Method.for_trained`.
         task: Data with validation and test samples.
-        training: By default five epochs with a learning rate of 1e-4; methods that keep nothing of a trained
-            network train as from scratch.
+        training: By default five epochs with a learning rate of 1e-4, or what the method's recipe tells;
+            methods that keep nothing of a trained network train as from scratch.
         freeze_shared: Whether what members share stays as it is, for methods that have the setting.
         out: A folder for checkpoint, log and the ensemble; an interrupted tuning continues from it.
         seed: Of everything random in the conversion.
         show: Show progress.
+        fabric: As for `train`.
+        network: Name of the network in the records; by default its class.
 
     Raises:
         SettingError: `freeze_shared` is given to a method without it.
@@ -125,42 +134,42 @@ def finetune(
     """
     check_task(task)
     method = warm_start(read_method(method) if isinstance(method, str) else method, freeze_shared)
-    options: dict[str, Any] = {"likelihood": task.likelihood, "example": task.train.x[:2]}
+    options: dict[str, Any] = {"likelihood": task.likelihood, "example": task.train.example_for(model)}
     alone = convert(copy.deepcopy(model).eval(), Single(), **options).eval()
-    before = evaluate(alone, task)
+    before = evaluate(alone, task, network=network)
 
     ensemble = convert(model, method, seed=seed, **options)
-    history = train(ensemble, task, training or usual_training(method), out=out, show=show)
+    training = training or usual_training(method)
+    history = train(ensemble, task, training, out=out, show=show, fabric=fabric)
     if out is not None:
         ensemble.save(Path(out) / "ensemble")
-    after = evaluate(ensemble, task, single=alone.to(ensemble.device), training=training)
+    after = evaluate(ensemble, task, single=alone.to(ensemble.device), training=training, network=network)
     return Finetuned(ensemble, before, after, tuple(history))
 
 
 def warm_start(method: Method, freeze_shared: bool | None) -> Method:
-    """Return the method with members that start as the network, where it has such a setting.
+    """Return the method with members that start from the network, where it can.
 
     Raises:
         SettingError: `freeze_shared` is given to a method without it.
     """
-    values = {one.name: getattr(method, one.name) for one in fields(method)}
-    changes: dict[str, Any] = {}
-    # SWAG has a number of that name: when it starts to look at the weights.
-    if isinstance(values.get("start"), str):
-        changes["start"] = "copy"
-    if freeze_shared is not None and "freeze_shared" not in values:
+    method = method.for_trained()
+    if freeze_shared is None:
+        return method
+    if "freeze_shared" not in {one.name for one in fields(method)}:
         raise SettingError(
             f"freeze_shared needs a method with that setting, such as LoRAEnsembles or EMP, got {method}. "
             "Set requires_grad of the network's parameters instead."
         )
-    if freeze_shared is not None:
-        changes["freeze_shared"] = freeze_shared
+    changes: dict[str, Any] = {"freeze_shared": freeze_shared}
     return replace(method, **changes)
 
 
 def usual_training(method: Method) -> Training:
     """Return a short training with a low learning rate, or the usual one where nothing is kept."""
     if method.on_trained != "retrain":
-        return TUNING
+        recipe = method.recipe()
+        rate = TUNING.lr if recipe.tuning_lr is None else recipe.tuning_lr
+        return replace(TUNING, lr=rate, schedule=recipe.tuning_schedule or TUNING.schedule)
     LOGGER.warning("%s: %s. It trains as from scratch.", type(method).__name__, ON_TRAINED["retrain"])
     return Training()

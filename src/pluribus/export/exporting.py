@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ def export_file(
     if not 0 < level < 1:
         raise invalid("level", "above 0 and below 1", level)
     form.load_packages()
+    if form.computes_weights and source.small is not None:
+        source = replace(source, module=source.small)
     target, dynamic = _with_suffix(Path(path), form), dynamic or {}
     pooled = Pooled(source, members, level)
     sizes = free_sizes(source, dynamic)

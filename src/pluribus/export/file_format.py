@@ -26,6 +26,7 @@ class FileFormat(ABC):
         tolerance: The largest difference from `predict` that rounding explains.
         packages: What must be installed to write and to run the file.
         extra: The extra of this library that installs them.
+        computes_weights: Whether what runs the file computes weights from constants once, when it loads.
     """
 
     name: str
@@ -33,6 +34,7 @@ class FileFormat(ABC):
     tolerance: float = 1e-5
     packages: tuple[str, ...] = ()
     extra: str = "export"
+    computes_weights: bool = False
 
     def load_packages(self) -> list[Any]:
         """Return the packages; raise `ExportError` with the install line where one is missing."""

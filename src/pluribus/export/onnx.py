@@ -24,6 +24,7 @@ class Onnx(FileFormat):
     name = "onnx"
     suffix = ".onnx"
     packages = PACKAGES
+    computes_weights = True
 
     def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         converted = convert_to_onnx(program)

@@ -22,6 +22,7 @@ class OpenVino(FileFormat):
     tolerance = 5e-5
     packages = (*ONNX_PACKAGES, "openvino")
     extra = "openvino"
+    computes_weights = True
 
     def write(self, program: ExportedProgram, path: Path, sizes: Dynamic, description: str) -> None:
         openvino = self.load_packages()[-1]

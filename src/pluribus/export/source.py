@@ -38,6 +38,7 @@ class Source:
         weights: How much each member counts, `[members]`.
         predict: Computes what the file must compute.
         calibration: Corrects the outputs, as those of `predict`; None if nothing was calibrated.
+        small: The same as `module`, with large weights computed from what they are made of; None is `module`.
         facts: Entries for the description of the file, such as the method; values that JSON can hold.
     """
 
@@ -49,6 +50,7 @@ class Source:
     weights: Tensor
     predict: Callable[[Inputs], Prediction]
     calibration: Calibration | None = None
+    small: nn.Module | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self, inputs: Inputs) -> dict[str, Tensor]:

@@ -18,11 +18,10 @@ of the network, those of embeddings, attention and recurrent layers included. A 
 statistics of its own in BatchNorm; their affine parameters are shared as in the paper.
 """
 
-import copy
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +33,7 @@ from pluribus.mechanisms.members.axis import split_batch
 from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
-from pluribus.mechanisms.members.stacked import Stacked
-from pluribus.mechanisms.members.tensors import Tensors
-from pluribus.mechanisms.members.tree import divide, named_tensors, plant, take, uproot
+from pluribus.mechanisms.members.products import Products
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
@@ -55,6 +52,9 @@ MATRIX_LAYERS = (
     nn.MultiheadAttention,
     nn.RNNBase,
 )
+
+TUNING_STD = 0.1
+"""Greatest deviation of factors with which a trained network still predicts nearly as before."""
 
 
 def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -76,70 +76,14 @@ def rank_one(weight: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return weight * factor.view(members, a, b, *[1] * (weight.ndim - 2))  # Eq. (1)
 
 
-class RankOne(Tensors):
-    """Shared weights with a rank-1 factor for each member.
-
-    Args:
-        network: Whose tensors these are.
-        own: By name, the other tensors that each member has for itself, `[members, ...]`.
-        members: How many there are.
-    """
-
-    def __init__(self, network: Network, own: dict[str, Tensor], members: int) -> None:
-        super().__init__(*divide(network, own))
-        self.members = members
-        self.first, self.second = nn.Module(), nn.Module()
-
-    def add(self, name: str, groups: int, std: float, generator: torch.Generator) -> None:
-        """Give the weight of that name its factors, drawn from N(1, std²)."""
-        weight = self.parts()[0][name]
-        for tree, size in ((self.first, weight.shape[0]), (self.second, weight.shape[1] * groups)):
-            factor = 1 + std * torch.randn(self.members, size, generator=generator, **ALIKE)
-            plant(tree, name, nn.Parameter(factor.to(weight)))
-
-    def _stack(self, rows: slice) -> dict[str, Tensor]:
-        """Return the tensors that members have for themselves, Eq. (1), of some of them, `[members, ...]`."""
-        shared, own = self.parts()
-        second = named_tensors(self.second)
-        found = {name: tensor[rows] for name, tensor in own.items()}
-        for name, first in named_tensors(self.first).items():
-            found[name] = rank_one(shared[name], first[rows], second[name][rows])
-        return found
-
-    def of(self, rows: Iterable[int]) -> Iterator[dict[str, Tensor]]:
-        for row in rows:
-            # Row by row: going back through one row must not free the products of others.
-            own = self._stack(slice(row, row + 1))
-            tensors = dict(self.parts()[0])
-            for name, tensor in own.items():
-                tensors[name] = tensor[0]
-            yield tensors
-
-    def keys(self, row: int) -> dict[str, Hashable]:
-        return dict.fromkeys([*self.parts()[1], *named_tensors(self.first)], row)
-
-    def keep(self, rows: Sequence[int]) -> tuple["RankOne", Sequence[int]]:
-        small = copy.deepcopy(self)
-        small.members = len(rows)
-        for tree in (small.own, small.first, small.second):
-            take(tree, dict.fromkeys(named_tensors(tree), rows))
-        return small, range(len(rows))
-
-    def stacks(self, rows: Sequence[int]) -> bool:
-        return tuple(rows) == tuple(range(self.members))
-
-    def stacked(self) -> dict[str, Tensor]:
-        return self._stack(slice(None))
-
-    @torch.no_grad()
-    def resolved(self, rows: Sequence[int]) -> Stacked:
-        products = self.stacked()
-        shared, own = copy.deepcopy(self.shared), copy.deepcopy(self.own)
-        for name in named_tensors(self.first):
-            # Eq. (1) is computed once: resolved weights are not trained, so their factors stay.
-            uproot(shared, name)
-            plant(own, name, nn.Parameter(products[name].clone(), requires_grad=False))
-        return Stacked(shared, own).requires_grad_(False)
+def draw_factors(
+    weight: Tensor, members: int, groups: int, std: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return s and r of a weight for all members, `[members, ...]` each, drawn from N(1, std²)."""
+    outputs, inputs = weight.shape[0], weight.shape[1] * groups
+    first = torch.randn(members, outputs, generator=generator, **ALIKE)
+    second = torch.randn(members, inputs, generator=generator, **ALIKE)
+    return 1 + std * first, 1 + std * second
 
 
 @dataclass(frozen=True)
@@ -176,8 +120,17 @@ class BatchEnsemble(Method):
 
     @property
     def on_trained(self) -> str:
-        # Factors of deviation 0.5 leave nothing of what the weights had learnt.
-        return "retrain" if self.std else "kept"
+        if not self.std:
+            return "kept"
+        if self.std <= TUNING_STD:
+            return "approximate"
+        # Factors of deviation 0.5, the default, leave nothing of what the weights had learnt.
+        return "retrain"
+
+    def for_trained(self) -> Self:
+        if self.std != type(self).std:
+            return self
+        return replace(self, std=TUNING_STD)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the matrices.
@@ -194,7 +147,7 @@ class BatchEnsemble(Method):
         # Make the tensors.
         own = self._own(choices, matrices, held)
         changed = network.allow_other_weights(names)
-        tensors = RankOne(network, own, self.members)
+        tensors = Products(network, own, self.members, ("first", "second"), rank_one)
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         for choice in choices:
             _add_factors(tensors, choice, matrices[choice.site], generator)
@@ -205,12 +158,12 @@ class BatchEnsemble(Method):
 
         # Record what happened.
         rows = tuple(_row(choice, matrices[choice.site], self.members) for choice in choices)
-        notes = tuple(f"gradients of {name} are dense" for name in changed)
+        notes = list(map("gradients of {} are dense".format, changed))
+        if self.repeat and tensors.are_alike():
+            notes.append("members start alike and see the same samples, so that they stay alike")
         # Decay would pull factors to 0 and so the members' weights, where they should stay around 1.
-        factors = set()
-        for name in named_tensors(tensors.first):
-            factors |= {f"tensors.first.{name}", f"tensors.second.{name}"}
-        return Built(members, rows, notes, no_decay=frozenset(factors))
+        no_decay = frozenset(f"tensors.{name}" for name in tensors.factor_names())
+        return Built(members, rows, tuple(notes), no_decay=no_decay)
 
     def _own(
         self,
@@ -230,7 +183,7 @@ class BatchEnsemble(Method):
 
 
 def _add_factors(
-    tensors: RankOne,
+    tensors: Products,
     choice: LayerChoice,
     matrices: Sequence[str],
     generator: torch.Generator,
@@ -241,8 +194,9 @@ def _add_factors(
     for name in matrices:
         assert isinstance(choice.method, BatchEnsemble)
         # Tied weights have one factor.
-        if name not in named_tensors(tensors.first):
-            tensors.add(name, groups, choice.method.std, generator)
+        if name not in tensors.changed():
+            weight = tensors.parts()[0][name]
+            tensors.add(name, draw_factors(weight, tensors.members, groups, choice.method.std, generator))
 
 
 def _matrices(choice: LayerChoice, held: Mapping[str, Tensor]) -> list[str]:

@@ -20,8 +20,8 @@ are trained and shared, the mean is trained.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -106,6 +106,9 @@ class DeepEnsembles(Method):
     def on_trained(self) -> str:
         # A prior changes every prediction.
         return "kept" if self.start == "copy" and not self.prior_scale else "retrain"
+
+    def for_trained(self) -> Self:
+        return replace(self, start="copy")
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the tensors that each member has for itself.

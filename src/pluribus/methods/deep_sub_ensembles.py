@@ -22,7 +22,7 @@ running statistics belong to the member.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -116,6 +116,9 @@ class DeepSubEnsembles(Method):
     @property
     def on_trained(self) -> str:
         return {"copy": "kept", "fresh": "retrain"}[self.start]
+
+    def for_trained(self) -> Self:
+        return replace(self, start="copy")
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers of the tail, which are those that keep their method.

@@ -17,12 +17,13 @@ Cost: one network and D − 1 heads; less where `predict(x, exit_when=...)` stop
 Deviations: heads are those of the Single Architecture Ensemble.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from pluribus.axes import DEPTHS, Between
-from pluribus.mechanisms.exits.pairs import build_exits, check_where
+from pluribus.mechanisms.exits.pairs import HEADS, build_exits, check_where
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import MOST_MEMBERS
@@ -39,6 +40,8 @@ class EarlyExit(Method):
         where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
         fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
             shrunk towards equal weights.
+        heads: Of images inside of the network: `narrow` ones have at most the channels of its last image,
+            `wide` ones as many as its last layer reads, as before version 2 of these settings.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -50,7 +53,10 @@ class EarlyExit(Method):
     exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS, search=Between(2, DEPTHS))
     where: str | tuple[str, ...] | None = None
     fit_weights: bool = setting(False)
+    heads: str = setting("narrow", choices=HEADS)
 
+    version: ClassVar[int] = 2
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({2: {"heads": "wide"}})
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -59,4 +65,4 @@ class EarlyExit(Method):
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Without `learnt` all exits have equal weights, as in Eq. (1).
-        return build_exits(network, choices, seed, depths=self.exits, where=self.where)
+        return build_exits(network, choices, seed, depths=self.exits, where=self.where, heads=self.heads)

@@ -37,6 +37,7 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import torch
@@ -67,6 +68,7 @@ from pluribus.mechanisms.network.layers import (
     there_are,
 )
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.network.trained_norms import has_trained_norm
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import LARGEST, MOST_DRAWS, MOST_MEMBERS, invalid, nearest
 from pluribus.recipe import Recipe
@@ -75,6 +77,9 @@ from pluribus.settings import setting
 ROUNDING = 1e-6  # how far a sum of probabilities may be from one
 WORDS = ("norm", "input", "output")
 """Words of `where`, besides what selects layers."""
+FRESH, TRAINED = 0.01, 0.3
+"""How far options start from one another, in deviations of a tensor, in new networks and in trained ones. New
+networks predict best with the first, trained ones with the second (see the method's page)."""
 PERTURBED = 1 << 21
 """Offset that keeps the seed of perturbations apart from those of fresh weights."""
 
@@ -146,7 +151,7 @@ class Patching(Method, ABC):
     options: int = setting(5, at_least=1, at_most=MOST_MEMBERS, search=Between(2, 6))
     where: Selector = ("norm", "output")
     draws: int = setting(100, at_least=1, at_most=MOST_DRAWS, search=OneOf((4, 8, 16)))
-    perturbation: float = setting(0.01, at_least=0, at_most=LARGEST)
+    perturbation: float | None = setting(None, kind=float, at_least=0, at_most=LARGEST)
     start: str = setting("copy", choices=("copy", "fresh"))
     probabilities: tuple[float, ...] | None = None
     noise: float = setting(0.0, at_least=0, at_most=LARGEST)
@@ -183,7 +188,13 @@ class Patching(Method, ABC):
         if self.start == "fresh":
             return "retrain"
         # Options start apart by a share of each tensor's deviation.
-        return "approximate" if self.perturbation + self.noise else "kept"
+        return "kept" if self.perturbation == 0 and not self.noise else "approximate"
+
+    def for_trained(self) -> Self:
+        far = self.perturbation
+        if far is None:
+            far = TRAINED
+        return replace(self, start="copy", perturbation=far)
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
@@ -197,7 +208,10 @@ class Patching(Method, ABC):
         sites = tie_sites({choice.site.name: choice.site.trained for choice in chosen})
 
         # Make the options.
-        own, notes = _perturbed_options(network, settings, seed)
+        usual = FRESH
+        if has_trained_norm(network, map(attrgetter("site"), chosen)):
+            usual = TRAINED
+        own, notes = _perturbed_options(network, settings, usual, seed)
         notes += self._notes(network, chosen, own)
         if self.freeze_shared:
             _freeze_all_but(own, network)
@@ -404,8 +418,8 @@ class EMP(Patching):
             `ensemble.method` has the names of what types and predicates pick, so that it goes to files.
         draws: How many draws in prediction, at least 1.
         perturbation: How far options start from one another: noise as a share of each tensor's standard
-            deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. May differ from
-            layer to layer.
+            deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. None is 0.01, or
+            0.3 in a network with trained norms. May differ from layer to layer.
         start: `copy` starts options from the network's values, `fresh` initialises each anew.
         probabilities: Of the options, above 0, summing to one; None is uniform.
         noise: Standard deviation of Gaussian noise on the patches, at least 0. With noise a row is a seed.
@@ -505,17 +519,31 @@ def _settings(chosen: Sequence[LayerChoice]) -> dict[str, Any]:
 def _perturbed_options(
     network: Network,
     settings: Mapping[str, Any],
+    usual: float,
     seed: int,
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Draw the options of each tensor, a little apart from one another; return them with notes."""
+    """Draw the options of each tensor, a little apart from one another; return them with notes.
+
+    Args:
+        network: Whose tensors these are.
+        settings: By name of the tensor, the settings of its layer.
+        usual: How far options start from one another where no setting tells.
+        seed: Of fresh weights and perturbations.
+    """
     wanted = {name: (one.options, one.start) for name, one in settings.items()}
     drawn, notes = draw_options(network, wanted, seed)
     # One generator for all tensors, in this order: the order is part of what a seed means.
     generator = torch.Generator().manual_seed(derived_seed(seed, PERTURBED))
-    own = {}
+    own, untold = {}, set[float]()
     for name, one in settings.items():
-        own[name] = perturb(drawn[name], one.perturbation, generator)
-    return own, list(notes)
+        far = one.perturbation
+        if far is None:
+            far = {"copy": usual, "fresh": FRESH}[one.start]
+            untold.add(far)
+        own[name] = perturb(drawn[name], far, generator)
+    if TRAINED in untold:
+        notes.append(f"options start {TRAINED:g} deviations apart, because norms are trained (perturbation)")
+    return own, notes
 
 
 def _freeze_all_but(own: Mapping[str, Tensor], network: Network) -> None:

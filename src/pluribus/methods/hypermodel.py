@@ -21,8 +21,8 @@ layers of a random-feature network.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,8 @@ from pluribus.settings import setting
 
 # A bias of zeros has no scale of its own.
 LEAST_SCALE = 0.1
+TUNING_DEVIATION = 0.1
+"""Greatest start of θ_k with which a trained network still predicts as before, nearly."""
 
 
 def combine_directions(start: Tensor, directions: Tensor, index: Tensor) -> Tensor:
@@ -118,7 +120,12 @@ class Hypermodel(Method):
     @property
     def on_trained(self) -> str:
         # A prior changes every prediction.
-        return "retrain" if self.prior_scale or self.deviation else "kept"
+        if self.prior_scale or self.deviation > TUNING_DEVIATION:
+            return "retrain"
+        return "approximate" if self.deviation else "kept"
+
+    def for_trained(self) -> Self:
+        return replace(self, deviation=TUNING_DEVIATION) if self.deviation == type(self).deviation else self
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """Return members that are named by seeds of their index."""

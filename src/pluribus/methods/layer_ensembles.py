@@ -32,8 +32,8 @@ ensemble of five. Their noise on the targets of each option of the first layer i
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -107,6 +107,11 @@ class LayerEnsembles(Method):
     def on_trained(self) -> str:
         # A prior changes every prediction.
         return "kept" if self.start == "copy" and not self.prior_scale else "retrain"
+
+    def for_trained(self) -> Self:
+        # A prior would be added to what the network has learnt.
+        prior_scale = 0.0 if self.prior_scale == type(self).prior_scale else self.prior_scale
+        return replace(self, start="copy", prior_scale=prior_scale)
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers with options.

@@ -19,11 +19,11 @@ is one. Deviations: convolutions are matrices `[out, in · kernel]`, and the pap
 inputs is left out. A member normalises by running statistics of its own in BatchNorm.
 """
 
-import copy
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -34,14 +34,13 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.exits.pairs import check_where
 from pluribus.mechanisms.graph.first_and_last import find_ends
 from pluribus.mechanisms.members.axis import split_batch
-from pluribus.mechanisms.members.code import PlainCode
 from pluribus.mechanisms.members.index import Fixed
 from pluribus.mechanisms.members.members import Members
+from pluribus.mechanisms.members.orders import assign_orders, count_orders
 from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.members.product_code import ProductCode
+from pluribus.mechanisms.members.products import Products
 from pluribus.mechanisms.members.reduction import REDUCTIONS, reduce_losses, trains_apart
-from pluribus.mechanisms.members.stacked import Stacked
-from pluribus.mechanisms.members.tensors import Tensors
-from pluribus.mechanisms.members.tree import divide, named_tensors, plant, take, uproot
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.layers import Site, is_bias, is_norm, select, there_are
 from pluribus.mechanisms.network.network import Network
@@ -52,94 +51,37 @@ from pluribus.settings import setting
 
 # A table that is indexed would get the gradient of a whole product for the few rows of a batch.
 TABLES = (nn.Embedding, nn.EmbeddingBag)
+TUNING_LR = 1e-3
+"""Rate of a tuning: B starts at zero, so that members part slowly. In `benchmarks/trained.py` an epoch gave
+them a mutual information of 0.0013 with orders of their own, and of 0.0002 with one order."""
 
 
-def low_rank(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor:
+def low_rank(weight: Tensor, down: Tensor, up: Tensor, alpha: float) -> Tensor:
     """Compute Eq. (1) for several members.
 
     Args:
         weight: W, `[out, ...]`; further axes count as one.
         down: A, `[members, r, in]`.
         up: B, `[members, out, r]`.
-        scale: α/r.
+        alpha: α.
 
     Returns:
         `[members, out, ...]`.
     """
-    change = scale * (up @ down)
+    change = alpha / down.shape[1] * (up @ down)
     return weight + change.view(len(down), *weight.shape)  # Eq. (1)
 
 
-class LowRank(Tensors):
-    """Shared weights with a low-rank change for each member.
-
-    Args:
-        network: Whose tensors these are.
-        own: By name, the other tensors that each member has for itself, `[members, ...]`.
-        members: How many there are.
-        alpha: α of Eq. (1).
-    """
-
-    def __init__(self, network: Network, own: Mapping[str, Tensor], members: int, alpha: float) -> None:
-        super().__init__(*divide(network, own))
-        self.members, self.alpha = members, alpha
-        self.down, self.up = nn.Module(), nn.Module()
-
-    def add(self, name: str, rank: int, generator: torch.Generator) -> None:
-        """Give the weight of that name its matrices: A as `nn.Linear` starts, B zero."""
-        weight = self.parts()[0][name].detach()
-        outputs, inputs = weight.shape[0], weight[0].numel()
-        # A matrix has no rank above its smaller side.
-        rank = min(rank, outputs, inputs)
-        uniform = torch.rand(self.members, rank, inputs, generator=generator, **ALIKE)
-        down = (2 * uniform - 1) / math.sqrt(inputs)
-        plant(self.down, name, nn.Parameter(down.to(weight)))
-        plant(self.up, name, nn.Parameter(weight.new_zeros(self.members, outputs, rank)))
-
-    def _stack(self, rows: slice) -> dict[str, Tensor]:
-        """Return the tensors that members have for themselves, of some of them, `[members, ...]`."""
-        shared, own = self.parts()
-        up = named_tensors(self.up)
-        found = {name: tensor[rows] for name, tensor in own.items()}
-        for name, down in named_tensors(self.down).items():
-            scale = self.alpha / down.shape[1]
-            found[name] = low_rank(shared[name], down[rows], up[name][rows], scale)
-        return found
-
-    def of(self, rows: Iterable[int]) -> Iterator[dict[str, Tensor]]:
-        for row in rows:
-            # Row by row: going back through one row must not free the products of others.
-            own = self._stack(slice(row, row + 1))
-            tensors = dict(self.parts()[0])
-            for name, tensor in own.items():
-                tensors[name] = tensor[0]
-            yield tensors
-
-    def keys(self, row: int) -> dict[str, Hashable]:
-        return dict.fromkeys([*self.parts()[1], *named_tensors(self.down)], row)
-
-    def keep(self, rows: Sequence[int]) -> tuple["LowRank", Sequence[int]]:
-        small = copy.deepcopy(self)
-        small.members = len(rows)
-        for tree in (small.own, small.down, small.up):
-            take(tree, dict.fromkeys(named_tensors(tree), rows))
-        return small, range(len(rows))
-
-    def stacks(self, rows: Sequence[int]) -> bool:
-        return tuple(rows) == tuple(range(self.members))
-
-    def stacked(self) -> dict[str, Tensor]:
-        return self._stack(slice(None))
-
-    @torch.no_grad()
-    def resolved(self, rows: Sequence[int]) -> Stacked:
-        products = self.stacked()
-        shared, own = copy.deepcopy(self.shared), copy.deepcopy(self.own)
-        for name in named_tensors(self.down):
-            # Eq. (1) is computed once: frozen weights are not trained.
-            uproot(shared, name)
-            plant(own, name, nn.Parameter(products[name].clone(), requires_grad=False))
-        return Stacked(shared, own).requires_grad_(False)
+def draw_matrices(
+    weight: Tensor, members: int, rank: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return A as `nn.Linear` starts and B of zeros, `[members, r, in]` and `[members, out, r]`."""
+    outputs, inputs = weight.shape[0], weight[0].numel()
+    # A matrix has no rank above its smaller side.
+    rank = min(rank, outputs, inputs)
+    uniform = torch.rand(members, rank, inputs, generator=generator, **ALIKE)
+    down = (2 * uniform - 1) / math.sqrt(inputs)
+    return down, torch.zeros(members, outputs, rank)
 
 
 @dataclass(frozen=True)
@@ -161,6 +103,11 @@ class LoRAEnsembles(Method):
             member, so that a step costs one pass.
         reduction: Of the members' losses: `sum`, `mean`, or `auto`, which is the sum where the shared weights
             are frozen.
+        shuffle_members: Whether each member goes through the training set in an order of its own: a batch is
+            then one of each order after the other, and in a loop of one's own it is divided among members.
+            None is no, and yes in `finetune`.
+        merge: Whether frozen ensembles and exports hold a whole weight for each member, which runs fastest,
+            or the shared weight once with the matrices, whose product each call computes.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -184,6 +131,8 @@ class LoRAEnsembles(Method):
     freeze_shared: bool = setting(True)
     repeat: bool = setting(True)
     reduction: str = setting("auto", choices=REDUCTIONS)
+    shuffle_members: bool | None = setting(None, kind=bool)
+    merge: bool = setting(True)
 
     per_layer: ClassVar[frozenset[str]] = frozenset({"rank"})
     # A frozen layer is what adapters are for.
@@ -203,15 +152,30 @@ class LoRAEnsembles(Method):
         return reduce_losses(losses, shares, self.reduction, members)
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor] | None:
-        return None if self.repeat else split_batch(batch, len(rows))
+        if not self.repeat:
+            return split_batch(batch, len(rows))
+        return assign_orders(batch, rows, self._shuffles)
+
+    @property
+    def _shuffles(self) -> bool:
+        # A divided batch shows members different samples anyway.
+        return bool(self.shuffle_members) and self.repeat
+
+    @property
+    def data_orders(self) -> int:
+        return count_orders(self.members, self._shuffles)
 
     def recipe(self) -> Recipe:
         # A divided batch shows every member a part of the samples.
-        return Recipe() if self.repeat else Recipe(longer=2.0)
+        return Recipe(longer=1.0 if self.repeat else 2.0, tuning_lr=TUNING_LR)
 
     @property
     def on_trained(self) -> str:
         return "kept"
+
+    def for_trained(self) -> Self:
+        # With one order, random matrices alone tell members apart, which takes long.
+        return replace(self, shuffle_members=True) if self.shuffle_members is None else self
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers.
@@ -229,7 +193,8 @@ class LoRAEnsembles(Method):
         # Make the tensors.
         own = self._own(choices, output, held)
         changed = network.allow_other_weights(name for names in matrices.values() for name in names)
-        tensors = LowRank(network, own, self.members, self.alpha)
+        product = partial(low_rank, alpha=self.alpha)
+        tensors = Products(network, own, self.members, ("down", "up"), product, self.merge)
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         for choice in chosen:
             _add_matrices(tensors, choice, matrices[choice.site], generator)
@@ -239,7 +204,7 @@ class LoRAEnsembles(Method):
         tensors.own.requires_grad_(True)
 
         # Make the members.
-        code = PlainCode.of(network.module, network.output)
+        code = ProductCode.of(network.module, network.output)
         members = Members(Fixed(self.members), tensors, code)
 
         # Record what happened.
@@ -306,15 +271,16 @@ class LoRAEnsembles(Method):
 
 
 def _add_matrices(
-    tensors: LowRank, choice: LayerChoice, names: Sequence[str], generator: torch.Generator
+    tensors: Products, choice: LayerChoice, names: Sequence[str], generator: torch.Generator
 ) -> None:
     """Draw the matrices of a layer's weights."""
     assert isinstance(choice.method, LoRAEnsembles)
-    shared, done = tensors.parts()[0], named_tensors(tensors.down)
+    shared, done = tensors.parts()[0], tensors.changed()
     for name in names:
         # Tied weights have one pair of matrices, and a weight that members own has none.
         if name in shared and name not in done:
-            tensors.add(name, choice.method.rank, generator)
+            rank = choice.method.rank
+            tensors.add(name, draw_matrices(shared[name], tensors.members, rank, generator))
 
 
 def _matrices(site: Site, held: Mapping[str, Tensor]) -> list[str]:

@@ -195,6 +195,7 @@ class MCDropout(Method):
         if not axes:
             _refuse_no_dropout(choices)
         kept = _override_rates(kept, choices)
+        notes += self._unused_rate(kept, places)
 
         # Make the members, which share all tensors.
         tensors = Stacked.of_network(network, {})
@@ -207,6 +208,17 @@ class MCDropout(Method):
         rows = tuple(_rows(choices, kept, places))
         left = {choice.site.name: NOT_CALLED for choice in choices if choice.reason == NOT_CALLED}
         return Built(members, rows, tuple(notes), left=left)
+
+    def _unused_rate(self, kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]) -> list[str]:
+        """Return a note where `rate` holds for nothing, because the network has dropout of its own."""
+        rates = sorted({rate for one in kept.values() for rate in one.rates})
+        if places or not rates or rates == [self.rate]:
+            return []
+        own = " and ".join(f"{rate:g}" for rate in rates)
+        return [
+            f"rate={self.rate:g} is not used: the network's own dropout keeps its rate, {own}. Give it "
+            "another with overrides={'name': {'rate': ...}}, or add dropout with insert=True"
+        ]
 
     def _kept(
         self,

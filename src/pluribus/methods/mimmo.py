@@ -20,14 +20,16 @@ Deviations: every depth has a head of its own, where the paper shares the last l
 is computed exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from pluribus.axes import Between
 from pluribus.mechanisms.exits.pairs import (
+    HEADS,
     Pairs,
     build_exits,
     check_where,
@@ -54,6 +56,8 @@ class MIMMO(Method):
         start: Of the first and last layer: `fresh` initialises them, `copy` keeps the network's weights.
         fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
             shrunk towards equal weights.
+        heads: Of images inside of the network: `narrow` ones have at most the channels of its last image,
+            `wide` ones as many as its last layer reads, as before version 2 of these settings.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -68,7 +72,10 @@ class MIMMO(Method):
     batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     start: str = setting("fresh", choices=("copy", "fresh"))
     fit_weights: bool = setting(False)
+    heads: str = setting("narrow", choices=HEADS)
 
+    version: ClassVar[int] = 2
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({2: {"heads": "wide"}})
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -94,5 +101,12 @@ class MIMMO(Method):
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         return build_exits(
-            network, choices, seed, inputs=self.inputs, where=self.where, start=self.start, learnt=True
+            network,
+            choices,
+            seed,
+            inputs=self.inputs,
+            where=self.where,
+            start=self.start,
+            learnt=True,
+            heads=self.heads,
         )

@@ -28,8 +28,9 @@ by default; the method's page has the measurements. The batch is the unit of one
 whose weight is below 1e-6 are no rows of eval mode and cost nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -37,6 +38,7 @@ from torch import Generator, Tensor
 
 from pluribus.axes import DEPTHS, Between, Ends
 from pluribus.mechanisms.exits.pairs import (
+    HEADS,
     Pairs,
     build_exits,
     check_where,
@@ -126,6 +128,8 @@ class SAE(Method):
             softmax(l), the `logits` alone, as the authors' code does.
         fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
             shrunk towards equal weights.
+        heads: Of images inside of the network: `narrow` ones have at most the channels of its last image,
+            `wide` ones as many as its last layer reads, as before version 3 of these settings.
 
     Example:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3)]
@@ -153,8 +157,12 @@ class SAE(Method):
     start: str = setting("fresh", choices=("copy", "fresh"))
     draw_from: str = setting("preferences", choices=("preferences", "logits"))
     fit_weights: bool = setting(False)
+    heads: str = setting("narrow", choices=HEADS)
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType(
+        {2: FIRST_VERSION, 3: {"heads": "wide"}}
+    )
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -167,10 +175,6 @@ class SAE(Method):
         _check_span("alpha", self.alpha, at_least=0, at_most=LARGEST)
         _check_span("temperature", self.temperature, at_least=COLDEST, at_most=LARGEST)
         _check_span("input_repetition", self.input_repetition, at_least=0, at_most=1)
-
-    @classmethod
-    def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
-        return values if version > 1 else FIRST_VERSION | values
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         repetition = interpolate(self.input_repetition, progress)
@@ -212,6 +216,7 @@ class SAE(Method):
             where=self.where,
             start=self.start,
             learnt=True,
+            heads=self.heads,
         )
 
 

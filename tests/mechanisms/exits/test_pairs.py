@@ -368,3 +368,36 @@ def test_mimo_is_recommended_only_where_it_converts():
     with pytest.raises(ConversionError):
         pl.convert(Tied(), MIMO(), example=x)
     assert pl.convert(two, MIMO(), example=x)
+
+
+def flattening():
+    """A network in the shape of AlexNet and VGG: wide layers behind a flattened image."""
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Flatten(), nn.Linear(16 * 8 * 8, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 4))
+
+
+def notes_of_cost(ensemble):
+    return [note for note in ensemble.conversion.notes if "exits cost" in note]
+
+
+def test_heads_of_a_network_that_flattens_have_the_channels_of_its_last_image():
+    x = torch.randn(2, 3, 32, 32)
+    narrow = pl.convert(flattening(), EarlyExit(where=("1", "5")), example=x).eval()
+    wide = pl.convert(flattening(), EarlyExit(where=("1", "5"), heads="wide"), example=x).eval()
+    found = [head.features[0].out_channels for head in narrow.members.code.caller.module.heads]
+    assert found == [16, 16]
+    plain = pl.cost(flattening(), x).multiply_adds
+    assert pl.cost(narrow, x).multiply_adds <= 1.2 * plain
+    assert notes_of_cost(narrow) == []
+    (note,) = notes_of_cost(wide)
+    assert note.startswith(f"exits cost {pl.cost(wide, x).multiply_adds / plain - 1:.1f} × the network")
+
+
+@pytest.mark.parametrize("method", [EarlyExit(), MIMMO(), SAE()], ids=str)
+def test_heads_of_earlier_files_stay_wide(method):
+    before = method.to_dict()
+    del before["heads"]
+    assert pl.Method.from_dict(before | {"version": method.version - 1}).heads == "wide"
+    assert pl.Method.from_dict(method.to_dict()) == method

@@ -62,8 +62,8 @@ READ = next(place for place, node in enumerate(data()) if node["does"] == "read"
         (broken(CALL, kwargs={"x=1); import os; (y": 1}), "must be arguments of"),
         (broken(READ, tensor="__class__"), "must be a tensor of the file"),
         (broken(0, name="lambda"), "must be a name"),
-        (broken(0, does="import"), "must be input, read, call, row or return"),
-        (broken(0, does="row"), "must be input, read, call, row or return"),
+        (broken(0, does="import"), "must be input, read, call, make, row or return"),
+        (broken(0, does="row"), "must be input, read, call, make, row or return"),
         (data()[:-1], "the last node must return a value"),
         ([], "the last node must return a value"),
     ],
@@ -94,3 +94,43 @@ def test_operators_of_the_table_are_found(name):
 @pytest.mark.parametrize("name", ["aten.linear", "aten.linear.name", "aten.linear.none", "prim.device.a"])
 def test_other_names_are_none(name):
     assert find_operator(name) is None
+
+
+def made(**changes):
+    """Nodes of a graph that adds a product of two tensors of the file, which is computed when it is read."""
+    node = {"does": "make", "operator": "aten.mul.Tensor", "args": [{"node": 1}, {"node": 2}], "kwargs": {}}
+    call = {"does": "call", "operator": "aten.add.Tensor", "args": [{"node": 0}, {"node": 3}], "kwargs": {}}
+    first, second = ({"does": "read", "tensor": name} for name in ("first", "second"))
+    last = {"does": "return", "value": {"node": 4}}
+    return [{"does": "input", "name": "x"}, first, second, {**node, **changes}, call, last]
+
+
+FACTORS = {"first": torch.rand(3, 1), "second": torch.rand(1, 4)}
+
+
+@pytest.mark.parametrize("parameter", [False, True])
+def test_tensors_are_made_when_a_file_is_read(parameter):
+    GRAPH.check(made(parameter=parameter), "")
+    module = graph_from_list(made(parameter=parameter), FACTORS)
+    held = [*module.parameters(), *module.buffers()]
+    assert [tuple(tensor.shape) for tensor in held] == [(3, 4)]
+    assert len(list(module.parameters())) == parameter
+    assert_close(module(torch.zeros(3, 4)), FACTORS["first"] * FACTORS["second"], rtol=0, atol=0)
+    assert [node.op for node in module.graph.nodes].count("call_function") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"args": [{"node": 0}, {"node": 2}]}, "must be made of tensors of the file, got an input"),
+        ({"operator": "aten.mm.default", "args": [{"node": 2}, {"node": 2}]}, "must make a tensor, got"),
+        (
+            {"operator": "aten.expand.default", "args": [{"node": 1}, [3, 10**12]]},
+            "has room for",
+        ),
+        ({"operator": "aten.rand.default", "args": [[2]]}, "must be a known operator"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(changes, reason):
+    with pytest.raises(Mismatch, match=reason):
+        graph_from_list(made(**changes), FACTORS)

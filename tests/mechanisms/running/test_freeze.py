@@ -13,9 +13,9 @@ import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.operators import normalises, operator_name
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from tests import zoo
-from tests.cases import CASES, each, normal, run
+from tests.cases import CASES, blocks, each, normal, run
 
 METHODS = [
     Single(),
@@ -185,3 +185,17 @@ def test_the_ensemble_stays_as_it_was():
     ensemble.freeze()(images)
     assert_close(ensemble(images), before, rtol=0, atol=0)
     assert_close(dict(ensemble.state_dict()), dict(state), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("positions", [[0], [0, 1], [1, 0]], ids=str)
+def test_exits_without_the_output_are_a_graph_that_ends_there(positions):
+    x = normal(6)()
+    ensemble = settled(pl.convert(blocks(3).double(), EarlyExit(), example=x))
+    small = ensemble.shrink(positions)
+    frozen = small.freeze()
+    assert frozen.kinds, frozen.notes
+    assert_close(frozen(x), ensemble(x)[positions].detach(), **EXACT)
+    assert pl.cost(frozen, x).multiply_adds < pl.cost(ensemble.freeze(), x).multiply_adds
+    # What was shrunk may be shrunk again.
+    again = small.shrink([0]).freeze()
+    assert_close(again(x), ensemble(x)[positions[:1]].detach(), **EXACT)

@@ -69,7 +69,7 @@ def set_at(document, path, value):
         (["weights"], [0.5, 0.1], "sum to one"),
         (["likelihood"], {"kind": "oracle"}, "damaged or foreign"),
         (["tensors"], {}, "tensors of field tensors"),
-        (["version"], 99, "version from 1 to 1"),
+        (["version"], 99, "version from 1 to 2"),
         (["format"], "pluribus ensemble", "must have the format"),
         (["more"], 1, "unknown"),
     ],

@@ -88,6 +88,8 @@ class TappedCode(Code):
     def lowered(self, tensors: Tensors, module: nn.Module, inputs: Inputs) -> LoweredCode:
         """Return the code of all pairs at once; the program has one row, `[batch, pairs, ...]`."""
         assert isinstance(module, Tapped)
+        # The data flow is read to its end, though none of it is needed behind the deepest exit.
+        module.fill_dropped()
 
         def of(rows: Sequence[Pair]) -> Iterator[dict[str, Tensor]]:
             for own in tensors.of(rows):

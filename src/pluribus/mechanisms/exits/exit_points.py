@@ -54,6 +54,7 @@ class ExitPoints:
         axis: Axis of classes in the prediction, the batch axis counted.
         aside: Inputs that enter behind the first layers, such as masks.
         refusal: Why the network cannot take several inputs at once; empty where it can.
+        channels: Of the last image inside of the network; None where there is none, or heads are wide.
     """
 
     first: tuple[str, ...]
@@ -65,6 +66,16 @@ class ExitPoints:
     aside: tuple[str, ...] = ()
     refusal: str = ""
     tail: tuple[TailLayer, ...] = ()
+    channels: int | None = None
+
+    @property
+    def head_width(self) -> int:
+        """Return the channels of a head behind an image.
+
+        A network that flattens its last image has features for each of its positions, of which a head, which
+        averages over them, needs one set.
+        """
+        return self.width if self.channels is None else min(self.width, self.channels)
 
     @property
     def makers(self) -> tuple[TailLayer, ...]:
@@ -113,7 +124,14 @@ def find_exit_points(network: Network, where: Sequence[str] | None = None) -> Ex
         aside=entering.aside,
         refusal=entering.refusal,
         tail=() if leaving.name is not None else find_output_tail(cut_points.flow),
+        channels=_last_channels(cut_points.points),
     )
+
+
+def _last_channels(points: Sequence[CutPoint]) -> int | None:
+    """Return how many channels the last image has that all of the data flow passes; None without one."""
+    found = [one.shape[0] for one in points if one.axis == 1 and len(one.shape) > 1]
+    return found[-1] if found else None
 
 
 def check_inputs(points: ExitPoints, inputs: int) -> None:

@@ -3,7 +3,8 @@
 Ferianc, Fan and Rodrigues, "SAE: Single Architecture Ensemble Neural Networks", BMVC 2024.
 
     value     layers, then one layer to the outputs of all slots
-    image     1x1 convolution to the width of the last layer, BatchNorm, ReLU, mean over all positions
+    image     1x1 convolution, BatchNorm, ReLU, mean over all positions; as many channels as the last
+              layer reads, at most those of the network's last image
     tokens    linear layer, GELU, LayerNorm, mean over all tokens
     vector    linear layer, BatchNorm, ReLU
 
@@ -57,7 +58,7 @@ class Head(nn.Module):
         self._check(exit, points)
         outputs = slots * self._outputs_of_slot()
         if self.images:
-            self._build_for_images(exit.shape[0], points.width, outputs)
+            self._build_for_images(exit.shape[0], points.head_width, outputs)
         else:
             self._build_for_vectors(exit.shape[-1], outputs)
 

@@ -4,6 +4,7 @@ A row is a pair of an input slot and a depth. All rows come out of one pass of a
 them stay in eval mode, and how much each counts, follows from logits that may be learnt.
 """
 
+import copy
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,11 @@ from pluribus.errors import ConversionError, InputError, SettingError
 from pluribus.mechanisms.exits.code import TappedCode
 from pluribus.mechanisms.exits.exit_points import Exit, ExitPoints, find_exit_points
 from pluribus.mechanisms.exits.tapped import Pair, Tapped, tap
+from pluribus.mechanisms.graph.cost import Meter
 from pluribus.mechanisms.members.index import Index, Row, share_among
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.stacked import Stacked
+from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.layers import Site
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -32,6 +35,11 @@ KINDS = ("single_exit", "early_exit", "mimo", "mimmo", "in_between")
 # Beside a weight of one, single precision loses smaller ones.
 DEAD = 1e-6
 """Weight among the exits of its input below which an exit is dropped."""
+HEADS = ("narrow", "wide")
+"""Channels of heads behind images: at most those of the network's last image, or as the last layer reads."""
+COSTLY = 1.2
+"""Multiply-adds of all exits, as a multiple of the network's, above which the conversion tells what they
+cost: exits of a network of equal layers cost up to as much as it does."""
 
 
 def kind_of(inputs: int, exits: int, depths: int) -> str:
@@ -250,6 +258,7 @@ def build_exits(
     where: str | tuple[str, ...] | None = None,
     start: str = "copy",
     learnt: bool = False,
+    heads: str = "narrow",
 ) -> Built:
     """Build the members of a network with slots and exits.
 
@@ -263,6 +272,7 @@ def build_exits(
         where: Patterns of names to exit after; None finds places.
         start: Start of the first and last layer where there are several slots, `copy` or `fresh`.
         learnt: Whether the preference for depths is learnt.
+        heads: Of images, `narrow` or `wide`, one of `HEADS`.
     """
     _refuse_picks(choices)
     kind = network.kind
@@ -271,6 +281,8 @@ def build_exits(
     if depths is None and not points.exits:
         _refuse_no_exits(network, points)
     points = replace(points, exits=_spread(points.exits, depths))
+    if heads == "wide":
+        points = replace(points, channels=None)
     found = len(points.exits) + 1
     if exits is not None and exits > found:
         names = ", ".join(exit.name for exit in points.exits)
@@ -278,9 +290,10 @@ def build_exits(
             f"exits must be at most {found}, the output of {kind} and the places before it ({names}), "
             f"got exits={exits}. Ask for fewer, or name more places with where=."
         )
-    network.become(tap(network, points, inputs, start, seed))
+    tapped = tap(network, points, inputs, start, seed)
+    notes = _notes(points, inputs) + _notes_of_cost(network, tapped)
+    network.become(tapped)
     rows = tuple(_row(choice.site, points, inputs) for choice in choices)
-    notes = _notes(points, inputs)
     # Weight decay would pull the preferences to the uniform ones.
     no_decay = frozenset({"index.logits"}) if learnt else frozenset()
     return Built(_members(network, exits or found, learnt), rows, tuple(notes), no_decay)
@@ -295,6 +308,30 @@ def _notes(points: ExitPoints, inputs: int) -> list[str]:
     if inputs > 1 and points.aside:
         notes.append(f"{', '.join(points.aside)}: behind the first layers, that of the first slot for all")
     return notes
+
+
+def _notes_of_cost(network: Network, tapped: Tapped) -> list[str]:
+    """Return a note where exits cost much beside the network; none where they do not.
+
+    Args:
+        network: Before it is tapped.
+        tapped: The network with its exits.
+    """
+    if not len(tapped.heads):
+        return []
+    example = network.example.copy()
+    with dry_run(network.module, training=False), torch.no_grad(), Meter() as whole:
+        network.module(*example.args, **example.keywords)
+    # Shapes alone are needed, and no numbers.
+    heads = copy.deepcopy(tapped.heads).to("meta").eval()
+    with torch.no_grad(), Meter() as ends:
+        for head, exit in zip(heads, tapped.points.exits, strict=True):
+            like = next(head.parameters())
+            head(like.new_empty(example.batch, *exit.shape))
+    share = ends.multiply_adds / max(1, whole.multiply_adds)
+    if share <= COSTLY:
+        return []
+    return [f"exits cost {share:.1f} × the network. Name fewer or deeper places with where="]
 
 
 def _members(network: Network, exits: int, learnt: bool) -> Members:

@@ -105,6 +105,8 @@ class Tapped(nn.Module):
         self.slots = [tuple(range(inputs))] * self.depths
         self._entry, self._reading = Entry(inputs, len(points.first)), Reading()
         self._ends = ""
+        # By name, the shapes of tensors behind the deepest exit that were dropped.
+        self._dropped: dict[str, tuple[int, ...]] = {}
         # A single input enters as it is.
         if inputs > 1:
             self._join_inputs()
@@ -270,19 +272,40 @@ class Tapped(nn.Module):
             exit: The deepest exit that is left.
         """
         needed = {id(p) for name, p in self.network.named_parameters() if name in exit.needs}
-        for layer in self.network.modules():
+        for path, layer in self.network.named_modules():
             held = {name: p for name, p in parameter_table(layer).items() if p is not None}
             lost = {name: p for name, p in held.items() if id(p) not in needed}
             # Empty tensors stay where they were, as code may read their dtype or device.
             for name, parameter in lost.items():
+                self._note_dropped(path, name, parameter)
                 setattr(layer, name, nn.Parameter(_emptied(parameter), requires_grad=False))
             # A layer that still needs a parameter runs, and needs its buffers.
             if not lost or len(lost) < len(held):
                 continue
             for name, buffer in buffer_table(layer).items():
                 if buffer is not None:
+                    self._note_dropped(path, name, buffer)
                     setattr(layer, name, _emptied(buffer))
         self._ends = exit.name
+
+    def _note_dropped(self, path: str, name: str, tensor: Tensor) -> None:
+        """Note the shape that a tensor had before it was dropped; a network may be cut several times.
+
+        Args:
+            path: Of the layer.
+            name: Of the tensor in it.
+            tensor: Before it is dropped.
+        """
+        self._dropped.setdefault(f"{path}.{name}" if path else name, tuple(tensor.shape))
+
+    def fill_dropped(self) -> None:
+        """Put zeros in place of dropped tensors, so that a run reaches its end; no exit depends on them."""
+        for full, shape in self._dropped.items():
+            path, _, name = full.rpartition(".")
+            layer = self.network.get_submodule(path)
+            zeros = getattr(layer, name).new_zeros(shape)
+            is_parameter = name in parameter_table(layer)
+            setattr(layer, name, nn.Parameter(zeros, requires_grad=False) if is_parameter else zeros)
 
     def check_goes_on(self) -> None:
         """Raise if the network would run on behind an exit after which nothing is left."""

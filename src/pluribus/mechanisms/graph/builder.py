@@ -13,6 +13,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from pluribus.errors import UnreadableError
+from pluribus.mechanisms.graph.compact import RECIPES, worthwhile_recipes
+from pluribus.mechanisms.graph.recording import Recording
 from pluribus.mechanisms.network.torch_private import is_no_grad_region
 
 aten: Any = torch.ops.aten
@@ -47,6 +49,8 @@ class GraphBuilder:
         self._weights: dict[int, Tensor] = {}
         # By node, the value and the constant of which it is the product.
         self._scaled: dict[Node, tuple[Node, Tensor]] = {}
+        # Active while constants are computed.
+        self.recording = Recording()
 
     def mark_weights(self, tensors: Iterable[Tensor]) -> None:
         """Store these tensors, and what is computed from them, as parameters; all others are buffers.
@@ -125,7 +129,7 @@ class GraphBuilder:
             args: Its arguments, without nodes.
             kwargs: Its arguments by name, without nodes.
         """
-        with torch.no_grad():
+        with torch.no_grad(), self.recording:
             found = target(*args, **kwargs)
         tensors = list[Tensor]()
         map_aggregate(
@@ -183,6 +187,10 @@ class GraphBuilder:
             if not node.users and node.op not in ("placeholder", "output"):
                 self.graph.erase_node(node)
         module = GraphModule(self.root, self.graph)
+        held = dict(module.named_parameters()) | dict(module.named_buffers())
+        stored = {str(node.target): tensor for tensor, node in self._stored.values()}
+        computed = {name: (tensor, held[name]) for name, tensor in stored.items() if name in held}
+        module.meta[RECIPES] = worthwhile_recipes(computed)
         # Nothing in the graph depends on the mode.
         return module.eval()
 

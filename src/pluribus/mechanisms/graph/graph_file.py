@@ -9,17 +9,23 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_aggregate
 
 from pluribus.errors import InputError
+from pluribus.mechanisms.graph.compact import ONCE
 from pluribus.mechanisms.graph.operators import find_operator
 from pluribus.mechanisms.graph.plain_values import plain_from_data, plain_to_data
 from pluribus.mechanisms.network.torch_private import argument_names
-from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Schema, Text, shown
+from pluribus.schema import Anything, Fields, Flag, Items, Mismatch, Named, Schema, Text, shown
 
 MOST_NODES = 200_000
 """Nodes of one graph; a graph of 5,000 is large."""
+MOST_GROWTH = 1024
+"""How many times the bytes of a file the tensors may take that are computed from it: members may be many, and
+masks are stored as bits."""
 IDENTIFIER = Text(most=200, pattern=r"[A-Za-z_][A-Za-z0-9_]*", name="a name")
 NODE: Schema = Fields(
     {"does": Text(most=20)},
@@ -30,6 +36,7 @@ NODE: Schema = Fields(
         "kwargs": Named(Anything()),
         "value": Anything(),
         "tensor": Text(most=200),
+        "parameter": Flag(),
     },
 )
 GRAPH: Schema = Items(NODE, most=MOST_NODES)
@@ -69,7 +76,11 @@ def _node_to_dict(node: Node, places: Mapping[Node, int]) -> dict[str, Any]:
     if node.op == "call_module":
         return {"does": "row", "args": args}
     kwargs = {name: _to_data(one, places) for name, one in node.kwargs.items()}
-    return {"does": "call", "operator": _operator_name(node.target), "args": args, "kwargs": kwargs}
+    name = _operator_name(node.target)
+    if node.meta.get(ONCE):
+        is_parameter = bool(node.meta.get("parameter"))
+        return {"does": "make", "operator": name, "args": args, "kwargs": kwargs, "parameter": is_parameter}
+    return {"does": "call", "operator": name, "args": args, "kwargs": kwargs}
 
 
 def _operator_name(target: Any) -> str:
@@ -112,8 +123,10 @@ class _Reader:
     def __init__(self, nodes: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> None:
         self.nodes, self.tensors = nodes, tensors
         self.graph, self.root = Graph(), nn.Module()
-        self.values: list[Node] = []
+        self.values: list[Any] = []
         self.stored: dict[str, str] = {}
+        # Bytes that tensors may take which are computed while a file is read.
+        self.room = MOST_GROWTH * sum(tensor.nbytes for tensor in tensors.values()) + (1 << 20)
 
     def module(self, row: GraphModule | None = None) -> GraphModule:
         """Return the graph as a module in eval mode.
@@ -127,10 +140,13 @@ class _Reader:
             self.values.append(self._node(node, place, row is not None))
         if not self.nodes or self.nodes[-1]["does"] != "return":
             raise Mismatch("the last node must return a value")
+        # Tensors that others were made of are needed no more.
+        for read in [node for node in self.graph.nodes if node.op == "get_attr" and not node.users]:
+            self.graph.erase_node(read)
         return GraphModule(self.root, self.graph).eval()
 
-    def _node(self, node: Mapping[str, Any], place: int, has_row: bool) -> Node:
-        """Add one node to the graph.
+    def _node(self, node: Mapping[str, Any], place: int, has_row: bool) -> Any:
+        """Return one node, added to the graph, or a tensor that is computed now.
 
         Args:
             node: As plain data.
@@ -144,17 +160,72 @@ class _Reader:
         if does == "read":
             return self.graph.get_attr(self._tensor(node.get("tensor"), where))
         if does == "return":
-            last: Node = self.graph.output(self._value(node.get("value"), where))
-            return last
+            return self.graph.output(self._held(self._value(node.get("value"), where)))
         args = tuple(self._value(one, where) for one in node.get("args", ()))
         if does == "row" and has_row:
-            return self.graph.call_module("row", args)
-        if does != "call":
-            raise Mismatch(f"field {where}.does must be input, read, call, row or return, got {shown(does)}")
+            return self.graph.call_module("row", self._held(args))
+        if does not in ("call", "make"):
+            raise Mismatch(
+                f"field {where}.does must be input, read, call, make, row or return, got {shown(does)}"
+            )
         target = _allowed(node.get("operator"), where)
         kwargs = {name: self._value(one, where) for name, one in node.get("kwargs", {}).items()}
         _check_arguments(target, args, kwargs, where)
-        return self.graph.call_function(target, args, kwargs)
+        if does == "make":
+            return self._made(target, args, kwargs, where, node.get("parameter", False))
+        return self.graph.call_function(target, self._held(args), self._held(kwargs))
+
+    def _made(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], where: str, parameter: bool
+    ) -> Tensor:
+        """Return the value of an operator on tensors of the file.
+
+        Args:
+            target: The operator.
+            args: Its arguments: tensors that were made, nodes that read one, or plain values.
+            kwargs: Its arguments by name.
+            where: The place of the node in the file.
+            parameter: Whether the value is a parameter.
+        """
+
+        def constant(part: Any) -> Any:
+            if not isinstance(part, Node):
+                return part
+            if part.op != "get_attr":
+                raise Mismatch(f"field {where} must be made of tensors of the file, got an input")
+            return getattr(self.root, str(part.target))
+
+        given, named = map_aggregate((args, kwargs), constant)
+        try:
+            # Without values first: a hostile file must not take more memory than its size allows.
+            empty, by_name = map_aggregate((given, dict(named)), _without_values)
+            like = target(*empty, **by_name)
+            size = like.nbytes if isinstance(like, Tensor) else self.room + 1
+            self.room -= size
+            found: Tensor | None = target(*given, **named).detach() if self.room >= 0 else None
+        # Operators raise anything for arguments that do not fit.
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+            raise Mismatch(f"field {where} must make a tensor, got {shown(str(error))}") from error
+        if found is None:
+            raise Mismatch(f"field {where} must make a tensor that the file has room for, got {size:,} bytes")
+        return nn.Parameter(found.clone(), requires_grad=False) if parameter else found
+
+    def _held(self, arguments: Any) -> Any:
+        """Return arguments with nodes in place of tensors that were made, each of which is held once."""
+
+        def node(part: Any) -> Any:
+            if not isinstance(part, Tensor):
+                return part
+            name = f"made {id(part)}"
+            if name not in self.stored:
+                # Results of operators may be views of something larger.
+                whole = part if isinstance(part, nn.Parameter) else part.clone()
+                self.tensors = {**self.tensors, name: whole}
+                # With the tensor itself, whose identity must not be given away meanwhile.
+                self.tensors[f"{name} itself"] = part
+            return self.graph.get_attr(self._tensor(name, ""))
+
+        return map_aggregate(arguments, node)
 
     def _tensor(self, name: Any, where: str) -> str:
         """Return our own name of a tensor, which is stored once.
@@ -190,6 +261,13 @@ class _Reader:
                 raise Mismatch(f"field {where} must refer to an earlier node, got {shown(place)}")
             return self.values[place]
         return plain_from_data(data, where)
+
+
+def _without_values(part: Any) -> Any:
+    """Return an argument of an operator that computes shapes alone."""
+    if isinstance(part, Tensor):
+        return part.to("meta")
+    return torch.device("meta") if isinstance(part, torch.device) else part
 
 
 def graph_from_list(

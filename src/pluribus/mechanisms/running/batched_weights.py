@@ -51,8 +51,13 @@ def run_batched(task: Task) -> list[Piece]:
     # Any of the axes may be the batch, as in tensors of sequences first, so sizes are read in every run.
     first = executor.value(pieces[data][0]) if len(shape) > 2 else None
     middle = [executor.call(SYM_SIZE, first, axis) for axis in range(1, len(shape) - 1)]
-    sizes = [len(order), -1, *middle, task.like(weight).shape[0]]
-    return pieces_of(executor.call(aten.reshape.default, output, sizes), order)
+    versions = len(order) // len(groups)
+    sizes = [versions, -1, *middle] if versions > 1 else [-1, *middle]
+    # Not one `reshape`: torch.export could not tell that a batch of any size has these strides (2.13).
+    output = executor.call(aten.unflatten.int, output, 1, sizes)
+    if versions > 1:
+        output = executor.call(aten.flatten.using_ints, output, 0, 1)
+    return pieces_of(output, order)
 
 
 def _samples(task: Task, order: list[int], groups: int) -> Any:
@@ -69,7 +74,9 @@ def _samples(task: Task, order: list[int], groups: int) -> Any:
         stack = executor.together([task.pieces[data][index] for index in order])
         if _is_plain(task, order, groups):
             return stack
-        return executor.call(aten.reshape.default, stack, [groups, -1, shape[-1]])
+        if len(order) > groups:
+            stack = executor.call(aten.unflatten.int, stack, 0, [groups, -1])
+        return executor.call(aten.flatten.using_ints, stack, 1, -2)
     single = executor.value(task.pieces[data][0])
     if len(shape) > 2:
         single = executor.call(aten.flatten.using_ints, single, 0, -2)

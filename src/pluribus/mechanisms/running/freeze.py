@@ -19,6 +19,7 @@ from pluribus.mechanisms.graph.program import Signature
 from pluribus.mechanisms.graph.prove import prove
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
+from pluribus.mechanisms.members.code import LoweredCode
 from pluribus.mechanisms.members.index import Fixed, Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
@@ -180,17 +181,17 @@ def _flow(members: Members, rows: Sequence[Any], example: Inputs) -> Flow:
     reading = planner_of(members).read(rows[0], example)
     if reading.program is None or reading.code is None:
         raise UnreadableError(reading.reason)
-    _check_drawn(members, rows)
+    _check_drawn(members, reading.code, rows)
     return Flow(reading.program, reading.code.of, reading.code.keys, rows, reading.code.prefix)
 
 
-def _check_drawn(members: Members, rows: Sequence[Any]) -> None:
+def _check_drawn(members: Members, code: LoweredCode, rows: Sequence[Any]) -> None:
     """Raise where the tensors that rows have for themselves take far more memory than what is stored."""
     if isinstance(members.tensors, Stacked):
         return
-    tensors, distinct = members.tensors.of_one(rows[0]), dict[str, set[Any]]()
+    tensors, distinct = next(iter(code.of(rows[:1]))), dict[str, set[Any]]()
     for row in rows:
-        for name, key in members.tensors.keys(row).items():
+        for name, key in code.keys(row).items():
             distinct.setdefault(name, set()).add(key)
     drawn = sum(len(keys) * tensors[name].nbytes for name, keys in distinct.items())
     if drawn > DRAWN:

@@ -20,6 +20,7 @@ from pluribus.export.file_format import Dynamic
 from pluribus.export.runtime import Graph
 from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.graph.compact import RECIPES, compact
 from pluribus.mechanisms.graph.cost import Meter
 from pluribus.mechanisms.members.cache import Cache
 from pluribus.mechanisms.members.prior import AnyMembers
@@ -376,8 +377,11 @@ class Frozen(nn.Module):
             facts["classes"] = list(signature.class_names) or signature.classes
             facts["preprocessing"] = signature.to_dict()
         example = _like(self.origin.example, _first_float(self.module))
+        graph = self.module
+        assert isinstance(graph, GraphModule)
         return Source(
-            module=self.module,
+            module=graph,
+            small=compact(graph),
             names=self.input_names,
             select=self.kinds[0].inputs,
             example=example,
@@ -401,6 +405,9 @@ class Frozen(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for network, old in zip(self.networks, before, strict=True):
             new = _first_float(network)
+            if isinstance(network, GraphModule):
+                # Recipes are those of the tensors before; a file holds the moved ones whole.
+                network.meta.pop(RECIPES, None)
             if isinstance(network, GraphModule) and old is not None and new is not None:
                 _adapt(network, {old.dtype: new.dtype, old.device: new.device})
         return self

@@ -1,6 +1,7 @@
 """Files of frozen ensembles: graphs as plain data in `frozen.json`, tensors in `weights.safetensors`.
 
-Neither the user's class nor pickle is needed to read them. Masks of two values are stored as bits.
+Neither the user's class nor pickle is needed to read them. Masks of two values are stored as bits, and
+weights that are larger than what they were computed from as operators on that (`graph/compact.py`).
 """
 
 from collections.abc import Sequence
@@ -16,15 +17,16 @@ from torch.fx import GraphModule
 from pluribus.calibration_record import Calibration
 from pluribus.errors import InputError
 from pluribus.likelihood import Likelihood
+from pluribus.mechanisms.graph.compact import compact
 from pluribus.mechanisms.graph.graph_file import graph_to_list
+from pluribus.mechanisms.graph.packing import two_values
 from pluribus.mechanisms.graph.plain_values import plain_to_data
 from pluribus.mechanisms.running.explain import Explanation
 from pluribus.mechanisms.running.kinds import Kind
 from pluribus.saving import CALIBRATION, Layout, write_folder
 
-FROZEN = Layout("frozen.json", "pluribus frozen ensemble", 1, "frozen.save(...)")
-FEWEST_BITS = 64
-"""Numbers from which a mask is stored as bits: below, its two values are larger than what is saved."""
+# Version 2 has nodes that are computed when a file is read, and masks of any type as bits.
+FROZEN = Layout("frozen.json", "pluribus frozen ensemble", 2, "frozen.save(...)")
 SUMMARY = ("rows", "reason", "together", "draws", "shared", "common", "layer_calls", "multiply_adds")
 """What is kept of an explanation, and the written bytes and forks."""
 
@@ -60,6 +62,7 @@ def write_frozen(
     graphs, tensors, forms = list[dict[str, Any]](), dict[str, Tensor](), dict[str, dict[str, Any]]()
     for place, (network, kind, summary) in enumerate(zip(networks, kinds, summaries, strict=False)):
         assert isinstance(network, GraphModule)
+        network = compact(network)
         row = getattr(network, "row", None)
         graphs.append(
             {
@@ -123,7 +126,7 @@ def _packed(tensor: Tensor, parameter: bool) -> tuple[Tensor, dict[str, Any]]:
         "channels_last": _is_channels_last(tensor),
         "bits": None,
     }
-    values = () if parameter else _two_values(tensor)
+    values = () if parameter else two_values(tensor)
     if not values:
         return tensor, form
     low, high = values
@@ -141,15 +144,6 @@ def _is_channels_last(tensor: Tensor) -> bool:
     if tensor.ndim != 4 or tensor.is_contiguous():
         return False
     return tensor.is_contiguous(memory_format=torch.channels_last)
-
-
-def _two_values(tensor: Tensor) -> tuple[float, ...]:
-    """Return the two values of a mask; none for a tensor that has more, or is small."""
-    if not tensor.is_floating_point() or tensor.numel() < FEWEST_BITS:
-        return ()
-    low, high = float(tensor.min()), float(tensor.max())
-    has_two = bool(((tensor == low) | (tensor == high)).all())
-    return (low, high) if has_two else ()
 
 
 def check_savable(networks: Sequence[nn.Module]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pluribus.errors import CheckpointError, PluribusError
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.graph_file import GRAPH, IDENTIFIER, graph_from_list
+from pluribus.mechanisms.graph.packing import MASKS
 from pluribus.mechanisms.graph.plain_values import DTYPES, plain_from_data
 from pluribus.mechanisms.graph.program import Signature
 from pluribus.mechanisms.running.explain import Explanation, Fork, Saving
@@ -69,6 +70,7 @@ BITS = Fields(
         "dtype": DTYPE,
     }
 )
+BIT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *MASKS)
 TENSOR = Fields({"parameter": Flag(), "channels_last": Flag(), "bits": Optional(BITS)})
 SCHEMA: Schema = Fields(
     {
@@ -212,8 +214,8 @@ def _unpacked(packed: Tensor, bits: Mapping[str, Any], name: str) -> Tensor:
     # Before anything is allocated: a hostile shape must not need more memory than the file has bits.
     if packed.dtype != torch.uint8 or packed.ndim != 1 or len(packed) != -(-count // 8):
         raise Mismatch(f"tensor {name[:60]} must have the bits of {count} numbers")
-    if len(bits["values"]) != 2 or not dtype.is_floating_point:
-        raise Mismatch(f"field tensors.{name[:60]}.bits must have two floats")
+    if len(bits["values"]) != 2 or dtype not in BIT_TYPES:
+        raise Mismatch(f"field tensors.{name[:60]}.bits must have two values of a mask")
     is_high = torch.from_numpy(np.unpackbits(packed.numpy(), count=count).astype(bool))
     low, high = bits["values"]
     mask = torch.full((count,), low, dtype=dtype)

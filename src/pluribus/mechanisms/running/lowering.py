@@ -142,7 +142,11 @@ def lower(
     weights = [program.held[node] for node in program.parameters]
 
     def bind(positions: Sequence[int]) -> Iterator[Mapping[str, Tensor]]:
-        for tensors in of([flow.rows[position] for position in positions]):
+        tensors_of = iter(of([flow.rows[position] for position in positions]))
+        for _ in positions:
+            # Only while tensors are computed: whatever else runs between two rows is no part of them.
+            with builder.recording:
+                tensors = next(tensors_of)
             builder.mark_weights(tensors[name] for name in weights)
             yield tensors
 

@@ -1,0 +1,211 @@
+"""A trained network becomes an ensemble by every method: as it was converted, and after one epoch of tuning.
+
+    PLURIBUS_DATA=... python benchmarks/trained.py [--seeds 3] [--only lora_ensembles,swag] [--explore]
+
+A CNN is trained on 1500 images of Fashion-MNIST at 14 × 14 pixels. Then every method gets the trained
+network, first with its defaults and no training, where it must predict as `on_trained` promises, and then as
+`finetune` has it, tuned for one epoch on the same 1500 images. Methods that do not keep a network
+get one epoch too, to show that it is not enough. Digits of MNIST are out of distribution. `--explore` runs
+the settings among which the defaults for trained networks were chosen, by validation data. Runs that are
+done are not run again.
+"""
+
+import argparse
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import pluribus as pl
+from pluribus import data, methods
+from pluribus.backbones import cnn
+from pluribus.comparison.finetuning import usual_training, warm_start
+from pluribus.data.split import Split
+from pluribus.data.task import Task
+from pluribus.mechanisms.network.dry_run import seeded
+from pluribus.metrics import METRICS
+from pluribus.metrics.ood import auroc
+from pluribus.training import Training, train
+
+RESULT = Path(__file__).parent / "results" / "trained.json"
+TRAIN, VALIDATION, TEST, STRANGE = 1500, 500, 1000, 500
+FIRST = Training(epochs=30, lr=3e-3, batch=64)
+"""How the network is trained before it becomes an ensemble."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method and how it is tuned; None is what `finetune` does."""
+
+    method: pl.Method
+    training: Training | None = None
+
+
+def halved(images: torch.Tensor) -> torch.Tensor:
+    """Average squares of 2 × 2 pixels."""
+    return nn.functional.avg_pool2d(images, 2)
+
+
+def load() -> Task:
+    """Return the data."""
+    task = data.load_task("fashion_mnist", train=TRAIN, validation=VALIDATION, test=TEST)
+    parts = {}
+    for name in ("train", "validation", "test"):
+        split = getattr(task, name)
+        parts[name] = Split(halved(split.x), split.y)
+    return replace(task, **parts, shifted={}, ood={"mnist": halved(task.ood["mnist"][:STRANGE])})
+
+
+def every_method() -> dict[str, Run]:
+    """Return all methods with their defaults, and few draws."""
+    found = {}
+    for name in methods.__all__:
+        method = getattr(methods, name)()
+        if getattr(method, "draws", 0) > 16:
+            method = replace(method, draws=16)
+        found[method.kind()] = Run(method)
+    return found
+
+
+def explored() -> dict[str, Run]:
+    """Return the settings among which those for trained networks were chosen."""
+    found = {}
+    for far in (0.01, 0.1, 0.2, 0.3, 0.5):
+        found[f"emp, {far:g} apart"] = Run(methods.EMP(draws=16, perturbation=far))
+    for lr in (1e-3, 3e-3, 1e-2):
+        tuning = Training(epochs=1, lr=lr, optimizer="adamw")
+        found[f"lora, lr {lr:g}"] = Run(methods.LoRAEnsembles(shuffle_members=False), tuning)
+        found[f"lora, own orders, lr {lr:g}"] = Run(methods.LoRAEnsembles(shuffle_members=True), tuning)
+        found[f"swag, falling lr {lr:g}"] = Run(methods.SWAG(), tuning)
+        constant = replace(tuning, schedule="constant")
+        found[f"swag, constant lr {lr:g}"] = Run(methods.SWAG(), constant)
+    for std in (0.05, 0.1, 0.2):
+        found[f"batch, std {std:g}"] = Run(methods.BatchEnsemble(std=std))
+    for deviation in (0.05, 0.1, 0.2):
+        found[f"hypermodel, deviation {deviation:g}"] = Run(methods.Hypermodel(deviation=deviation))
+    return found
+
+
+def measured(ensemble: pl.Ensemble, task: Task, alone: torch.Tensor) -> dict[str, float]:
+    """Return scores of an ensemble, and how far its members are from the network.
+
+    Args:
+        ensemble: In eval mode.
+        task: The data.
+        alone: Probabilities of the network on the test data.
+    """
+    prediction = ensemble.eval().predict(task.test.x, chunk=500)
+    strange = ensemble.predict(task.ood["mnist"], chunk=500)
+    far = (prediction.member_probabilities - alone).abs().amax().item()
+    return {
+        **{name: float(METRICS[name](prediction, task.test.y)) for name in ("accuracy", "nll", "ece")},
+        "mutual_information": prediction.mutual_information.mean().item(),
+        "auroc": float(auroc(prediction.entropy, strange.entropy)),
+        "agreement": (prediction.labels == alone.argmax(1)).double().mean().item(),
+        "farthest_probability": far,
+        "parameters": float(sum(p.numel() for p in ensemble.parameters())),
+    }
+
+
+def trained_network(task: Task, seed: int) -> nn.Module:
+    """Return a trained network."""
+    with seeded(seed):
+        network = cnn(width=16)
+    single = pl.convert(network, methods.Single(), example=task.train.x[:2], seed=seed)
+    train(single, task, replace(FIRST, seed=seed), show=False, calibrate=False)
+    return single.member(0)
+
+
+def run_method(network: nn.Module, run: Run, task: Task, seed: int) -> dict[str, object]:
+    """Return what a method makes of the network, before and after an epoch of tuning."""
+    example = task.train.x[:2]
+    with torch.no_grad():
+        alone = network.eval()(task.test.x).softmax(1)
+    untuned = pl.convert(copy.deepcopy(network), run.method, example=example, seed=seed)
+    untuned.after_step(1.0)  # SWAG looks at the weights as they are
+    untuned.finish([task.train.x])
+    found: dict[str, object] = {
+        "method": str(run.method),
+        "promise": run.method.on_trained,
+        "converted": measured(untuned, task, alone),
+    }
+
+    method = warm_start(run.method, None)
+    training = run.training or replace(usual_training(method), epochs=1)
+    tuned = pl.convert(copy.deepcopy(network), method, example=example, seed=seed)
+    # The last weights: a tuning that makes the network worse must show it.
+    training = replace(training, seed=seed, keep="last")
+    train(tuned, task, training, show=False, calibrate=False)
+    validation = float(METRICS["nll"](tuned.predict(task.validation.x), task.validation.y))
+    found |= {
+        "tuned as": str(method),
+        "tuned promise": method.on_trained,
+        "lr": training.lr,
+        "schedule": training.schedule,
+        "tuned": measured(tuned, task, alone) | {"validation_nll": validation},
+    }
+    return found
+
+
+def pending(wanted: dict[str, Run], seeds: int, done: list[dict]) -> Iterator[tuple[int, str]]:
+    """Yield seeds and names that have no result yet."""
+    known = {(one["seed"], one["name"], one["method"]) for one in done}
+    for seed in range(seeds):
+        for name, run in wanted.items():
+            if (seed, name, str(run.method)) not in known:
+                yield seed, name
+
+
+def stored() -> dict:
+    """Return the document of results, empty where there is none."""
+    if not RESULT.is_file():
+        return {"command": "python benchmarks/trained.py", "runs": []}
+    return json.loads(RESULT.read_text(encoding="utf-8"))
+
+
+def means(runs: list[dict]) -> dict[str, dict[str, str]]:
+    """Return mean ± standard error over seeds of every number, by name and stage."""
+    found = dict[str, dict[str, str]]()
+    for name in dict.fromkeys(one["name"] for one in runs):
+        same = [one for one in runs if one["name"] == name]
+        for stage in ("converted", "tuned"):
+            of = found[f"{name}, {stage}"] = {}
+            for metric in same[0][stage]:
+                values = torch.tensor([one[stage][metric] for one in same], dtype=torch.float64)
+                error = values.std().item() / len(values) ** 0.5 if len(values) > 1 else 0.0
+                of[metric] = (
+                    f"{values.mean().item():.3f}±{error:.3f}" if len(values) > 1 else f"{values[0]:.3f}"
+                )
+    return found
+
+
+def main() -> None:
+    """Run what is not done yet, and write after every run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--explore", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    wanted = explored() if given.explore else every_method()
+    if given.only:
+        wanted = {name: wanted[name] for name in given.only.split(",")}
+    task, networks = load(), dict[int, nn.Module]()
+    for seed, name in list(pending(wanted, given.seeds, stored()["runs"])):
+        if seed not in networks:
+            networks = {seed: trained_network(task, seed)}
+        found = run_method(networks[seed], wanted[name], task, seed)
+        # Read again: another process may have stored runs meanwhile.
+        document = stored()
+        document["runs"].append({"seed": seed, "name": name, **found})
+        document["means"] = means(document["runs"])
+        RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(seed, name, found["converted"]["nll"], found["tuned"], flush=True)
+
+
+if __name__ == "__main__":
+    main()
