@@ -1,14 +1,20 @@
 """Executors by name: what is refused, and that cancelled tasks of Dask know it."""
 
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 import pluribus as pl
+from pluribus.comparison import executors
 from pluribus.comparison.executors import check_executor, is_cancelled, opened
 from pluribus.comparison.slurm import SlurmExecutor
+
+PATIENCE = 120
+"""Seconds that a loaded machine may take."""
 
 
 @pytest.mark.parametrize("executor", ["dsk://host:1", 3, "slurm", "host:8786"])
@@ -53,3 +59,48 @@ def test_a_task_of_dask_knows_that_it_was_cancelled(state, expected, monkeypatch
 def test_code_outside_of_dask_is_not_cancelled(monkeypatch):
     monkeypatch.delitem(sys.modules, "distributed", raising=False)
     assert not is_cancelled()
+
+
+@pytest.mark.slow
+def test_a_cancelled_task_of_dask_ends_by_itself(tmp_path):
+    """With a real scheduler and worker, in threads of this process; reached by its address."""
+    distributed = pytest.importorskip("distributed")
+    started, ended = threading.Event(), threading.Event()
+
+    def work():
+        started.set()
+        deadline = time.monotonic() + PATIENCE
+        while not is_cancelled() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if time.monotonic() < deadline:
+            ended.set()
+
+    options = {"processes": False, "protocol": "tcp", "n_workers": 1, "threads_per_worker": 1}
+    with distributed.LocalCluster(
+        dashboard_address=None, local_directory=str(tmp_path), **options
+    ) as cluster:
+        address = cluster.scheduler_address.replace("tcp://", "dask://")
+        with opened(address, tmp_path) as executor:
+            assert executor.submit(pow, 2, 10).result(PATIENCE) == 1024
+            WAITING.update(work=work)
+            future = executor.submit(run_waiting)
+            assert started.wait(PATIENCE)
+            future.cancel()
+            assert ended.wait(PATIENCE)
+
+
+WAITING = {}
+
+
+def run_waiting():
+    """Run what cannot be pickled, in the same process."""
+    WAITING["work"]()
+
+
+@pytest.mark.slow
+def test_an_address_without_a_scheduler_is_an_error(tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "CONNECT_SECONDS", 1)
+    message = r"got '127\.0\.0\.1:9'.*dask scheduler"
+    with pytest.raises(pl.SettingError, match=message), opened("dask://127.0.0.1:9", tmp_path):
+        pass

@@ -122,11 +122,10 @@ def draw_problems(
         posterior = torch.stack((mean, variance.clamp(min=0).sqrt()), 1)
         late = explained[:, points:]
         joint = wide_kernel(test, test) - late.T @ late
-        held = [
-            (validation.float(), posterior[:points]),
-            (test.float(), posterior[points:]),
-        ]
-        problems.append(Problem(x.float(), y.float(), noise, *held, joint))
+        early = (validation.float(), posterior[:points])
+        problems.append(
+            Problem(x.float(), y.float(), noise, early, (test.float(), posterior[points:]), joint)
+        )
     return problems
 
 
@@ -134,7 +133,8 @@ def _factor(covariance: Tensor, variance: float) -> Tensor:
     """Return the Cholesky factor of a covariance with an independent variance added."""
     observed = covariance.clone()
     observed.diagonal().add_(variance)
-    return torch.linalg.cholesky(observed)
+    factor: Tensor = torch.linalg.cholesky(observed)
+    return factor
 
 
 def _condition(factor: Tensor, cross: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

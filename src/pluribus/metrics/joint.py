@@ -71,7 +71,7 @@ def joint_nll(
     if logs.shape[1] % count:
         raise InputError(f"joint_nll needs every target, got {logs.shape[1]} for {count} samples.")
     # Positions of a dense sample, or several targets, are predicted together with it.
-    by_sample = logs.unflatten(1, (count, -1)).sum(2)
+    by_sample = logs.view(len(logs), count, -1).sum(2)
     chosen = dyadic_sets(count) if sets is None else sets
     _check_sets(chosen, count)
     together = by_sample[:, chosen].sum(2)

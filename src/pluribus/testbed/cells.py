@@ -10,7 +10,7 @@ PAPER_GRID = "D=10,100;lambda=1,10,100;epsilon=0.01,0.1,1"
 """The paper's grid without D = 1000, whose largest kernel has 100,000 rows."""
 PAPER_SEEDS = (1, 2, 6, 0, 5, 17, 12, 260, 19, 98)
 """Seeds of the problems in the authors' code."""
-AXES = {"D": int, "lambda": int, "epsilon": float}
+AXES: dict[str, type[int] | type[float]] = {"D": int, "lambda": int, "epsilon": float}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def parse_grid(text: str) -> Grid:
     Axes that are missing take the paper's values.
     """
     values = dict(_axes(PAPER_GRID)) | dict(_axes(text))
-    grid = Grid(values["D"], values["lambda"], values["epsilon"])
+    inputs, ratios = (tuple(map(int, values[name])) for name in ("D", "lambda"))
+    grid = Grid(inputs, ratios, values["epsilon"])
     for name, numbers in (("D", grid.inputs), ("lambda", grid.ratios), ("epsilon", grid.noises)):
         if min(numbers) <= 0:
             raise invalid("grid", f"numbers above 0 for {name}", text)

@@ -18,7 +18,8 @@ class ScaledLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return (x Wᵀ + b) / √inputs."""
-        return F.linear(input, self.weight, self.bias) / self.in_features**0.5
+        scale: float = self.in_features**-0.5
+        return F.linear(input, self.weight, self.bias) * scale
 
 
 def make_mlp(inputs: int, width: int = WIDTH, *, scaled: bool = False) -> nn.Sequential:

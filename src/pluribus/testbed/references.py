@@ -32,4 +32,5 @@ def sample_reference(name: str, problem: Problem, seed: int) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance + JITTER * torch.eye(len(x), dtype=torch.float64))
     generator = Generator().manual_seed(seed)
     drawn = torch.randn(DRAWS, len(x), generator=generator, dtype=torch.float64)
-    return mean + width * (drawn * values.clamp(min=0).sqrt()) @ vectors.T
+    functions: Tensor = (drawn * values.clamp(min=0).sqrt()) @ vectors.T
+    return mean + width * functions

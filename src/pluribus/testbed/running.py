@@ -140,7 +140,7 @@ def _run_part(
     found = list[Result]()
     for place, ((cell, seed), problem) in enumerate(problems.items()):
         held = learner.evaluate(place, torch.cat((problem.validation[0], problem.test[0])))
-        validation, test = held.split(protocol.points, 1)
+        validation, test = torch.split(held, protocol.points, 1)
         curves = _curves(preset, validation, test, problem, learner.stack.template.likelihood)
         found.append(
             Result(

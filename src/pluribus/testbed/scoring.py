@@ -93,4 +93,5 @@ def _pair_kl(mean: Tensor, covariance: Tensor, other_mean: Tensor, other: Tensor
     difference = (other_mean - mean).unsqueeze(-1)
     distance = (difference.mT @ inverse @ difference)[:, 0, 0]
     trace = (inverse @ covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
-    return (trace + distance - mean.shape[-1] + other.logdet() - covariance.logdet()) / 2
+    divergence: Tensor = trace + distance - mean.shape[-1] + other.logdet() - covariance.logdet()
+    return divergence / 2

@@ -56,7 +56,8 @@ class Stack:
         """
 
         def of_one(values: Mapping[str, Tensor], batch: Tensor) -> Tensor:
-            return self._with(values, lambda members: run(learnt(members), rows, batch))
+            outputs: Tensor = self._with(values, lambda members: run(learnt(members), rows, batch))
+            return outputs
 
         found: Tensor = vmap(of_one, randomness="different")(dict(self.values), x)
         return found

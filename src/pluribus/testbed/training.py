@@ -243,7 +243,7 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
         penalties = stack.penalties(protocol.batch, data.y.shape[1], progress)
         weights = _draw_weights(losses.shape[1], protocol.as_in_paper, generator)
         optimizer.zero_grad()
-        ((losses * weights).mean(1) + penalties).sum().backward()
+        ((losses * weights).mean(1) + penalties).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         _after_step(stack, preset.method, progress)
         tick(progress)

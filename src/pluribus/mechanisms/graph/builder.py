@@ -50,7 +50,7 @@ class GraphBuilder:
         # By node, the value and the constant of which it is the product.
         self._scaled: dict[Node, tuple[Node, Tensor]] = {}
         # Active while constants are computed.
-        self.recording = Recording()
+        self.recording = Recording()  # type: ignore[no-untyped-call]
 
     def mark_weights(self, tensors: Iterable[Tensor]) -> None:
         """Store these tensors, and what is computed from them, as parameters; all others are buffers.

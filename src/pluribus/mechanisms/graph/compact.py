@@ -171,8 +171,9 @@ class _Writer:
 
     def __init__(self, module: GraphModule) -> None:
         self.graph, self.root = Graph(), nn.Module()
-        if hasattr(module, "row"):
-            self.root.add_module("row", module.row)
+        row = getattr(module, "row", None)
+        if row is not None:
+            self.root.add_module("row", row)
         self._written: dict[int, Node] = {}
 
     def read(self, tensor: Tensor, name: str) -> Node:

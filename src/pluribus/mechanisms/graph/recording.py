@@ -93,7 +93,7 @@ def recipe_of(tensor: Tensor) -> Recipe | None:
     return found
 
 
-class Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Note on every tensor of real numbers that an operator returns how it was computed.
 
     Whole numbers and truth values are leaves: they are masks and choices, smaller than what is made of them,
