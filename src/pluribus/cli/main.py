@@ -280,7 +280,7 @@ def search(
     vary: Annotated[
         str, typer.Option(help="Settings of training that vary too, and width: lr,steps,width")
     ] = "",
-    enumerate_: Annotated[
+    enumerated: Annotated[
         str, typer.Option("--enumerate", help="Methods whose configurations are all tried first.")
     ] = "",
     budget: BudgetText = "",
@@ -323,7 +323,7 @@ def search(
         methods=methods,
         space=space,
         vary=vary,
-        enumerated=enumerate_,
+        enumerated=enumerated,
         budget=budget,
         take=take,
         sampler=sampler,
