@@ -16,7 +16,8 @@ def main(epochs: int = 20) -> float:
     task = two_moons(train=200)
     model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2))
     ensemble = pl.convert(model, DeepEnsembles(members=4))
-    module = EnsembleModule(ensemble, pl.Training(optimizer="adamw", lr=1e-2, weight_decay=1e-4))
+    training = pl.Training(optimizer="adamw", lr=1e-2, weight_decay=1e-4, schedule="constant")
+    module = EnsembleModule(ensemble, training)
     trainer = lightning.Trainer(
         max_epochs=epochs,
         accelerator="cpu",
@@ -25,11 +26,7 @@ def main(epochs: int = 20) -> float:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(
-        module,
-        DataLoader(task.train, batch_size=32, shuffle=True),
-        DataLoader(task.validation, batch_size=64),
-    )
+    trainer.fit(module, DataLoader(task.train, batch_size=32, shuffle=True))
     prediction = ensemble.predict(task.test.x)
     return (prediction.labels == task.test.y).double().mean().item()
 

@@ -1,6 +1,7 @@
 """The run to predict with: of a comparison, the recommended one, wherever it lies."""
 
 import csv
+import json
 import shutil
 
 import numpy as np
@@ -59,3 +60,14 @@ def test_a_folder_without_a_choice_is_refused(comparison, tmp_path):
     shutil.copy(comparison / record.FILE, tmp_path)
     with pytest.raises(SettingError, match="of the recommended run, got none"):
         chosen_run(tmp_path)
+
+
+def test_a_search_predicts_by_the_run_that_it_took(tmp_path):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "run.json").write_text("{}")
+    choice = {"trial": 3, "label": "sae(inputs=2)", "key": "k", "values": {"nll": 0.5}, "cost": {}}
+    (taken / "choice.json").write_text(json.dumps(choice))
+    run, sentence = chosen_run(tmp_path)
+    assert run == taken
+    assert "sae(inputs=2)" in sentence

@@ -1,5 +1,7 @@
 """Budgets: costs before training equal those after it, and learnt exits never cost more than foreseen."""
 
+from math import inf
+
 import pytest
 import torch
 
@@ -52,3 +54,4 @@ def test_excess_names_what_is_too_much():
     costs = {"parameters_ratio": 3.0, "multiply_adds": 100.0}
     assert excess(costs, limits) == (pytest.approx(1.0), "parameters 3 ×")
     assert excess({"parameters_ratio": 1.5}, limits) == (0.0, "")
+    assert excess({"parameters_ratio": 1.5}, limits, trained=True) == (inf, "multiply-adds not measured")

@@ -1,9 +1,13 @@
 """Enumerated configurations come first."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
+from pluribus.axes import OneOf
 from pluribus.errors import SettingError
-from pluribus.methods import DeepEnsembles, MCDropout, Single
+from pluribus.methods import SAE, BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from pluribus.search import enumeration
 from pluribus.search.enumeration import first_parameters
 from pluribus.search.making import make_space, read_space
@@ -18,7 +22,8 @@ def test_methods_without_axes_and_enumerated_ones_come_first():
 
 
 def test_enumeration_needs_lists():
-    space = make_space([MCDropout(), Single()], enumerated=["mc_dropout"])
+    space = read_space({"single": {}, "mc_dropout": {"rate": {"low": 0.1, "high": 0.5}}})
+    space = replace(space, enumerated=("mc_dropout",))
     with pytest.raises(SettingError, match=r"mc_dropout\.rate"):
         first_parameters(space)
 
@@ -28,3 +33,13 @@ def test_too_many_configurations_are_refused(monkeypatch):
     space = read_space({"deep_ensembles": {"members": [2, 3]}, "enumerated": ["deep_ensembles"]})
     with pytest.raises(SettingError, match="at most 1"):
         first_parameters(space)
+
+
+def test_space_of_the_paper_enumerates_its_baselines():
+    methods = [SAE(), MCDropout(draws=4), Single(), DeepEnsembles(), BatchEnsemble(), EarlyExit()]
+    listed = ["deep_ensembles", "batch_ensemble", "early_exit"]
+    space = make_space(methods, enumerated=listed, width=OneOf((8, 16)), depths=3)
+    kinds = Counter(space.configuration(one).method.kind() for one in first_parameters(space))
+    # Two widths of the single network, of 2 to 8 members, and of 2 to 3 exits.
+    assert kinds == {"single": 2, "deep_ensembles": 14, "batch_ensemble": 14, "early_exit": 4}
+    assert "mc_dropout.rate" in space.parameters(flat=False)

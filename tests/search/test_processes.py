@@ -20,6 +20,7 @@ import pytest
 
 from pluribus.comparison import record
 from pluribus.search.storage import Storage
+from tests.search.cases import small_search, untrained
 
 pytest.importorskip("fcntl")
 
@@ -47,11 +48,34 @@ ROOT = Path(__file__).parents[2]
 
 
 def start(out, storage, name, pause):
+    return launch(WORKER, str(out), storage, name, str(pause))
+
+
+def launch(code, *arguments):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    arguments = [sys.executable, "-c", WORKER, str(out), storage, name, str(pause)]
     return subprocess.Popen(
-        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
+
+
+# Nothing is trained: the trial waits for ever.
+LIGHT = """
+import sys, time
+from pathlib import Path
+from pytest import MonkeyPatch
+from pluribus.search import worker
+from tests.search.cases import small_search, untrained
+untrained(MonkeyPatch())
+def wait(*arguments):
+    (Path(sys.argv[1]) / "started").touch()
+    time.sleep(600)
+worker.run_candidate = wait
+small_search(sys.argv[1], sampler="random")
+"""
 
 
 def wait_for(condition, *processes):
@@ -88,7 +112,7 @@ def check_killed(out, storage):
         other = start(out, storage, "other", pause=0)
         wait_for((out / "started-other").exists, killed, other)
         killed.send_signal(signal.SIGKILL)
-        killed.wait(30)
+        killed.communicate(timeout=30)
         finish(other)
         # The same line once more has nothing left to do.
         finish(start(out, storage, "again", pause=0))
@@ -96,6 +120,7 @@ def check_killed(out, storage):
         for one in (killed, other):
             if one is not None and one.poll() is None:
                 one.kill()
+                one.communicate(timeout=30)
     trials = stored_trials(out, storage)
     states = [trial.state.name for trial in trials]
     complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
@@ -111,6 +136,22 @@ def check_killed(out, storage):
     lines = (out / "validation" / record.FILE).read_text().splitlines()
     assert sorted(json.loads(line)["key"] for line in lines) == sorted(keys)
     assert "again" not in (out / "log").read_text()
+
+
+def test_trial_of_a_killed_process_is_run_again_at_once(tmp_path, monkeypatch):
+    untrained(monkeypatch)
+    killed = launch(LIGHT, str(tmp_path))
+    try:
+        wait_for((tmp_path / "started").exists, killed)
+    finally:
+        killed.kill()
+        killed.communicate(timeout=30)
+    study = small_search(tmp_path, sampler="random")
+    assert len(study.complete) == 3
+    states = [trial.state.name for trial in stored_trials(tmp_path, "")]
+    assert states.count("COMPLETE") == 3
+    assert states.count("FAIL") == 1
+    assert not {"RUNNING", "WAITING"} & set(states)
 
 
 @pytest.mark.slow

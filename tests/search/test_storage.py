@@ -2,11 +2,13 @@
 
 import threading
 
+import optuna
 import pytest
 from optuna.storages import RDBStorage
+from sqlalchemy import event
 
 from pluribus.errors import SettingError
-from pluribus.search.storage import Storage, StorageError
+from pluribus.search.storage import Storage, StorageError, explaining
 
 
 def test_file_of_sqlite_is_made(tmp_path):
@@ -58,3 +60,20 @@ def test_lock_admits_one(tmp_path):
     for one in threads:
         one.join(30)
     assert inside == []
+
+
+def test_full_disk_is_named_and_the_study_stays(tmp_path):
+    place = Storage(f"sqlite:///{tmp_path}/study.db")
+    opened = place.open()
+    first = optuna.create_study(storage=opened, study_name="a")
+
+    @event.listens_for(opened.engine, "connect")
+    def limit(connection, record):
+        # The database may not grow, as on a full disk.
+        connection.execute("PRAGMA max_page_count=1")
+
+    opened.engine.dispose()
+    with pytest.raises(StorageError, match="database or disk is full"), explaining(place):
+        first.set_user_attr("large", "x" * 1_000_000)
+    again = optuna.load_study(study_name="a", storage=Storage(place.url).open())
+    assert again.trials == []

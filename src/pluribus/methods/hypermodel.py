@@ -48,7 +48,7 @@ from pluribus.settings import setting
 
 # A bias of zeros has no scale of its own.
 LEAST_SCALE = 0.1
-TUNING_DEVIATION = 0.1
+TUNING_DEVIATION = 0.05
 """Greatest start of θ_k with which a trained network still predicts as before, nearly."""
 
 

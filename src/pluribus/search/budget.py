@@ -61,14 +61,20 @@ def _preferred(slot: int, exits: int, depths: int) -> list[int]:
     return [(depths - 1 - (slot * exits + number)) % depths for number in range(exits)]
 
 
-def excess(costs: Mapping[str, float], limits: Sequence[Limit]) -> tuple[float, str]:
+def excess(costs: Mapping[str, float], limits: Sequence[Limit], trained: bool = False) -> tuple[float, str]:
     """Return by how much costs exceed a budget, as a share of the limit, and why; 0 and nothing within it.
 
-    A cost that is not known yet exceeds nothing.
+    Args:
+        costs: By name, with ratios.
+        limits: The budget.
+        trained: Whether unknown costs exceed a limit; before training they do not.
     """
     worst, reasons = 0.0, []
     for limit in limits:
         cost = costs.get(f"{limit.name}_ratio" if limit.relative else limit.name, math.nan)
+        if trained and math.isnan(cost):
+            worst = math.inf
+            reasons.append(f"{COSTS[limit.name]} not measured")
         if cost > limit.most * (1 + ROUNDING):
             worst = max(worst, cost / limit.most - 1 if limit.most else cost)
             reasons.append(f"{COSTS[limit.name]} {cost:.3g}{' ×' if limit.relative else ''}")

@@ -39,6 +39,7 @@ class Problem:
         seed: Of initial weights and training.
         recipes: Train each method by its recipe.
         source: Name and options of the task on the command line.
+        timed: Measure the time of a prediction of each trial; it takes long, and differs between machines.
     """
 
     build: Build
@@ -49,6 +50,7 @@ class Problem:
     seed: int = 0
     recipes: bool = True
     source: tuple[str, Sequence[str]] | None = None
+    timed: bool = False
 
     @cached_property
     def blind(self) -> Task:

@@ -27,12 +27,12 @@ from pluribus.methods.packed_ensembles import PackedEnsembles
 from pluribus.methods.single import Single
 from pluribus.methods.single_architecture_ensemble import SAE
 from pluribus.ranges import check
-from pluribus.report.budget import parse_budget
+from pluribus.report.budget import Limit, parse_budget
 from pluribus.search.candidate import Build, Problem
 from pluribus.search.fingerprint import ATTRIBUTE, check_fingerprint, fingerprint_parts, study_name
 from pluribus.search.halving import Halving
 from pluribus.search.making import make_space, read_space
-from pluribus.search.objectives import parse_objectives
+from pluribus.search.objectives import Objective, parse_objectives
 from pluribus.search.space import WIDTH, Space
 from pluribus.search.storage import FILE, HEARTBEAT_SECONDS, SQLITE, Storage, check_installed, explaining
 from pluribus.search.study import Study, Trial
@@ -43,6 +43,7 @@ from pluribus.writing import replacing
 METHODS = (Single(), SAE(), DeepEnsembles(), PackedEnsembles(), MCDropout())
 """Methods of a search if none are named: one of each idea, and none that draws for long."""
 SPACE_FILE = "space.json"
+LATENCY = "latency"
 
 logger = logging.getLogger("pluribus")
 
@@ -126,7 +127,6 @@ def search(
     check("threads", threads, int, at_least=1)
     check("seed", seed, int, at_least=0)
     chosen, limits = parse_objectives(objectives), parse_budget(budget)
-    parse_budget(take)
     place = Storage(storage or f"{SQLITE}{Path(out) / FILE}", heartbeat, grace or 3 * heartbeat)
     check_installed(place.is_file)
     # Optuna is an extra, so that it is imported only here.
@@ -134,7 +134,8 @@ def search(
 
     drawn_by = Sampler(sampler, sampler_seed)
     known = network or str(getattr(build, "__name__", type(build).__name__))
-    problem = Problem(build, task, known, training or Training(), Path(out), seed, recipes, source)
+    timed = _names_latency((*chosen, *limits, *parse_budget(take)))
+    problem = Problem(build, task, known, training or Training(), Path(out), seed, recipes, source, timed)
     searched = find_space(problem, methods, space, vary, enumerated)
     parts = fingerprint_parts(problem, searched, chosen, budget, drawn_by.is_flat)
     if show:
@@ -183,6 +184,10 @@ def find_space(
     width = width_axis(problem.build, problem.network) if WIDTH in vary else None
     trained = [name for name in vary if name != WIDTH]
     return make_space(methods, training=trained, width=width, depths=problem.depths, enumerated=enumerated)
+
+
+def _names_latency(given: Sequence[Objective | Limit]) -> bool:
+    return any(one.name == LATENCY for one in given)
 
 
 def open_queue(place: Storage, name: str, directions: Sequence[Any], sampler: Any, out: Path) -> Any:

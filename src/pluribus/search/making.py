@@ -29,7 +29,7 @@ def make_space(
         training: Names of the settings of training that vary too.
         width: How the width of the network varies.
         depths: How many exits the network can have; None if it can have none.
-        enumerated: Kinds of methods whose configurations are all tried.
+        enumerated: Kinds of methods whose configurations are all tried; their other settings stay fixed.
 
     Raises:
         SettingError: a setting of training has no axis, or two methods are of one kind.
@@ -43,6 +43,9 @@ def make_space(
     for method in methods:
         given = given_settings(method)
         axes = {name: axis for name, axis in method.axes().items() if name not in given}
+        if method.kind() in enumerated:
+            # Settings that cannot be listed keep their defaults, as those of baselines in papers do.
+            axes = {name: axis for name, axis in axes.items() if axis.is_finite}
         choices.append(Choice(method, axes))
     varied = {name: declared[name] for name in training}
     return _finished(choices, varied, width, enumerated, depths)

@@ -83,7 +83,8 @@ class Queue(optuna.Study):
     ) -> None:
         super().__init__(name, opened, sampler)
         self.place, self.opened = storage, opened
-        self.folder = folder / "workers"
+        # Other processes look at the lease, and may have been started elsewhere.
+        self.folder = (folder / "workers").resolve()
         self.lease = self.folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     def __reduce__(self) -> Any:

@@ -90,7 +90,7 @@ def _measured(
         data=problem.task.fingerprint,
         metrics=metrics,
         posthoc=calibrated,
-        cost=measure_costs(ensemble, ensemble.freeze(), problem.blind, problem.single),
+        cost=measure_costs(ensemble, ensemble.freeze(), problem.blind, problem.single, problem.timed),
         versions=versions(),
         seconds={"training": seconds},
         history=history,

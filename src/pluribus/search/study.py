@@ -152,7 +152,7 @@ class Study:
             SettingError: no trial is within the budget, or the objective was not measured.
         """
         limits = (*self.limits, *parse_budget(budget))
-        within = [trial for trial in self.complete if not excess(trial.cost, limits)[1]]
+        within = [trial for trial in self.complete if not excess(trial.cost, limits, trained=True)[1]]
         if not within:
             raise SettingError(
                 f"a budget must be met by a trial, got {', '.join(map(str, limits)) or 'no trials'}. "
@@ -178,8 +178,8 @@ class Study:
         """Return a sentence on the trial that exceeds a budget least."""
         if not self.complete:
             return "Run more trials."
-        nearest = min(self.complete, key=lambda trial: excess(trial.cost, limits)[0])
-        return f"The nearest is {nearest.label}: {excess(nearest.cost, limits)[1]}."
+        nearest = min(self.complete, key=lambda trial: excess(trial.cost, limits, trained=True)[0])
+        return f"The nearest is {nearest.label}: {excess(nearest.cost, limits, trained=True)[1]}."
 
     def candidate(self, trial: Trial) -> Candidate:
         """Return the configuration of a trial, with its folder."""

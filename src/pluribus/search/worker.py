@@ -107,6 +107,7 @@ class Worker:
     def __init__(self, queue: Queue, problem: Problem, plan: Plan, display: Display) -> None:
         self.queue, self.problem, self.plan, self.display = queue, problem, plan, display
         self.streak = 0
+        self.waited = False
         self.first = first_parameters(plan.space, plan.flat)
         self.random = random.Random()
 
@@ -132,14 +133,19 @@ class Worker:
         except QueueEmpty:
             if not self.queue.others:
                 return False
-            # If their worker dies, its trial comes back into the queue.
-            self.display.note("waiting", "other processes run the last trials")
-            time.sleep(POLL_SECONDS)
+            self._wait()
         except ValueError as error:
             # The trial was taken for lost while this worker was paused. Whoever runs it finds the record.
             if "Cannot tell a" not in str(error):
                 raise
         return True
+
+    def _wait(self) -> None:
+        """Wait a little for trials of other processes; if one of these dies, its trial is queued again."""
+        if not self.waited:
+            self.display.note("waiting", "other processes run the last trials")
+        self.waited = True
+        time.sleep(POLL_SECONDS)
 
     def _count(self) -> None:
         """Look at the end of the last trial; seek an affordable configuration if too many were skipped."""
@@ -220,8 +226,7 @@ class Worker:
                 raise
             trial.set_user_attr(ERROR, f"{type(error).__name__}: {error}")
             self.streak = 0
-            self.display.finish(f"trial {trial.number}", f"failed: {error}")
-            self.display.finished -= 1
+            self.display.note(f"trial {trial.number}", f"failed: {error}")
             raise TrialFailed(str(error)) from error
         self.streak = 0
         shown = ", ".join(
@@ -243,8 +248,13 @@ class Worker:
             self.display.note(candidate.label, trained(int(row["epoch"]), epochs, row["loss"]))
             rungs(trained_ensemble, int(row["epoch"]))
 
-        made = run_candidate(candidate, ensemble, ended, lambda: self.display.note(candidate.label, waiting))
-        self.display.running.pop(candidate.label, None)
+        def waits() -> None:
+            self.display.note(candidate.label, waiting)
+
+        try:
+            made = run_candidate(candidate, ensemble, ended, waits)
+        finally:
+            self.display.running.pop(candidate.label, None)
         return self._values(trial, made)
 
     def _candidate(self, trial: optuna.Trial) -> Candidate:
