@@ -74,6 +74,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/stacking.py
 	$(BIN)/python benchmarks/digits.py
 	$(BIN)/python benchmarks/report_page.py
+	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/packed_speed.py
 	$(BIN)/python benchmarks/packed_uci.py
 	$(BIN)/python benchmarks/packed_fashion_mnist.py

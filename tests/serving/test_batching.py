@@ -45,7 +45,7 @@ def together(model, requests, stop=False, together=True, **options):
             await batcher.submit({"x": np.zeros((1, 1))})
         return found
 
-    return asyncio.run(main())
+    return asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_requests_run_together_and_get_their_own_outputs():

@@ -40,7 +40,7 @@ def test_predictions_are_those_of_the_model(spaces, tmp_path):
     wanted = expected(np.array(x))
     assert found["entropy"] == pytest.approx(wanted["entropy"][0], rel=1e-5)
     assert found["confidence"] == pytest.approx(wanted["confidence"][0], rel=1e-5)
-    assert (service.accepted, service.finished) == (1, 1)
+    assert (service.batcher.accepted, service.batcher.finished) == (1, 1)
     assert service.drift()["samples"] == 1
     assert not service.ready
 

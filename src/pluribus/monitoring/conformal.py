@@ -1,6 +1,6 @@
 """Conformal p-values of a stream of scores, independent and uniform as long as the stream is exchangeable.
 
-Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005, chapter 7.
+Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005.
 
 The p-value of a new score s against a bag of n earlier ones is
 
@@ -10,8 +10,8 @@ It is near 0 for a sample that is stranger than all before. If bag and stream ar
 
 A bag that never changes would not do. Its p-values all share the errors of the same n validation samples, so
 that they depend on one another, and a test on them alarms sooner or later on perfectly good data. Here every
-new score enters the bag after its p-value was computed, which makes the p-values independent (theorem 11.1
-of the book).
+new score enters the bag after its p-value was computed, which makes the p-values independent (the book
+proves it).
 
 A full bag loses one of its n + 1 scores at random. That keeps the p-values independent. Given the n + 1
 scores as a set, each is equally probable to be the new one, whatever happened before; p depends on which one

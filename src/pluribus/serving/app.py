@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 
 from pluribus.serving.page import SECURITY, page
 from pluribus.serving.protocol import HEADER, MODEL_VERSION, model_metadata, server_metadata
-from pluribus.serving.refusal import BAD_REQUEST, BUSY, NOT_FOUND, Refusal
+from pluribus.serving.refusal import BAD_REQUEST, BUSY, FAILED, NOT_FOUND, Refusal
 from pluribus.serving.service import Service
 from pluribus.serving.statistics import CONTENT_TYPE
 
@@ -49,6 +49,7 @@ def create_app(service: Service, stopped: Callable[[Service], None] | None = Non
     # The pages of FastAPI load scripts from other hosts.
     app = FastAPI(title="Pluribus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(HTTPException, _error)
+    app.add_exception_handler(Exception, _failed)
     _add_predictions(app, service)
     _add_protocol(app, service)
     _add_reports(app, service)
@@ -165,6 +166,11 @@ def _check_model(service: Service, request: Request) -> None:
 def _refused(refusal: Refusal) -> Response:
     headers = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
     return JSONResponse({"error": refusal.reason}, refusal.status, headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Return an error of this library in the form of the protocol; uvicorn logs its traceback."""
+    return JSONResponse({"error": "the server failed on this request."}, FAILED)
 
 
 async def _error(request: Request, error: Exception) -> Response:

@@ -29,6 +29,10 @@ class Batcher:
         options: Of the server.
         together: Whether samples of several requests may run together.
         watch: Called after each batch.
+
+    Attributes:
+        accepted: Requests that entered the queue; every one of them is finished.
+        finished: Requests that were answered, or whose client went away.
     """
 
     def __init__(self, run: Run, options: ServerOptions, together: bool, watch: Watch) -> None:
@@ -39,6 +43,7 @@ class Batcher:
         self.jobs: deque[Job] = deque()
         self.arrival = asyncio.Event()
         self.stopping = False
+        self.accepted = self.finished = 0
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="pluribus-batch")
         self.worker: asyncio.Task[None] | None = None
 
@@ -56,8 +61,12 @@ class Batcher:
         self._check(arrays, samples)
         job = Job(arrays, samples, asyncio.get_running_loop().create_future())
         self.jobs.append(job)
+        self.accepted += 1
         self.arrival.set()
-        return await job.answer
+        try:
+            return await job.answer
+        finally:
+            self.finished += 1
 
     def _check(self, arrays: Arrays, samples: int) -> None:
         if any(len(value) != samples for value in arrays.values()):

@@ -88,7 +88,8 @@ def first_lines(service: Service, listener: socket.socket) -> list[str]:
 
 def last_line(service: Service) -> str:
     """Return the line that tells that nothing was lost."""
-    return f"stopped: {service.accepted} requests accepted, {service.finished} finished"
+    batcher = service.batcher
+    return f"stopped: {batcher.accepted} requests accepted, {batcher.finished} finished"
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ class Service:
         self.monitor = exported.monitor(options.drift_level)
         self.statistics = Statistics(list(exported.outputs), self.monitor)
         self.batcher = Batcher(exported.run, options, exported.batches, self.statistics.watch)
-        self.inside = self.accepted = self.finished = 0
+        self.inside = 0
 
     @property
     def ready(self) -> bool:
@@ -91,7 +91,7 @@ class Service:
     async def predict(self, body: bytes) -> bytes:
         """Return the answer to `POST /predict`."""
         arrays, notes = await _parsed(body, self._rows)
-        outputs = await self._submit(arrays)
+        outputs = await self.batcher.submit(arrays)
         answers = self.answers.make(outputs, notes)
         return json.dumps({"model": self.name, "predictions": answers}, allow_nan=False).encode()
 
@@ -110,16 +110,8 @@ class Service:
             header: Length of the request's JSON text; None if it is JSON alone.
         """
         request = await _parsed(body, lambda raw: read_request(raw, header, self.exported))
-        outputs = await self._submit(request.arrays)
+        outputs = await self.batcher.submit(request.arrays)
         return write_response(request, outputs, self.name)
-
-    async def _submit(self, arrays: Arrays) -> Arrays:
-        """Put a request into the queue, and count it: every accepted one must be finished."""
-        self.accepted += 1
-        try:
-            return await self.batcher.submit(arrays)
-        finally:
-            self.finished += 1
 
     def drift(self) -> dict[str, Any]:
         """Return the state of the drift monitor."""
