@@ -170,10 +170,15 @@ FEW += ("lstm", "hf_vit", "hf_bert", "monai_unet")
 
 
 def each(cases: list[Case], few: bool = False) -> pytest.MarkDecorator:
-    """Runs a test once for every case, as its argument `case`; all but a few, if asked, in the slow run."""
+    """Runs a test once for every case, as its argument `case`; half of them in the slow run, or all but a few.
+
+    Every test leaves out another half, and a mark `sampled` of the test itself another share.
+    """
 
     def marks(case: Case) -> list[pytest.MarkDecorator]:
-        return [pytest.mark.slow] * (case.name in HEAVY or (few and case.name not in FEW))
+        if case.name in HEAVY or (few and case.name not in FEW):
+            return [pytest.mark.slow]
+        return [] if few else [pytest.mark.sampled(2)]
 
     given = [pytest.param(case, id=case.name, marks=marks(case)) for case in cases]
     return pytest.mark.parametrize("case", given)

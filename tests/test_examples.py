@@ -27,6 +27,7 @@ def test_lightnings_trainer_trains_an_ensemble():
     assert example("lightning_trainer").main(epochs=15) > 0.9
 
 
+@pytest.mark.slow
 def test_weights_or_batches_that_differ_make_members_disagree():
     found = example("sources_of_diversity").study(epochs=2, train_images=100)
     disagreement = {key: numbers["disagreement on digits"] for key, numbers in found.items()}

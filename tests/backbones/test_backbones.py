@@ -139,6 +139,7 @@ DEEP = ("resnet34", "resnet101")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in DEEP)) for name in SMALL]
 )
+@pytest.mark.sampled(3)
 def test_exported_graph_computes_the_same_for_any_batch(name, training):
     network, x = build(name, batch=5)
     network.train(training)

@@ -58,13 +58,14 @@ def test_values_that_python_cannot_read_are_words_or_refused(value):
     parse_options([f"target={value}"])
 
 
-def test_the_demo_compares_seven_methods_with_few_draws():
+def test_the_demo_compares_eight_methods_with_few_draws():
     found = parse_methods(DEMO)
     assert [method.kind() for method in found] == [
         "single",
         "deep_ensembles",
         "packed_ensembles",
         "sae",
+        "mimo",
         "masksembles",
         "emp",
         "layer_ensembles",

@@ -49,7 +49,7 @@ def converted(case, method):
 
 @each_method
 @each(CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 def test_a_row_is_its_member_and_frozen_ones_are_the_same(case, method):
     ensemble, x = converted(case, method).eval(), case.inputs()
     rows = run(ensemble, x)

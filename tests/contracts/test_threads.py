@@ -179,6 +179,7 @@ def test_predict_is_not_disturbed_by_training_threads(method):
 
 
 @each_kind
+@pytest.mark.sampled(2)
 def test_training_steps_of_one_ensemble_do_not_disturb_calls_of_its_copy(method):
     ensemble = made(method).eval()
     other = copy.deepcopy(ensemble).train()
@@ -201,6 +202,7 @@ def test_training_steps_of_one_ensemble_do_not_disturb_calls_of_its_copy(method)
 
 
 @each_kind
+@pytest.mark.sampled(2)
 def test_copies_and_pickles_in_the_middle_agree(method):
     ensemble = made(method).eval()
     with torch.no_grad():

@@ -110,7 +110,7 @@ with torch.autocast("cpu", torch.bfloat16):
     ("build", "shape", "layers"),
     [(mlp, (6,), "torch.nn.Linear(6, 16)"), (cnn, (2, 8, 8), "torch.nn.Conv2d(2, 8, 3)")],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_autocast_computes_the_same_in_lower_precision(build, shape, layers, method):
     probe = PROBE.format(layers=layers, shape=(12, *shape))
     if subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode:

@@ -59,6 +59,7 @@ def empty(build):
         pytest.param(*(PYRAMIDNET, "norm", 28_511_307, 28_710_499, 0.0070), marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.sampled(2)
 def test_patched_networks_have_the_parameters_of_tables_1_and_3(
     method, build, where, single, patched, overhead
 ):

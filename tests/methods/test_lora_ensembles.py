@@ -106,6 +106,7 @@ def test_a_divided_batch_shows_each_member_a_part():
         LoRAEnsembles(members=3, merge=False),
     ],
 )
+@pytest.mark.sampled(3)
 def test_every_form_agrees(method, tmp_path):
     verify_forms(perturbed(pl.convert(network(), method, example=X)), network, X, tmp_path)
 
@@ -163,6 +164,7 @@ def encoder():
     ],
     ids=["bert", "vit", "encoder"],
 )
+@pytest.mark.sampled(3)
 def test_attention_is_adapted(build, x, tmp_path):
     torch.manual_seed(0)
     model = build().double().eval()

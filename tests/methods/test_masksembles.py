@@ -412,7 +412,7 @@ BACKBONES = {
 
 @pytest.mark.parametrize("name", BACKBONES)
 @pytest.mark.parametrize("align", [1, 8])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_members_that_are_cut_out_compute_what_masks_do(name, align):
     build, shape = BACKBONES[name]
     x = torch.randn(2, *shape, dtype=torch.float64, generator=seeded(0))

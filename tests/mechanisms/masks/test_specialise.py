@@ -67,6 +67,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", SLICED)
+@pytest.mark.sampled(3)
 def test_a_layer_computes_the_channels_alone_that_are_read(name):
     x = images()
     ensemble = masked(SLICED[name], x)

@@ -90,6 +90,7 @@ def gradients(method, reentrant, step):
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("reentrant", [False, True], ids=["new", "reentrant"])
 @pytest.mark.parametrize("method", METHODS[:-1], ids=str)
+@pytest.mark.sampled(3)
 def test_checkpointed_networks_have_the_gradients_of_plain_ones(method, reentrant, step):
     assert_close(gradients(method, reentrant, step), gradients(method, None, step))
 

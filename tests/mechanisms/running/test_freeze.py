@@ -43,7 +43,7 @@ def settled(ensemble):
 
 @each(CASES, few=True)
 @pytest.mark.parametrize("method", METHODS, ids=str)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 def test_a_frozen_ensemble_predicts_what_the_ensemble_does(method, case):
     try:
         ensemble = settled(pl.convert(case.model(), method, example=case.inputs()))
@@ -188,6 +188,7 @@ def test_the_ensemble_stays_as_it_was():
 
 
 @pytest.mark.parametrize("positions", [[0], [0, 1], [1, 0]], ids=str)
+@pytest.mark.sampled(3)
 def test_exits_without_the_output_are_a_graph_that_ends_there(positions):
     x = normal(6)()
     ensemble = settled(pl.convert(blocks(3).double(), EarlyExit(), example=x))

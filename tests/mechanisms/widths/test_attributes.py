@@ -23,6 +23,7 @@ def described(module):
 
 
 @each([case for case in CASES if case.name not in REFUSED], few=True)
+@pytest.mark.sampled(3)
 def test_layers_know_the_sizes_of_their_tensors(case):
     module = resize(Network(case.model(), case.inputs()), 0.5)
     for layer in module.modules():
