@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pluribus.cli.chosen_run import chosen_run
-from pluribus.cli.commands import predict
+from pluribus.cli.commands import export, predict
 from pluribus.cli.parsing import Build
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare
@@ -51,6 +51,15 @@ def test_a_comparison_predicts_by_its_recommended_run(comparison, tmp_path, caps
     shutil.copytree(comparison, moved)
     assert predictions(moved, tmp_path / "x.npy", tmp_path / "q.csv") == rows
     assert predictions(run, tmp_path / "x.npy", tmp_path / "r.csv") == rows
+
+
+def test_a_comparison_exports_its_recommended_run(comparison, tmp_path, capsys):
+    given = {"task": None, "model": None, "data_dir": None, "members": False, "level": 0.9}
+    export(run=comparison, format="pt2", out=tmp_path / "best", **given)
+    best = min(record.read([comparison]), key=lambda one: one.metrics["nll"])
+    described = json.loads((tmp_path / "best.pt2.json").read_text())
+    assert described["method"]["kind"] == best.method["kind"]
+    assert "is recommended" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_choice_is_refused(comparison, tmp_path):

@@ -386,7 +386,10 @@ def export(
     """Write a trained ensemble as one file that runs without Pluribus, and check it."""
     # A wrong format or a missing package is found before the run is read.
     find_format(format).load_packages()
-    ensemble, signature = load_for_prediction(run, data_dir, task, model)
+    folder, choice = chosen_run(run)
+    if choice:
+        say(choice, "none")
+    ensemble, signature = load_for_prediction(folder, data_dir, task, model)
     target = out or run / "ensemble"
     writable(target.parent)
     path = ensemble.export(target, format, members=members, level=level, signature=signature)

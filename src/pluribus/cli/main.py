@@ -557,7 +557,7 @@ def predict(
 
 @app.command()
 def export(
-    run: Run,
+    run: AnyRun,
     format: Annotated[str, typer.Option(help=", ".join(FORMAT_NAMES))] = "onnx",
     members: Annotated[bool, typer.Option("--members", help="Export all members' outputs too.")] = False,
     level: Annotated[float, typer.Option(help="Probability of the interval of a number.")] = 0.9,
