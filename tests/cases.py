@@ -172,7 +172,7 @@ FEW += ("lstm", "hf_vit", "hf_bert", "monai_unet")
 def each(cases: list[Case], few: bool = False) -> pytest.MarkDecorator:
     """Runs a test once for every case, as its argument `case`; half of the cases, or all but a few, are slow.
 
-    Every test leaves out another half, and a mark `sampled` of the test itself another share.
+    Every test leaves out another half; a mark `sampled` of the test itself replaces this share.
     """
 
     def marks(case: Case) -> list[pytest.MarkDecorator]:

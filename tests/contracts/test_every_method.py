@@ -146,7 +146,7 @@ def skip_if_refused(case: Case, method: pl.Method) -> None:
 
 @each_method()
 @each(CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 def test_the_first_axis_is_members_in_both_modes(case, method):
     ensemble, x = converted(case, method), case.inputs()
     rows = getattr(method, "members", getattr(method, "draws", 1))
@@ -158,7 +158,7 @@ def test_the_first_axis_is_members_in_both_modes(case, method):
 
 @each_method([*METHODS, *NEAR, *slow(SEEDS)])
 @each(CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 def test_a_row_is_its_member(case, method):
     ensemble, x = perturbed(converted(case, method)).eval(), case.inputs()
     rows = run(ensemble, x)
@@ -198,7 +198,7 @@ def test_every_form_of_an_ensemble_agrees_after_training(case, method, tmp_path)
 
 @each_method()
 @each(CASES, few=True)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 def test_the_original_is_not_touched(case, method):
     skip_if_refused(case, method)
     model, x = case.model().eval(), case.inputs()
@@ -215,7 +215,7 @@ def test_the_original_is_not_touched(case, method):
 
 @each_method(NEUTRAL)
 @each(CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 def test_a_neutral_setting_is_the_original(case, method):
     if not isinstance(method, MCDropout):  # without dropout it refuses nothing
         skip_if_refused(case, method)
@@ -240,7 +240,7 @@ def test_every_trainable_parameter_gets_a_gradient(case, method):
 
 @each_method()
 @each(CASES, few=True)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 def test_copies_and_files_predict_bit_for_bit(case, method, tmp_path):
     ensemble, x = converted(case, method).eval(), case.inputs()
     expected = run(ensemble, x)
@@ -259,7 +259,7 @@ def test_copies_and_files_predict_bit_for_bit(case, method, tmp_path):
 
 @each_method()
 @each(CASES, few=True)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 def test_the_same_seed_makes_the_same_ensemble(case, method):
     first, again, other = (converted(case, method, seed=seed).state_dict() for seed in (3, 3, 4))
     assert_close(first, again, rtol=0, atol=0)
