@@ -271,6 +271,16 @@ def test_logs_hold_one_row_for_each_epoch(task, tmp_path):
     assert list((tmp_path / "tensorboard").iterdir())
 
 
+def test_rows_with_other_fields_are_logged(tmp_path):
+    loop._write_log(tmp_path, [{"epoch": 1.0}, {"epoch": 2.0, "step": 3.0}], tensorboard=False)
+    assert (tmp_path / "log.csv").read_text().split() == ["epoch,step", "1.0,", "2.0,3.0"]
+
+
+def test_any_seed_is_taken(task):
+    history = train(ensemble(), task, replace(QUICK, epochs=1, seed=10**40), show=False)
+    assert history == train(ensemble(), task, replace(QUICK, epochs=1, seed=10**40), show=False)
+
+
 def test_progress_and_dataset_size_reach_the_objective(task, monkeypatch):
     seen = []
     original = pl.Ensemble.loss

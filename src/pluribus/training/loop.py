@@ -35,7 +35,7 @@ from pluribus.training.progress import Show
 from pluribus.training.settings import Training
 from pluribus.training.smoothing import check_smoothing
 from pluribus.training.split_prediction import tally_split
-from pluribus.training.stepping import Stepper
+from pluribus.training.stepping import SEEDS, Stepper
 from pluribus.writing import replacing
 
 logger = logging.getLogger("pluribus")
@@ -227,11 +227,11 @@ def _resume(
         checkpoint.DATA: task.fingerprint,
     }
     if folder is None:
-        torch.manual_seed(training.seed)
+        torch.manual_seed(training.seed % SEEDS)
         return Progress(settings)
     # Before the seed is set: the network runs once, and may draw random numbers.
     settings[checkpoint.NETWORK] = fingerprint(ensemble, task.train.example().inputs)
-    torch.manual_seed(training.seed)
+    torch.manual_seed(training.seed % SEEDS)
     state = from_first(fabric, lambda: _read_checkpoint(folder, settings))
     if state is None:
         return Progress(settings)
@@ -329,7 +329,9 @@ def _write_log(folder: Path, history: list[dict[str, float]], tensorboard: bool)
         replacing(folder / "log.csv") as unfinished,
         unfinished.open("w", newline="", encoding="utf-8") as file,
     ):
-        writer = csv.DictWriter(file, fieldnames=list(history[0]))
+        # Rows of a checkpoint that was changed by hand need not have the same fields.
+        fields = dict.fromkeys(name for row in history for name in row)
+        writer = csv.DictWriter(file, fieldnames=list(fields))
         writer.writeheader()
         writer.writerows(history)
     if tensorboard:

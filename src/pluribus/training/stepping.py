@@ -28,6 +28,9 @@ from pluribus.training.smoothing import class_shares, smooth_labels
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+SEEDS = 2**63
+"""How many seeds torch takes; a larger one is folded into them."""
+
 
 @final
 class Stepper:
@@ -124,7 +127,7 @@ def step_batches(
     several orders of the samples, a batch holds a batch of each order, one after the other. Images are
     augmented and labels smoothed.
     """
-    seed = training.seed * 1_000_003 + epoch
+    seed = (training.seed * 1_000_003 + epoch) % SEEDS
     seeds = [seed, *(derived_seed(seed, order) for order in range(1, orders))]
     generators = [torch.Generator().manual_seed(one) for one in seeds]
     mine = slice(None) if whole else slice(fabric.global_rank, None, fabric.world_size)

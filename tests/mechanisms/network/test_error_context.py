@@ -62,6 +62,14 @@ def test_other_errors_are_not_the_fault_of_the_inputs():
         raise InputError("the real reason")
 
 
+def test_inputs_without_values_are_not_looked_at():
+    with (
+        pytest.raises(InputError, match="outputs must be finite"),
+        blaming_inputs(Inputs.of(torch.zeros(2, 3, device="meta"))),
+    ):
+        raise InputError("outputs must be finite")
+
+
 def test_layers_of_a_network_with_exits_have_the_user_s_names():
     ensemble = pl.convert(blocks(2), EarlyExit(), example=torch.zeros(2, 6)).eval()
     with pytest.raises(InputError, match=r"layer 0 \(Linear\) failed, on \(float32\[3, 5\]\)"):

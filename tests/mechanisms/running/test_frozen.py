@@ -148,3 +148,11 @@ def test_inputs_that_do_not_fit_are_errors_of_ours(method):
     for bad in (x.to_sparse(), x[:0], x[:, :1], x.float(), x[0], x.bool()):
         with pytest.raises(pl.InputError):
             network(bad)
+
+
+def test_indices_out_of_range_are_errors_of_ours():
+    ids = torch.tensor([[1, 2], [3, 4]])
+    network = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 3))
+    made = pl.convert(network, DeepEnsembles(members=2), example=ids).eval().freeze()
+    with pytest.raises(pl.InputError, match=r"the frozen ensemble failed on .*: index out of range in self"):
+        made(ids + 5)

@@ -68,6 +68,9 @@ def blaming_inputs(inputs: Inputs) -> Iterator[None]:
         if "must be finite" not in str(error):
             raise
         batch = inputs.batch
+        # Tensors without values, on the device meta, cannot be looked at.
+        if any(tensor.is_meta for tensor in inputs.tensors()):
+            raise
         lost = {
             sample
             for tensor in inputs.tensors()

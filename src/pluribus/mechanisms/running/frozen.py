@@ -194,7 +194,16 @@ class Frozen(nn.Module):
                 place = 0
             else:
                 place, args, kwargs = self._choose(args, kwargs)
-            outputs: Tensor = self._graphs[place].forward(*args, **kwargs)
+            try:
+                outputs: Tensor = self._graphs[place].forward(*args, **kwargs)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, IndexError) as error:
+                reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
+                raise InputError(
+                    f"the frozen ensemble failed on {Inputs(args, kwargs)}: {reason}. Check devices, types "
+                    "and indices, or call the ensemble itself, which names the layer."
+                ) from error
             return outputs
 
     def _choose(
