@@ -200,8 +200,9 @@ def array(rng: random.Random, before: "np.ndarray[Any, Any]") -> "np.ndarray[Any
         # An earlier change left nothing that could be changed.
         return before
     if kind == 0:
+        # Text, which an earlier change may have made, is no number of another type.
         with np.errstate(all="ignore"):
-            return before.astype(rng.choice(KINDS))
+            return before if before.dtype.kind in "SU" else before.astype(rng.choice(KINDS))
     if kind == 1:
         return before[: rng.randrange(len(before) + 1)] if before.ndim else before
     if kind == 2 and before.dtype.kind == "f":
