@@ -215,4 +215,5 @@ def array(rng: random.Random, before: "np.ndarray[Any, Any]") -> "np.ndarray[Any
         changed = before.astype(np.int64)
         changed.flat[rng.randrange(changed.size)] = rng.choice((-1, 5, 10**12, 2**62))
         return changed
-    return np.asfortranarray(before[None] if rng.random() < 0.5 else before.swapaxes(0, -1))
+    longer = rng.random() < 0.5 or not before.ndim
+    return np.asfortranarray(before[None] if longer else before.swapaxes(0, -1))
