@@ -201,7 +201,7 @@ def database():
     initdb, control, _ = programs
     # Not below pytest's folder, which another user may not enter; sockets need a short path too.
     folder = Path(
-        subprocess.check_output([*user, "mktemp", "-d", "/tmp/pluribus-pg-XXXXXX"], text=True).strip()
+        subprocess.check_output([*user, "mktemp", "-d", "-t", "pluribus-pg-XXXXXX"], text=True).strip()
     )
     port = free_port()
     cluster = str(folder / "data")
