@@ -130,6 +130,8 @@ def as_float32(tensor):
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
+# The compiler of torch uses parts of torch that are deprecated.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", list(compiled.RUNTIMES))
 @pytest.mark.parametrize("name", ["residual_cnn", "hf_vit", "hf_bert", "monai_unet", "keywords"])
