@@ -53,6 +53,23 @@ INDEXED = ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_i
 """Operators that take indices on the CPU too."""
 
 
+def lstm_cell(
+    inputs: Tensor, hidden: Tensor, cell: Tensor, *biases: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute a step of an LSTM from its gates; torch has this operator for GPUs alone."""
+    gates = inputs + hidden
+    for bias in biases:
+        gates = gates if bias is None else gates + bias
+    enter, forget, new, leave = gates.chunk(4, -1)
+    after = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * after.tanh(), after, gates
+
+
+# Above the gradients, so that torch derives them from the steps.
+OPERATORS = torch.library.Library("aten", "IMPL")
+OPERATORS.impl("_thnn_fused_lstm_cell", lstm_cell, "AutogradPrivateUse1")
+
+
 class Pretended(Tensor):
     """A tensor of the CPU that claims to be on `DEVICE`."""
 

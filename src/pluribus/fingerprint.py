@@ -53,8 +53,7 @@ def fingerprint(ensemble: Ensemble, x: Any) -> dict[str, Any]:
         ensemble: Its tensors and its mode stay as they are.
         x: Inputs that the network takes, as `Inputs.of` takes them; their shapes count, and not their values.
     """
-    # The last member of a network with exits is the deepest, which runs all of the user's code.
-    member = ensemble.member(ensemble.members.count - 1).cpu()
+    member = _any_member(ensemble).cpu()
     layers = {name: _described(layer) for name, layer in member.named_modules()}
     tensors = {name: list(tensor.shape) for name, tensor in member.state_dict().items()}
     inputs = _probe_inputs(accepted_by(Inputs.of(x), ensemble.members.code.forward))
@@ -71,6 +70,16 @@ def fingerprint(ensemble: Ensemble, x: Any) -> dict[str, Any]:
         "outputs": outputs,
         "tolerance": _tolerance(member),
     }
+
+
+def _any_member(ensemble: Ensemble) -> nn.Module:
+    """Return a member that runs all of the user's code."""
+    members = ensemble.members
+    # Before there are members, as of SWAG, there is the network that is trained.
+    if not ensemble.method.is_ready(members):
+        return members.as_module(members.index.rows(training=True)[0])
+    # The last member of a network with exits is the deepest.
+    return ensemble.member(members.count - 1)
 
 
 def digest(ensemble: Ensemble, x: Any) -> str:

@@ -43,6 +43,11 @@ def replacing(path: Path) -> Iterator[Path]:
         remove(unfinished)
 
 
+def write_words(path: Path, words: str) -> None:
+    """Write a text that may name files; of names that are no Unicode, the odd bytes are escaped."""
+    path.write_text(words, encoding="utf-8", errors="backslashreplace")
+
+
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
     """Turn errors of the system while `path` is written into a `WriteError`."""

@@ -461,3 +461,32 @@ def test_a_trained_network_is_tuned_and_its_run_predicts(run, tmp_path):
     assert len((tmp_path / "found.csv").read_text().splitlines()) == 61
     with pytest.raises(pl.CheckpointError, match="must be a file of weights"):
         invoke("finetune", tmp_path / "none.pt", "--task", "csv", *options, "--out", tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 3 TiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3280000000000 bytes"),
+        RuntimeError("CUDA out of memory. Tried to allocate 20 GiB"),
+    ],
+)
+def test_too_little_memory_is_one_line(monkeypatch, capsys, error):
+    def fail(standalone_mode):
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert "not enough memory" in printed.out + printed.err
+
+
+def test_other_errors_of_torch_are_not_hidden(monkeypatch):
+    def fail(standalone_mode):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        cli.main()

@@ -48,6 +48,8 @@ def test_search_ends_with_a_folder_that_predicts(tmp_path):
         (["--objectives", "nlll"], "objectives are"),
         (["--take", "parameters<2x"], "<="),
         (["--methods", "sea"], "sae"),
+        (["--devices", "2"], "Run the same line once for each device"),
+        (["--accelerator", "abacus"], "Lightning Fabric"),
         (["--space", "missing.json"], "--space must be a JSON file"),
         (["--storage", "postgresql://ann:secret@127.0.0.1:9/db"], "can be reached"),
     ],

@@ -23,7 +23,13 @@ def test_the_command_scores_methods_and_continues(tmp_path):
 
 
 def test_wrong_words_are_refused_before_anything_runs(tmp_path):
-    for wrong in (["--grid", "X=1"], ["--noise", "loud"], ["--methods", "nothing"]):
+    for wrong in (
+        ["--grid", "X=1"],
+        ["--noise", "loud"],
+        ["--methods", "nothing"],
+        ["--precision", "16-mixed"],
+        ["--devices", "2"],
+    ):
         outcome = CliRunner().invoke(main.app, [*LINE, *wrong, "--out", str(tmp_path / "new")])
         assert outcome.exit_code != 0
     assert not (tmp_path / "new").exists()

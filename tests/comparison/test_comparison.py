@@ -16,6 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus import methods
 from pluribus.comparison import comparison, record
 from pluribus.comparison.comparison import compare
 from pluribus.comparison.locking import locked
@@ -51,6 +52,16 @@ def test_every_method_and_seed_has_a_complete_record(task, tmp_path):
         assert one.history["loss"][0] > 0
     deep = next(r for r in records if r.method["kind"] == "deep_ensembles")
     assert deep.cost["multiply_adds_ratio"] == deep.cost["parameters_ratio"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(methods.__all__))
+def test_every_method_can_be_compared(task, tmp_path, name):
+    method = getattr(methods, name)()
+    (found,) = compare(build, task, [method], seeds=1, training=Training(steps=12), out=tmp_path, show=False)
+    refused = found.error.startswith("ConversionError")
+    assert not found.error or refused
+    assert refused or found.metrics["nll"] > 0
 
 
 def test_recipes_make_training_longer_and_its_cost_is_kept(task, tmp_path):
@@ -132,9 +143,9 @@ def test_a_run_can_be_loaded_again(task, tmp_path):
 
 
 def test_names_of_methods_and_modules_for_factories_are_refused(task, tmp_path):
-    for methods, came in ((["single"], "'single'"), (Single(), r"Single\(\) alone"), ([], "none")):
+    for given, came in ((["single"], "'single'"), (Single(), r"Single\(\) alone"), ([], "none")):
         with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*got {came}"):
-            compare(build, task, methods, out=tmp_path)
+            compare(build, task, given, out=tmp_path)
     with pytest.raises(pl.SettingError, match=r"build must be a function .* Linear"):
         compare(nn.Linear(2, 2), task, [Single()], out=tmp_path)
 

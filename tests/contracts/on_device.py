@@ -15,14 +15,16 @@ from torch import Tensor
 
 import pluribus as pl
 from pluribus.mechanisms.running import planner
-from pluribus.methods import ECMP, EMP, MIMMO, BatchEnsemble, DeepEnsembles, Single
+from pluribus.methods import ECMP, EMP, MIMMO, BatchEnsemble, BayesByBackprop, DeepEnsembles, Single
 from tests.cases import Case, Inputs, case_named, run
 from tests.pretended import DEVICE, Pretend, Pretended
 from tests.small_methods import SMALL
 
 METHODS: list[pl.Method] = [
-    *(method for method in SMALL.values() if not isinstance(method, (EMP, ECMP))),
-    # Parameters of each sample are tensors of a class of their own, which cannot be a pretended tensor too.
+    *(method for method in SMALL.values() if not isinstance(method, (EMP, ECMP, BayesByBackprop))),
+    # Parameters of each sample, and those whose noise is drawn in the outputs, are tensors of a class of
+    # their own, which cannot be a pretended tensor too.
+    BayesByBackprop(draws=3, local=False),
     EMP(options=2, draws=3, per_sample=False),
     EMP(options=2, draws=3, per_sample=False, divide=True, objective="kl"),
     ECMP(options=2, draws=3, per_sample=False),

@@ -136,8 +136,24 @@ def test_patches_of_trained_norms_start_further_apart(trained):
     far, told = spread(copy.deepcopy(trained))
     near, untold = spread(network())
     assert far > 10 * near
-    assert "because norms are trained" in told
-    assert "because norms are trained" not in untold
+    assert "options start 0.3 deviations apart" in told
+    assert "apart" not in untold
+
+
+def test_patches_of_many_trained_norms_share_the_distance():
+    layers = []
+    for _ in range(11):
+        norm = nn.BatchNorm1d(6)
+        nn.init.normal_(norm.weight)
+        layers += [nn.Linear(6, 6), norm]
+    ensemble = pl.convert(nn.Sequential(*layers, nn.Linear(6, 2)), methods.EMP(), example=torch.zeros(2, 6))
+    assert "options start 0.1 deviations apart" in str(ensemble.conversion)
+
+
+def test_a_patch_of_the_output_alone_tells_members_apart():
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    ensemble = pl.convert(model, methods.EMP(), example=torch.zeros(2, 6))
+    assert "options start 0.3 deviations apart" in str(ensemble.conversion)
 
 
 def test_an_untrained_network_is_not_held_against_a_method_that_keeps_it():

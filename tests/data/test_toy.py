@@ -43,6 +43,8 @@ def test_impossible_settings_are_refused(toy):
         toy(noise=-1)
     with pytest.raises(SettingError, match="train must be at least 1, got 0"):
         toy(train=0)
+    with pytest.raises(SettingError, match=r"train must be .* 10000000, got 410000000000"):
+        toy(train=410_000_000_000)
     with pytest.raises(SettingError, match="Did you mean 'validation'"):
         toy(validaton=5)
 

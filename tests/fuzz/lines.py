@@ -1,6 +1,7 @@
 """Run command lines in this process, and write random ones."""
 
 import io
+import logging
 import random
 import shutil
 import sys
@@ -170,6 +171,8 @@ def run_line(arguments: Sequence[str]) -> tuple[int, str]:
     Raises:
         Exception: anything that the command does not turn into one line for the user.
     """
+    # Lightning's logger keeps the stream of the first line that imported it, which is closed by now.
+    logging.raiseExceptions = False
     # A stream of bytes, because a terminal refuses half characters where a text in memory takes them.
     printed = io.BytesIO()
     stream = io.TextIOWrapper(printed, encoding="utf-8", write_through=True)

@@ -199,15 +199,27 @@ def test_attention_is_adapted(build, x, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "x"),
+    [
+        (bert, {"input_ids": torch.arange(35).view(5, 7) % 12}),
+        (vit, {"pixel_values": IMAGES.float()}),
+        (encoder, IMAGES.float().flatten(1, 2)),
+    ],
+    ids=["bert", "vit", "encoder"],
+)
 @pytest.mark.parametrize("format", ["onnx", "pt2"])
-def test_exports_hold_shared_weights_once(format, tmp_path):
+def test_exports_hold_shared_weights_once(build, x, format, tmp_path):
     sizes = {}
     for merge in (True, False):
         torch.manual_seed(0)
         method = LoRAEnsembles(members=6, rank=1, merge=merge)
-        x = IMAGES.float().flatten(1, 2)
-        ensemble = perturbed(pl.convert(encoder(), method, example=x)).eval()
+        ensemble = perturbed(pl.convert(build(), method, example=x)).eval()
         sizes[merge] = ensemble.export(tmp_path / str(merge), format).stat().st_size
-    single = 4 * sum(p.numel() for p in encoder().parameters())
-    assert sizes[True] > 5 * single
-    assert sizes[False] < 2 * single + 200_000
+    single = 4 * sum(p.numel() for p in build().parameters())
+    if format == "onnx":
+        # Weights of members are computed in the file, from the shared ones and the matrices.
+        assert max(sizes.values()) < 2 * single
+    else:
+        # A .pt2 file keeps whole weights of merged members; the text of the graph is as large in both.
+        assert sizes[False] < sizes[True] - 3 * single

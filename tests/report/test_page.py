@@ -3,6 +3,7 @@
 import html
 import json
 import math
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -122,6 +123,13 @@ def test_a_missing_metric_is_a_dash_that_sorts_last():
     text = make_page(group_records([*RUNS, partial]))
     assert '<td data-value="">–</td>' in text
     assert "ECE is missing in runs of mimo." in said(*RUNS, partial)
+
+
+def test_names_that_are_no_unicode_are_written_with_escapes(tmp_path):
+    # As the command line reads a name with a byte that is no UTF-8.
+    odd = os.fsdecode(b"net\xff")
+    write_page(tmp_path, group_records([replace(run, network=odd) for run in RUNS]))
+    assert r"net\udcff" in (tmp_path / FILE).read_text(encoding="utf-8")
 
 
 def test_names_cannot_break_the_page():

@@ -123,7 +123,7 @@ def untrained(monkeypatch):
     )
     monkeypatch.setattr(Problem, "digest", "digest")
     monkeypatch.setattr(Problem, "depths", 2)
-    monkeypatch.setattr(Problem, "single", None)
+    monkeypatch.setattr(Problem, "single_on", lambda self, device: None)
     monkeypatch.setattr(Candidate, "convert", lambda self: Untrained(self.configuration.method))
     monkeypatch.setattr(engine, "finish", lambda study, *options: study)
     begin = Storage.open
@@ -140,7 +140,7 @@ def untrained(monkeypatch):
 class Untrained:
     """Stand for an ensemble of a method."""
 
-    training = True
+    training, device = True, "cpu"
 
     def __init__(self, method):
         self.members = members_of(method)

@@ -1,12 +1,17 @@
 """Candidates: keys, folders, trainings and widths."""
 
+from dataclasses import replace
+
 import pytest
 
 from pluribus.comparison.comparison import Job
 from pluribus.errors import SettingError
 from pluribus.fingerprint import digest
 from pluribus.methods import SAE, DeepEnsembles, Single
-from pluribus.training import Training
+from pluribus.search.candidate import Candidate
+from pluribus.search.running import final_record, run_candidate
+from pluribus.search.space import Configuration
+from pluribus.training import Hardware, Training
 from tests.search.cases import candidate, network, problem
 
 
@@ -26,6 +31,17 @@ def test_key_is_that_of_a_comparison(tmp_path):
     ours = problem(tmp_path)
     job = Job(network, ours.task, Single(), 0, Training(steps=2), "network", tmp_path, digest=ours.digest)
     assert candidate(tmp_path).key_in_comparison(shifted=True) == job.key
+
+
+def test_key_of_a_precision_is_that_of_a_comparison_and_its_record_has_it(tmp_path):
+    mixed = Hardware("cpu", precision="bf16-mixed")
+    ours = replace(problem(tmp_path), hardware=mixed)
+    one = Candidate(ours, Configuration(Single()))
+    job = Job(network, ours.task, Single(), 0, Training(steps=2), "network", tmp_path, digest=ours.digest)
+    assert one.key_in_comparison(shifted=True) == replace(job, hardware=mixed).key != job.key
+    found = run_candidate(one, None, lambda ensemble, row: None, lambda: None)
+    assert found.training["precision"] == "bf16-mixed"
+    assert final_record(one, shifted=False).training["precision"] == "bf16-mixed"
 
 
 def test_drawn_settings_replace_those_of_the_training_and_of_the_recipe(tmp_path):

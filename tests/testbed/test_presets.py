@@ -1,10 +1,24 @@
 """Presets: every name makes a method, and wrong names are refused."""
 
-import pytest
+import math
 
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pluribus.conversion import convert
 from pluribus.errors import SettingError
 from pluribus.methods import BayesByBackprop, Hypermodel, Masksembles
-from pluribus.testbed.presets import ALL, PRESETS, REFERENCES, TARGET_NOISES, make_preset, read_names
+from pluribus.testbed.networks import make_mlp
+from pluribus.testbed.presets import (
+    ALL,
+    PRESETS,
+    REFERENCES,
+    TARGET_NOISES,
+    make_preset,
+    parameters_of,
+    read_names,
+)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -20,6 +34,14 @@ def test_the_papers_draws_are_those_of_its_code():
     assert isinstance(bayes, BayesByBackprop)
     assert isinstance(hyper, Hypermodel)
     assert (bayes.train_draws, hyper.train_draws, hyper.dimension) == (64, 400, 20)
+
+
+def test_bayes_by_backprop_starts_as_the_authors_code_does():
+    preset = make_preset("bayes_by_backprop", 10, False)
+    ensemble = convert(make_mlp(10, scaled=True, zeroed=preset.zeroed), preset.method, "point")
+    for mean, deviation in ensemble.members.tensors.gaussians().values():
+        assert not mean.any()
+        assert_close(deviation, torch.full_like(mean, math.log(2) * 100 / math.sqrt(parameters_of(10))))
 
 
 def test_all_is_every_method_and_every_reference():

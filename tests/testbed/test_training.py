@@ -33,6 +33,14 @@ def test_every_preset_trains_and_predicts(name):
         assert outputs.std(0).min() > 0
 
 
+def test_precision_is_that_of_weights_and_outputs():
+    learner = train(
+        make_preset("layer_ensembles_2", 3, False), PROBLEMS, Protocol(steps=1, precision="64-true"), quiet
+    )
+    assert {value.dtype for value in learner.stack.values.values()} == {torch.float64}
+    assert learner.data.y.dtype == learner.evaluate(0, PROBLEMS[0].test[0].double()).dtype == torch.float64
+
+
 def test_problems_at_once_learn_as_each_alone():
     preset = Preset("deep_ensembles(members=2)", DeepEnsembles(2, prior_scale=1.0))
     twice = train(preset, [PROBLEMS[0], PROBLEMS[0]], Protocol(steps=1), quiet)

@@ -12,7 +12,17 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.data import Split, Task, two_moons
-from pluribus.methods import EMP, SAE, BatchEnsemble, DeepEnsembles, MCDropout, PackedEnsembles, Single
+from pluribus.methods import (
+    EMP,
+    SAE,
+    SWAG,
+    BatchEnsemble,
+    DeepEnsembles,
+    Laplace,
+    MCDropout,
+    PackedEnsembles,
+    Single,
+)
 from pluribus.training import Augment, Training, loop, train
 
 METHODS = [
@@ -46,7 +56,11 @@ def test_training_lowers_the_loss(task, method):
     assert history[-1]["loss"] < 0.8 * history[0]["loss"]
 
 
-@pytest.mark.parametrize("method", METHODS, ids=str)
+LATER = [SWAG(members=2, snapshots=2, rank=2), Laplace(draws=2)]
+"""Methods that have no members before a part of training is done."""
+
+
+@pytest.mark.parametrize("method", [*METHODS, *LATER], ids=str)
 def test_an_interrupted_training_ends_at_the_same_weights(task, method, tmp_path, monkeypatch):
     whole = ensemble(method)
     train(whole, task, replace(QUICK, keep="last"), show=False)

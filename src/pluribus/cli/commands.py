@@ -206,12 +206,24 @@ def testbed(
     direction: str,
     as_in_paper: bool,
     steps: int,
+    accelerator: str,
+    devices: int,
+    precision: str,
     out: Path | None,
 ) -> None:
     """Score the uncertainty of methods against an exact posterior. Run again, it continues."""
     # Everything that can be wrong with the arguments is checked before the first hour of training.
     names, cells = read_names(methods), parse_grid(grid)
-    protocol = Protocol(noise=noise, direction=direction, as_in_paper=as_in_paper, steps=steps)
+    hardware = Hardware(accelerator, devices)
+    hardware.check_one("the testbed needs")
+    protocol = Protocol(
+        noise=noise,
+        direction=direction,
+        as_in_paper=as_in_paper,
+        steps=steps,
+        device=str(hardware.fabric().device),
+        precision=precision,
+    )
     score_methods(names, cells, seeds, protocol, writable(out or Path("pluribus_runs/testbed")))
 
 

@@ -143,7 +143,9 @@ CostText = Annotated[
 ]
 Accelerator = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, mps.")]
 Devices = Annotated[int, typer.Option(min=1, help="How many devices.")]
-Precision = Annotated[str, typer.Option(help="32-true, bf16-mixed, 16-mixed; to train also 64-true.")]
+Precision = Annotated[
+    str, typer.Option(help="32-true, bf16-mixed, 16-mixed; 64-true where data are float64.")
+]
 ExecutorName = Annotated[
     str | None,
     typer.Option(
@@ -310,6 +312,9 @@ def search(
     seed: Seed = 0,
     recipes: Recipes = True,
     threads: Annotated[int, typer.Option(min=1, help="Threads of this process.")] = 1,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
     data_dir: DataDir = None,
     option: Options = None,
     out: Out = None,
@@ -339,6 +344,9 @@ def search(
         seed=seed,
         recipes=recipes,
         threads=threads,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
         data_dir=data_dir,
         option=option,
         out=out,
@@ -426,6 +434,9 @@ def score_uncertainty(
         bool, typer.Option("--as-in-paper", help="Draw as many members in a step as the authors do.")
     ] = False,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 1000,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = PLAIN,
     out: Out = None,
 ) -> None:
     """Score the uncertainty of methods against an exact posterior. Run again, it continues."""
@@ -437,6 +448,9 @@ def score_uncertainty(
         direction=direction,
         as_in_paper=as_in_paper,
         steps=steps,
+        accelerator=accelerator,
+        devices=devices,
+        precision=precision,
         out=out,
     )
 
@@ -683,3 +697,15 @@ def main() -> None:
     except OSError as error:
         say(f"error: {error.filename or 'a file'}: {error.strerror or error}", "red")
         sys.exit(2)
+    # torch raises RuntimeError for it, on a CPU without a class of its own.
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        say(f"error: not enough memory: {error}. Use smaller batches or less data.", "red")
+        sys.exit(2)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that memory could not be allocated."""
+    told = str(error)
+    return isinstance(error, MemoryError) or "can't allocate memory" in told or "out of memory" in told

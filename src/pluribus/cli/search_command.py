@@ -10,10 +10,11 @@ from pluribus.cli.parsing import Build, default_model, parse_methods, resolve_ta
 from pluribus.cli.printing import console, say
 from pluribus.errors import SettingError
 from pluribus.report.budget import parse_budget
+from pluribus.search.engine import check_hardware
 from pluribus.search.engine import search as run_search
 from pluribus.search.halving import Halving
 from pluribus.search.objectives import parse_objectives
-from pluribus.training import Training
+from pluribus.training import Hardware, Training
 
 
 def search(
@@ -41,6 +42,9 @@ def search(
     seed: int,
     recipes: bool,
     threads: int,
+    accelerator: str,
+    devices: int,
+    precision: str,
     data_dir: Path | None,
     option: list[str] | None,
     out: Path | None,
@@ -50,6 +54,7 @@ def search(
     parse_objectives(objectives)
     parse_budget(budget)
     parse_budget(take)
+    hardware = check_hardware(Hardware(accelerator, devices, precision))
     chosen = parse_methods(methods)
     data = resolve_task(task, data_dir, option)
     network = model or default_model(data)
@@ -82,6 +87,7 @@ def search(
         against=against,
         threads=threads,
         source=(task, option or []),
+        hardware=hardware,
     )
     failed = [trial for trial in study.trials if trial.state == "failed"]
     for trial in failed:

@@ -43,6 +43,7 @@ from pluribus.ranges import check
 from pluribus.training import Training, train
 from pluribus.training.hardware import Hardware
 from pluribus.training.work import train_multiply_adds
+from pluribus.writing import write_words
 
 Build = Callable[[], nn.Module]
 
@@ -279,7 +280,7 @@ def run(job: Job, report: Report = silent) -> Record:
         except Exception as error:
             # A full disk may be the reason, and then this file cannot be written either.
             with contextlib.suppress(OSError):
-                (job.folder / ERROR_FILE).write_text(traceback.format_exc(), encoding="utf-8")
+                write_words(job.folder / ERROR_FILE, traceback.format_exc())
             result = _failed(job, f"{type(error).__name__}: {error}")
         record.append(job.out, result)
     return result

@@ -15,6 +15,8 @@ from pluribus.likelihood import Categorical, Gaussian, Likelihood
 from pluribus.ranges import check
 
 COUNTS = {"train": 500, "validation": 100, "test": 1000}
+MOST = 10_000_000
+"""Samples of a part: they are drawn into memory."""
 HIDDEN = 100
 BIAS_VARIANCE, WEIGHT_VARIANCE = 20.0, 5.0
 
@@ -48,7 +50,7 @@ def drawn(
     for part in counts:
         count = wanted(sizes, part)
         if count is not None:
-            check(part, count, int, at_least=0 if part == "validation" else 1)
+            check(part, count, int, at_least=0 if part == "validation" else 1, at_most=MOST)
             counts[part] = count
     seed = sizes.get("seed", 0)
     train, validation, test = (draw(counts[part], seeded(seed, name, part)) for part in COUNTS)

@@ -37,7 +37,6 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
-from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import torch
@@ -80,6 +79,9 @@ WORDS = ("norm", "input", "output")
 FRESH, TRAINED = 0.01, 0.3
 """How far options start from one another, in deviations of a tensor, in new networks and in trained ones. New
 networks predict best with the first, trained ones with the second (see the method's page)."""
+MEASURED = 4
+"""Patched layers of the network that the second was measured on. In deeper ones noise adds up from layer to
+layer, and all layers together get as much of it."""
 PERTURBED = 1 << 21
 """Offset that keeps the seed of perturbations apart from those of fresh weights."""
 
@@ -191,10 +193,7 @@ class Patching(Method, ABC):
         return "kept" if self.perturbation == 0 and not self.noise else "approximate"
 
     def for_trained(self) -> Self:
-        far = self.perturbation
-        if far is None:
-            far = TRAINED
-        return replace(self, start="copy", perturbation=far)
+        return replace(self, start="copy")
 
     @classmethod
     def upgrade(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
@@ -208,9 +207,7 @@ class Patching(Method, ABC):
         sites = tie_sites({choice.site.name: choice.site.trained for choice in chosen})
 
         # Make the options.
-        usual = FRESH
-        if has_trained_norm(network, map(attrgetter("site"), chosen)):
-            usual = TRAINED
+        usual = self._usual_distance(network, chosen)
         own, notes = _perturbed_options(network, settings, usual, seed)
         notes += self._notes(network, chosen, own)
         if self.freeze_shared:
@@ -227,6 +224,15 @@ class Patching(Method, ABC):
         members = self._members(network, own, sites, mixtures, per_sample, seed)
         rows = tuple(self._row(choice, own) for choice in choices)
         return Built(members, rows, tuple(notes))
+
+    def _usual_distance(self, network: Network, chosen: Sequence[LayerChoice]) -> float:
+        """Return how far options start from one another where no setting tells."""
+        sites = [choice.site for choice in chosen]
+        # One layer of a network without norms learns from any start, and copies of it would stay one.
+        alone = len(sites) == 1 and not is_norm(sites[0])
+        if not alone and not has_trained_norm(network, sites):
+            return FRESH
+        return TRAINED * min(1.0, MEASURED / len(sites))
 
     def _draws_per_sample(self, network: Network, sites: Mapping[str, Sequence[str]]) -> tuple[bool, str]:
         """Return whether each sample of a training batch has draws of its own, and why not if nobody said."""
@@ -418,8 +424,9 @@ class EMP(Patching):
             `ensemble.method` has the names of what types and predicates pick, so that it goes to files.
         draws: How many draws in prediction, at least 1.
         perturbation: How far options start from one another: noise as a share of each tensor's standard
-            deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. None is 0.01, or
-            0.3 in a network with trained norms. May differ from layer to layer.
+            deviation, or of 1 for a tensor of equal numbers; at least 0, which is neutral. None is 0.01; in a
+            network with trained norms 0.3, or 1.2 over the number of patched layers if that is less; and 0.3
+            where one layer that is no norm is patched alone. May differ from layer to layer.
         start: `copy` starts options from the network's values, `fresh` initialises each anew.
         probabilities: Of the options, above 0, summing to one; None is uniform.
         noise: Standard deviation of Gaussian noise on the patches, at least 0. With noise a row is a seed.
@@ -541,8 +548,8 @@ def _perturbed_options(
             far = {"copy": usual, "fresh": FRESH}[one.start]
             untold.add(far)
         own[name] = perturb(drawn[name], far, generator)
-    if TRAINED in untold:
-        notes.append(f"options start {TRAINED:g} deviations apart, because norms are trained (perturbation)")
+    if untold - {FRESH}:
+        notes.append(f"options start {usual:.2g} deviations apart (perturbation)")
     return own, notes
 
 

@@ -84,11 +84,14 @@ class Directions(Drawn):
 
     def draw(self, row: int | None) -> dict[str, Tensor]:
         """Return the weights of a seed, Eq. (1)."""
-        shared, found = self.parts()[0], {}
-        for name, directions in named_tensors(self.directions).items():
-            index = normal_numbers([self.dimension], row, 0, directions) / math.sqrt(self.dimension)
-            found[name] = combine_directions(shared[name], directions, index)
-        return found
+        shared, every = self.parts()[0], named_tensors(self.directions)
+        # One index moves all tensors together.
+        first = next(iter(every.values()))
+        index = normal_numbers([self.dimension], row, 0, first) / math.sqrt(self.dimension)
+        return {
+            name: combine_directions(shared[name], directions, index.to(directions))
+            for name, directions in every.items()
+        }
 
 
 @dataclass(frozen=True)

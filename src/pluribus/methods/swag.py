@@ -52,8 +52,8 @@ from pluribus.recipe import Recipe
 from pluribus.settings import setting
 
 TUNING_LR = 3e-4
-"""Constant rate of a tuning with AdamW. With 1e-3, members of `benchmarks/trained.py` had twice the mutual
-information of a rate that fell to zero, and a lower NLL; a third of that is safer for large networks."""
+"""Constant rate of a tuning with AdamW. With 1e-3, members of `benchmarks/trained.py --explore` had twice the
+mutual information of a rate that fell to zero, and a lower NLL; a third of that is safer for large ones."""
 
 
 def draw_weights(

@@ -26,6 +26,7 @@ from pluribus.report.recommendation import Recommendation, qualities, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.use_card import use_card
 from pluribus.report.wall_card import wall_card
+from pluribus.writing import replacing, write_words
 
 FILE = "report.html"
 
@@ -104,8 +105,9 @@ def write_page(
     folder: Path, groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: str | None = None
 ) -> Path:
     """Write the page into a folder, and return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(make_page(groups, limits, metric, folder), encoding="utf-8")
+    page = make_page(groups, limits, metric, folder)
+    with replacing(folder / FILE) as unfinished:
+        write_words(unfinished, page)
     return folder / FILE
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from pluribus.comparison.record import key_of
@@ -21,9 +22,11 @@ from pluribus.methods.single import Single
 from pluribus.report.groups import label
 from pluribus.search.space import Configuration
 from pluribus.search.validation import without_test
+from pluribus.training.hardware import Hardware
 from pluribus.training.settings import Training
 
 Build = Callable[..., nn.Module]
+AUTOMATIC = Hardware()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,7 @@ class Problem:
         recipes: Train each method by its recipe.
         source: Name and options of the task on the command line.
         timed: Measure the time of a prediction of each trial; it takes long, and differs between machines.
+        hardware: Device and precision of training, which only in the latter are part of the keys of records.
     """
 
     build: Build
@@ -51,6 +55,7 @@ class Problem:
     recipes: bool = True
     source: tuple[str, Sequence[str]] | None = None
     timed: bool = False
+    hardware: Hardware = AUTOMATIC
 
     @cached_property
     def blind(self) -> Task:
@@ -61,6 +66,17 @@ class Problem:
     def single(self) -> Ensemble:
         """Return the network as the user gave it, alone: costs are relative to it."""
         return self.convert(Single())
+
+    def single_on(self, device: torch.device) -> Ensemble:
+        """Return the network alone on the device of an ensemble that is measured."""
+        return self.single.to(device)
+
+    def describe(self, training: Training) -> dict[str, Any]:
+        """Return the settings of a training as records have them, with any precision but float32."""
+        found = training.to_dict()
+        if not self.hardware.is_plain:
+            found["precision"] = self.hardware.precision
+        return found
 
     @cached_property
     def digest(self) -> str:
@@ -137,7 +153,8 @@ class Candidate:
         """Return the key that `compare` gives to a run of the same settings."""
         problem = self.problem
         settings = (self.configuration.method.to_dict(), repr(problem.task), self.network, problem.seed)
-        return key_of(*settings, self.training.to_dict(), shifted, problem.task.fingerprint, problem.digest)
+        trained = problem.describe(self.training)
+        return key_of(*settings, trained, shifted, problem.task.fingerprint, problem.digest)
 
     @property
     def label(self) -> str:

@@ -28,7 +28,7 @@ from pluribus.methods.single import Single
 from pluribus.methods.single_architecture_ensemble import SAE
 from pluribus.ranges import check
 from pluribus.report.budget import Limit, parse_budget
-from pluribus.search.candidate import Build, Problem
+from pluribus.search.candidate import AUTOMATIC, Build, Problem
 from pluribus.search.fingerprint import ATTRIBUTE, check_fingerprint, fingerprint_parts, study_name
 from pluribus.search.halving import Halving
 from pluribus.search.making import make_space, read_space
@@ -37,6 +37,7 @@ from pluribus.search.space import WIDTH, Space
 from pluribus.search.storage import FILE, HEARTBEAT_SECONDS, SQLITE, Storage, check_installed, explaining
 from pluribus.search.study import Study, Trial
 from pluribus.search.width import width_axis
+from pluribus.training.hardware import Hardware
 from pluribus.training.settings import Training
 from pluribus.writing import replacing
 
@@ -44,6 +45,9 @@ METHODS = (Single(), SAE(), DeepEnsembles(), PackedEnsembles(), MCDropout())
 """Methods of a search if none are named: one of each idea, and none that draws for long."""
 SPACE_FILE = "space.json"
 LATENCY = "latency"
+ONE_LINE_EACH = (
+    "Run the same line once for each device, with CUDA_VISIBLE_DEVICES set; the processes share the trials."
+)
 
 logger = logging.getLogger("pluribus")
 
@@ -78,6 +82,7 @@ def search(
     shifted: bool = False,
     show: bool = True,
     source: tuple[str, Sequence[str]] | None = None,
+    hardware: Hardware | None = None,
 ) -> Study:
     """Search for the best configurations of methods, within a budget; run again, it goes on.
 
@@ -115,6 +120,7 @@ def search(
         shifted: Measure the final front on shifted test data too.
         show: Show progress, then print the front and write `report.html`.
         source: Name and options of the task on the command line, for `run.json`.
+        hardware: Device and precision of training; by default a GPU or the CPU. A process has one device.
 
     Raises:
         SettingError: an argument is wrong, a budget allows nothing, or the study was begun with another
@@ -135,7 +141,18 @@ def search(
     drawn_by = Sampler(sampler, sampler_seed)
     known = network or str(getattr(build, "__name__", type(build).__name__))
     timed = _names_latency((*chosen, *limits, *parse_budget(take)))
-    problem = Problem(build, task, known, training or Training(), Path(out), seed, recipes, source, timed)
+    problem = Problem(
+        build,
+        task,
+        known,
+        training or Training(),
+        Path(out),
+        seed,
+        recipes,
+        source,
+        timed,
+        check_hardware(hardware),
+    )
     searched = find_space(problem, methods, space, vary, enumerated)
     parts = fingerprint_parts(problem, searched, chosen, budget, drawn_by.is_flat)
     if show:
@@ -185,6 +202,18 @@ def find_space(
     width = width_axis(problem.build, problem.network) if WIDTH in vary else None
     trained = [name for name in vary if name != WIDTH]
     return make_space(methods, training=trained, width=width, depths=problem.depths, enumerated=enumerated)
+
+
+def check_hardware(hardware: Hardware | None) -> Hardware:
+    """Return the hardware of a process of a search; None is a GPU or the CPU.
+
+    Raises:
+        SettingError: there are several devices, or the machine does not have it.
+    """
+    chosen = hardware or AUTOMATIC
+    chosen.check_one("a process of a search needs", ONE_LINE_EACH)
+    chosen.fabric()
+    return chosen
 
 
 def _names_latency(given: Sequence[Objective | Limit]) -> bool:

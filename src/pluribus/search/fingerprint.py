@@ -22,7 +22,7 @@ def fingerprint_parts(
     problem: Problem, space: Space, objectives: Sequence[Objective], budget: str, flat: bool
 ) -> dict[str, Any]:
     """Return everything that all workers of a study must share, as JSON can hold it."""
-    training = problem.training.to_dict() | {"recipes": problem.recipes, "seed": problem.seed}
+    training = problem.describe(problem.training) | {"recipes": problem.recipes, "seed": problem.seed}
     parts = {
         "version": VERSION,
         "task": {"description": repr(problem.task), "data": problem.task.fingerprint},

@@ -23,7 +23,7 @@ from pluribus.search.figures.parallel_axes import parallel_panel
 from pluribus.search.running import VALIDATION
 from pluribus.search.study import TAKEN, Study, Trial
 from pluribus.version import VERSION
-from pluribus.writing import replacing
+from pluribus.writing import replacing, write_words
 
 BUDGETS = (1.0, 1.2, 1.5, 2.0, 4.0)
 """Multiply-adds, as multiples of the single network's, for which the best trial is listed."""
@@ -45,7 +45,7 @@ def write_search_page(
     """
     file = study.problem.out / FILE
     with replacing(file) as unfinished:
-        unfinished.write_text(make_search_page(study, chosen, final, others), encoding="utf-8")
+        write_words(unfinished, make_search_page(study, chosen, final, others))
     return file
 
 

@@ -65,7 +65,15 @@ def _train(candidate: Candidate, ensemble: Ensemble, on_epoch: OnEpoch) -> Recor
     def ended(row: dict[str, float]) -> None:
         on_epoch(ensemble, row)
 
-    rows = train(ensemble, problem.blind, training, out=candidate.folder, show=False, on_epoch=ended)
+    rows = train(
+        ensemble,
+        problem.blind,
+        training,
+        out=candidate.folder,
+        fabric=problem.hardware.fabric(),
+        show=False,
+        on_epoch=ended,
+    )
     ensemble.float()
     ensemble.save(candidate.folder / ENSEMBLE)
     task, options = problem.source or (problem.task.name, ())
@@ -80,17 +88,18 @@ def _measured(
     """Return the record of a trained ensemble on validation data."""
     problem = candidate.problem
     metrics, calibrated = measure_validation(ensemble, problem.blind)
+    single = problem.single_on(ensemble.device)
     return Record(
         key=candidate.key,
         method=candidate.configuration.method.to_dict(),
         task=repr(problem.task),
         network=candidate.network,
         seed=problem.seed,
-        training=candidate.training.to_dict(),
+        training=problem.describe(candidate.training),
         data=problem.task.fingerprint,
         metrics=metrics,
         posthoc=calibrated,
-        cost=measure_costs(ensemble, ensemble.freeze(), problem.blind, problem.single, problem.timed),
+        cost=measure_costs(ensemble, ensemble.freeze(), problem.blind, single, problem.timed),
         versions=versions(),
         seconds={"training": seconds},
         history=history,
@@ -134,15 +143,16 @@ def final_record(candidate: Candidate, shifted: bool) -> Record:
     found = _read(out).get(candidate.key)
     if found is not None:
         return found
+    ensemble = load_ensemble(candidate)
     measured = evaluate(
-        load_ensemble(candidate),
+        ensemble,
         candidate.problem.task,
-        single=candidate.problem.single,
+        single=candidate.problem.single_on(ensemble.device),
         shifted=shifted,
         network=candidate.network,
         training=candidate.training,
     )
-    found = replace(measured, key=candidate.key)
+    found = replace(measured, key=candidate.key, training=candidate.problem.describe(candidate.training))
     record.append(out, found)
     return found
 

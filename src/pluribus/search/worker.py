@@ -209,7 +209,7 @@ class Worker:
         return None
 
     def _ahead(self, ensemble: Ensemble) -> dict[str, float]:
-        return costs_ahead(ensemble, self.problem.blind, self.problem.single)
+        return costs_ahead(ensemble, self.problem.blind, self.problem.single_on(ensemble.device))
 
     def _objective(self, trial: optuna.Trial) -> tuple[float, ...]:
         """Run one trial, and return its values."""

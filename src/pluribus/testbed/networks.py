@@ -22,13 +22,14 @@ class ScaledLinear(nn.Linear):
         return F.linear(input, self.weight, self.bias) * scale
 
 
-def make_mlp(inputs: int, width: int = WIDTH, *, scaled: bool = False) -> nn.Sequential:
+def make_mlp(inputs: int, width: int = WIDTH, *, scaled: bool = False, zeroed: bool = False) -> nn.Sequential:
     """Return the network: weights of variance 1 / inputs, biases in the first layer alone.
 
     Args:
         inputs: How many the function has.
         width: Of both hidden layers.
         scaled: Whether layers divide by the root of their inputs, in place of their initial weights.
+        zeroed: Whether all weights and biases are zero.
     """
     kind = ScaledLinear if scaled else nn.Linear
     layers = [kind(one, other) for one, other in itertools.pairwise((inputs, width, width, 1))]
@@ -40,5 +41,9 @@ def make_mlp(inputs: int, width: int = WIDTH, *, scaled: bool = False) -> nn.Seq
         if place == 0:
             nn.init.trunc_normal_(layer.bias, std=size, a=-2 * size, b=2 * size)
         else:
+            nn.init.zeros_(layer.bias)
+    if zeroed:
+        for layer in layers:
+            nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
     return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])

@@ -21,6 +21,7 @@ from pluribus.testbed.summary import (
     rows_of,
     summarise,
 )
+from pluribus.writing import replacing, write_words
 
 FILE = "testbed.html"
 TITLES = {"code": "KL(posterior ‖ model)", "printed": "KL(model ‖ posterior)"}
@@ -142,7 +143,7 @@ def _row(line: Line, lines: Sequence[Line]) -> str:
 
 def write_page(folder: Path, results: Sequence[Result], protocol: Protocol) -> Path:
     """Write the page into a folder, and return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
-    path.write_text(make_page(results, protocol), encoding="utf-8")
-    return path
+    page = make_page(results, protocol)
+    with replacing(folder / FILE) as unfinished:
+        write_words(unfinished, page)
+    return folder / FILE

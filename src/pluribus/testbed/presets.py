@@ -26,6 +26,7 @@ from pluribus.methods import (
     MCDropout,
     PackedEnsembles,
 )
+from pluribus.methods.bayes_by_backprop import LEAST_SCALE
 from pluribus.ranges import nearest
 from pluribus.testbed.networks import WIDTH
 
@@ -53,6 +54,7 @@ class Preset:
             `member`, for each `option` of the first layer, or a linear function of the `index` of a
             hypermodel.
         cosine: Whether the learning rate falls to a thousandth by a cosine.
+        zeroed: Whether weights start at zero: those of a method that draws them around their means.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Preset:
     scaled: bool = False
     target_noise: str = "none"
     cosine: bool = False
+    zeroed: bool = False
 
 
 def parameters_of(inputs: int, width: int = WIDTH) -> int:
@@ -87,17 +90,19 @@ def _dropout(inputs: int, paper: bool) -> Preset:
 
 
 def _bayes(inputs: int, paper: bool) -> Preset:
-    # σ₀ = 100 is divided by the root of the number of weights when the authors' code draws an index.
+    # σ₀ = 100 is divided by the root of the number of weights when the authors' code draws an index, which
+    # softplus(0) multiplies at first. Means start at zero, where deviations count in units of LEAST_SCALE.
     prior = 100 / math.sqrt(parameters_of(inputs))
+    start = math.log(2) * prior / LEAST_SCALE
     method = BayesByBackprop(
         draws=DRAWS,
-        deviation=0.1,
+        deviation=start,
         prior_deviation=prior,
         anneal=0.0,
         train_draws=64 if paper else FEW,
         local=False,
     )
-    return Preset("bayes_by_backprop", method, scaled=True)
+    return Preset("bayes_by_backprop", method, scaled=True, zeroed=True)
 
 
 def _vnn(inputs: int, paper: bool) -> Preset:

@@ -3,10 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from pluribus.settings import Settings, setting
 
 NOISES = ("relative", "absolute")
 DIRECTIONS = ("code", "printed")
+PRECISIONS = {"32-true": torch.float32, "64-true": torch.float64}
+"""Of training, with their type. Mixed ones are left out: networks as small as these gain nothing by them."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Protocol(Settings):
         batch: Samples in a step, at least 1.
         rate: Learning rate of Adam, above 0.
         points: Test points, and validation points, at least 2.
+        device: Where networks are trained and run; problems are drawn and scored on the CPU.
+        precision: Of training.
     """
 
     noise: str = setting("relative", choices=NOISES)
@@ -34,11 +40,13 @@ class Protocol(Settings):
     batch: int = setting(100, at_least=1)
     rate: float = setting(1e-3, above=0)
     points: int = setting(1000, at_least=2)
+    device: str = setting("cpu")
+    precision: str = setting("32-true", choices=tuple(PRECISIONS))
 
     @property
     def training(self) -> dict[str, Any]:
-        """Return what a result depends on: all but the direction, as both are kept."""
-        return {
+        """Return what a result depends on: all but the device, and the direction, as both are kept."""
+        found = {
             "noise": self.noise,
             "as_in_paper": self.as_in_paper,
             "steps": self.steps,
@@ -46,6 +54,13 @@ class Protocol(Settings):
             "rate": self.rate,
             "points": self.points,
         }
+        # Results of before there was a choice stay valid.
+        return found if self.precision == "32-true" else found | {"precision": self.precision}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the type of weights and data."""
+        return PRECISIONS[self.precision]
 
     def in_direction(self, direction: str) -> "Protocol":
         """Return the same protocol, scored in another direction."""

@@ -20,8 +20,8 @@ from pluribus.testbed.scoring import joint_score, score, score_prefixes
 from pluribus.testbed.training import AGENT_SEED, Tick, train
 from pluribus.training.progress import Show
 
-SEEDS_AT_ONCE = 2
-"""Seeds whose problems are trained together: more are a little faster, and more is lost by Ctrl-C."""
+SEEDS_AT_ONCE = 5
+"""Seeds whose problems are trained together: five take 0.8 of the time of two, and more is lost by Ctrl-C."""
 DEEP_SIZES = (2, 3, 5, 6, 8, 10, 20, 30)
 """Members of Deep Ensembles in Fig. 2; members are independent, so that K networks are the first K of 30."""
 LAYER_FACTORS = (1, 2, 3, 5, 10, 20)
@@ -139,7 +139,8 @@ def _run_part(
     seconds = (time.process_time() - start) / len(problems)
     found = list[Result]()
     for place, ((cell, seed), problem) in enumerate(problems.items()):
-        held = learner.evaluate(place, torch.cat((problem.validation[0], problem.test[0])))
+        points = torch.cat((problem.validation[0], problem.test[0]))
+        held = learner.evaluate(place, points.to(learner.data.x)).cpu().float()
         validation, test = torch.split(held, protocol.points, 1)
         curves = _curves(preset, validation, test, problem, learner.stack.template.likelihood)
         found.append(

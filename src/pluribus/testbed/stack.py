@@ -72,7 +72,7 @@ class Stack:
         """
         method, count = self.template.method, len(self.ensembles)
         if type(method).penalty is Method.penalty:
-            return torch.zeros(count)
+            return torch.zeros(count, device=self.template.device)
         found = list[Tensor]()
         # One after the other: methods look for parameters with gradients, which vmap hides.
         for place in range(count):

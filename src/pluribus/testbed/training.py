@@ -52,15 +52,17 @@ class Data:
     noise: Tensor
 
     @classmethod
-    def of(cls, problems: Sequence[Problem]) -> "Data":
-        """Return the data of problems, stacked."""
+    def of(cls, problems: Sequence[Problem], protocol: Protocol) -> "Data":
+        """Return the data of problems, stacked, where and as the protocol trains."""
         noises = torch.tensor([one.noise for one in problems])
-        return cls(torch.stack([one.x for one in problems]), torch.stack([one.y for one in problems]), noises)
+        stacked = torch.stack([one.x for one in problems]), torch.stack([one.y for one in problems]), noises
+        return cls(*(values.to(protocol.device, protocol.dtype) for values in stacked))
 
     def noisy(self, shape: Sequence[int], generator: Generator) -> Tensor:
         """Return copies of the targets with fixed noise of their own, `[problems, *shape, samples]`."""
         problems, samples = self.y.shape
-        drawn = torch.randn(problems, *shape, samples, generator=generator)
+        # Drawn on the CPU, the noise is the same on every device.
+        drawn = torch.randn(problems, *shape, samples, generator=generator).to(self.y)
         lead = [1] * len(shape)
         return self.y.view(problems, *lead, samples) + self.noise.view(problems, *lead, 1) * drawn
 
@@ -92,7 +94,7 @@ class Learner(ABC):
 
     def batch(self, chosen: Tensor) -> Tensor:
         """Return the inputs of the chosen samples, `[problems, batch, inputs]`."""
-        return self.data.x[torch.arange(len(chosen))[:, None], chosen]
+        return self.data.x[_places(chosen), chosen]
 
 
 class AllOptions(Learner):
@@ -155,12 +157,12 @@ class SomeRows(Learner):
         self.directions = None
         if isinstance(preset.method, Hypermodel) and self.kind == "index":
             shape = (*data.y.shape, preset.method.dimension)
-            self.directions = torch.randn(shape, generator=generator)
+            self.directions = torch.randn(shape, generator=generator).to(data.y)
         self.prior: Tensor | None = None
         if self.fixed and isinstance(self.members, WithPrior):
             with torch.no_grad():
-                each = [self._prior_of(rows, x) for x in data.x]
-            self.prior = torch.stack(each)
+                each = self._prior_of(rows, data.x.flatten(0, 1))
+            self.prior = _by_problem(each, data.x)
 
     def _prior_of(self, rows: Sequence[Row], x: Tensor) -> Tensor:
         """Return the scaled prior of some rows, `[rows, points]`."""
@@ -174,9 +176,10 @@ class SomeRows(Learner):
         if self.prior is not None:
             outputs = outputs + self.data.pick(self.prior, chosen)
         elif isinstance(self.members, WithPrior):
+            # One call for all problems: drawing the weights of a row takes longer than running it.
             with torch.no_grad():
-                prior = torch.stack([self._prior_of(rows, one) for one in x])
-            outputs = outputs + prior
+                prior = self._prior_of(rows, x.flatten(0, 1))
+            outputs = outputs + _by_problem(prior, x)
         return outputs - self._targets(rows, chosen)
 
     def _targets(self, rows: Sequence[Row], chosen: Tensor) -> Tensor:
@@ -189,7 +192,7 @@ class SomeRows(Learner):
         # The noise of a sample is linear in the index, with variance ε².
         size = self.directions.shape[-1]
         index = torch.stack([normal_numbers([size], row, 0, self.directions) for row in rows])
-        directions = self.directions[torch.arange(len(chosen))[:, None], chosen]
+        directions = self.directions[_places(chosen), chosen]
         noise = torch.einsum("pbd,rd->prb", directions, index) / math.sqrt(size)
         return targets + self.data.noise[:, None, None] * noise
 
@@ -197,6 +200,16 @@ class SomeRows(Learner):
     def evaluate(self, place: int, x: Tensor) -> Tensor:
         outputs = [self.stack.ensembles[place](part) for part in torch.split(x, CHUNK)]
         return torch.cat(outputs, 1).squeeze(-1)
+
+
+def _places(chosen: Tensor) -> Tensor:
+    """Return the place of each problem, `[problems, 1]`, to pick samples by."""
+    return torch.arange(len(chosen), device=chosen.device)[:, None]
+
+
+def _by_problem(values: Tensor, x: Tensor) -> Tensor:
+    """Return `[rows, problems × batch]` as `[problems, rows, batch]` for inputs `[problems, batch, ...]`."""
+    return values.view(len(values), *x.shape[:2]).transpose(0, 1)
 
 
 def _options(index: Index) -> int:
@@ -221,15 +234,15 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
     """
     generator = Generator().manual_seed(AGENT_SEED)
     torch.manual_seed(AGENT_SEED)
-    data = Data.of(problems)
+    data = Data.of(problems, protocol)
     inputs = data.x.shape[2]
     ensemble = convert(
-        lambda: make_mlp(inputs, preset.width, scaled=preset.scaled),
+        lambda: make_mlp(inputs, preset.width, scaled=preset.scaled, zeroed=preset.zeroed),
         preset.method,
         "point",
         seed=AGENT_SEED,
-        example=data.x[0, :2],
-    )
+        example=problems[0].x[:2],
+    ).to(protocol.device, protocol.dtype)
     stack = Stack(ensemble.train(), len(problems))
     kind = AllOptions if _is_chain(preset) else SomeRows
     learner = kind(stack, data, preset, generator)
@@ -239,9 +252,10 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
         if preset.cosine:
             _set_rate(optimizer, protocol.rate, step / protocol.steps)
         chosen = torch.randint(data.y.shape[1], (len(problems), protocol.batch), generator=generator)
+        chosen = chosen.to(data.y.device)
         losses = learner.errors(chosen).square().mean(2) / (2 * data.noise[:, None].square())
         penalties = stack.penalties(protocol.batch, data.y.shape[1], progress)
-        weights = _draw_weights(losses.shape[1], protocol.as_in_paper, generator)
+        weights = _draw_weights(losses.shape[1], protocol.as_in_paper, generator).to(losses)
         optimizer.zero_grad()
         ((losses * weights).mean(1) + penalties).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -28,7 +28,7 @@ class Hardware:
     Attributes:
         accelerator: auto, cpu, cuda or mps.
         devices: How many devices. Training divides a batch among them; a comparison divides its runs.
-        precision: 32-true, bf16-mixed, 16-mixed or 64-true.
+        precision: 32-true, bf16-mixed, 16-mixed, or 64-true for inputs of float64.
         number: The device of one run of a comparison; None where all are used.
     """
 
@@ -76,6 +76,19 @@ class Hardware:
         self._check_several()
         return replace(self, devices=1)
 
+    def check_one(self, purpose: str, remedy: str = "Use devices=1.") -> None:
+        """Raise where there are several devices.
+
+        Args:
+            purpose: What needs one, with its verb.
+            remedy: What to do instead.
+
+        Raises:
+            SettingError: there are several.
+        """
+        if self.devices > 1:
+            raise SettingError(f"{purpose} 1 device, got {self.devices}. {remedy}")
+
     def _check_several(self) -> None:
         if self.accelerator == "cpu":
             raise SettingError(
@@ -89,8 +102,7 @@ class Hardware:
         Raises:
             SettingError: several devices, or a precision that predictions do not have.
         """
-        if self.devices > 1:
-            raise SettingError(f"predictions need 1 device, got {self.devices}. Use devices=1.")
+        self.check_one("predictions need")
         if not self.is_plain and self.precision not in MIXED:
             raise SettingError(
                 f"the precision of predictions must be {PLAIN}, {' or '.join(MIXED)}, got {self.precision!r}."
