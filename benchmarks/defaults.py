@@ -123,6 +123,23 @@ def masks() -> Iterator[Candidate]:
             yield Candidate(label, Masksembles(repeat=repeat, statistics=statistics), 1)
 
 
+def layers() -> Iterator[Candidate]:
+    """Yield candidates for the training of layer ensembles."""
+    yield Candidate("default", LayerEnsembles(draws=16))
+    yield Candidate("3 x steps", LayerEnsembles(draws=16), 3)
+    yield Candidate("start from copies", LayerEnsembles(draws=16, start="copy"))
+    yield Candidate("without a prior", LayerEnsembles(draws=16, prior_scale=0.0))
+    yield Candidate("without a prior, 3 x steps", LayerEnsembles(draws=16, prior_scale=0.0), 3)
+
+
+def exits() -> Iterator[Candidate]:
+    """Yield candidates for early exits."""
+    yield Candidate("default", EarlyExit())
+    yield Candidate("3 x steps", EarlyExit(), 3)
+    yield Candidate("the two deepest", EarlyExit(exits=2))
+    yield Candidate("wide heads", EarlyExit(heads="wide"))
+
+
 def papers() -> Iterator[Candidate]:
     """Yield the methods of the five papers with their defaults, but for fewer draws in prediction."""
     yield Candidate("deep_ensembles", DeepEnsembles())
@@ -137,6 +154,8 @@ def papers() -> Iterator[Candidate]:
 
 
 STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
+    "exits": exits,
+    "layers": layers,
     "masks": masks,
     "mimo": mimo,
     "papers": papers,

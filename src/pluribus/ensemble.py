@@ -21,7 +21,7 @@ from pluribus.errors import ConversionError, InputError, UnreadableError
 from pluribus.export.exporting import export_file
 from pluribus.export.file_format import Dynamic
 from pluribus.export.source import Origin
-from pluribus.likelihood import Likelihood
+from pluribus.likelihood import Likelihood, Point
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
 from pluribus.mechanisms.members.index import share_among
@@ -337,7 +337,7 @@ class Ensemble(nn.Module):
             shifted: Corrupted validation data, as `data`. "auto" corrupts images itself; None does without.
             chunk: At most that many samples at a time, to bound memory.
             weights: Fit how much each member counts, shrunk towards equal weights; `ensemble.weights` are
-                then these. None does so if the method has `fit_weights=True`.
+                then these. None does so if the method has `fit_weights=True` and the likelihood a density.
 
         Example:
             >>> ensemble = pluribus.convert(torch.nn.Linear(3, 2), DeepEnsembles(members=4))
@@ -349,8 +349,10 @@ class Ensemble(nn.Module):
         check("false_alarm", false_alarm, float, above=0, below=1)
         check("chunk", chunk, int, at_least=1, optional=True)
         check("weights", weights, bool, optional=True)
-        # Only methods whose members differ in quality, as exits do, have the setting.
-        weigh = getattr(self.method, "fit_weights", False) if weights is None else weights
+        if weights is None:
+            # Only methods whose members differ in quality, as exits do, have the setting. Numbers without a
+            # model of noise have no likelihood to fit weights by.
+            weights = getattr(self.method, "fit_weights", False) and not isinstance(self.likelihood, Point)
         self.calibration = None
         self.calibration = fit_calibration(
             lambda inputs: self.predict(inputs, chunk=chunk or CALIBRATION_CHUNK),
@@ -359,7 +361,7 @@ class Ensemble(nn.Module):
             false_alarm,
             read_shifted(shifted, self.members.code.forward, self.device),
             auto=isinstance(shifted, str),
-            weigh=weigh,
+            weigh=weights,
         )
         for note in self.calibration.notes:
             LOGGER.info(note)

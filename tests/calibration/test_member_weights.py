@@ -77,7 +77,7 @@ def test_weights_need_a_density():
         fit_weights(Point().prediction(torch.zeros(2, 5, 1)), torch.zeros(5, 1))
 
 
-@pytest.mark.parametrize("method", [EarlyExit(fit_weights=True), SAE(fit_weights=True)])
+@pytest.mark.parametrize("method", [EarlyExit(), SAE(fit_weights=True)])
 def test_calibrate_keeps_fitted_weights_in_files_and_graphs(method, tmp_path):
     ensemble = pl.convert(blocks(4), method, example=X[:2]).eval()
     before = ensemble.weights
@@ -102,7 +102,19 @@ def test_shrinking_and_training_drop_fitted_weights():
 
 
 def test_calibrate_without_the_setting_leaves_weights_alone():
-    ensemble = pl.convert(blocks(4), EarlyExit(), example=X[:2]).eval()
+    ensemble = pl.convert(blocks(4), EarlyExit(fit_weights=False), example=X[:2]).eval()
     ensemble.calibrate((X, Y))
     assert ensemble.calibration is not None
     assert ensemble.calibration.weights is None
+
+
+def test_calibrate_leaves_weights_of_numbers_without_a_density_alone():
+    ensemble = pl.convert(blocks(4), EarlyExit(), "point", example=X[:2]).eval()
+    calibration = ensemble.calibrate((X, torch.randn(ensemble(X).shape[1:])))
+    assert calibration.weights is None
+
+
+def test_files_of_version_2_keep_equal_weights():
+    written = EarlyExit().to_dict() | {"version": 2}
+    del written["fit_weights"]
+    assert pl.Method.from_dict(written) == EarlyExit(fit_weights=False)

@@ -14,7 +14,7 @@ predictions are averaged.
     f_j      row j
 
 Cost: one network and D − 1 heads; less where `predict(x, exit_when=...)` stops samples early.
-Deviations: heads are those of the Single Architecture Ensemble.
+Deviations: heads are those of the Single Architecture Ensemble; calibration fits the weights of exits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class EarlyExit(Method):
             at least 1, which is the network itself. None is all.
         where: Names or patterns of the modules to exit after; None finds the ends of blocks or stages.
         fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
-            shrunk towards equal weights.
+            shrunk towards equal weights. False leaves weak exits at full weight, as the papers do.
         heads: Of images inside of the network: `narrow` ones have at most the channels of its last image,
             `wide` ones as many as its last layer reads, as before version 2 of these settings.
 
@@ -52,11 +52,13 @@ class EarlyExit(Method):
 
     exits: int | None = setting(None, kind=int, at_least=1, at_most=MOST_MEMBERS, search=Between(2, DEPTHS))
     where: str | tuple[str, ...] | None = None
-    fit_weights: bool = setting(False)
+    fit_weights: bool = setting(True)
     heads: str = setting("narrow", choices=HEADS)
 
-    version: ClassVar[int] = 2
-    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({2: {"heads": "wide"}})
+    version: ClassVar[int] = 3
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType(
+        {2: {"heads": "wide"}, 3: {"fit_weights": False}}
+    )
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
