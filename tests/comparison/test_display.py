@@ -48,6 +48,13 @@ def test_the_time_left_counts_runs_under_way_in_part(clock):
     assert shown.times() == "0:00:30, 0:01:30 left"
 
 
+def test_no_time_left_is_guessed_from_the_first_epoch(clock):
+    shown = Display(24, on=False, clock=clock)
+    clock.now = 33
+    shown.note("a", trained(1, 70, 2.0))
+    assert shown.times() == "0:00:33"
+
+
 def test_progress_inside_a_run_is_printed_now_and_then(clock, capsys):
     with Display(1, clock=clock) as shown:
         for now in (1, 20, 31, 40, 62):

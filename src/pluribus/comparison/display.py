@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
-# Measuring follows training and sends no notes. With corruptions it takes about this share of a run.
 logger = logging.getLogger("pluribus")
 
+# Measuring follows training and sends no notes. With corruptions it takes the rest of a run, about.
 SHARE_OF_TRAINING = 0.6
 SECONDS_BETWEEN_LINES = 30.0
+FEWEST_DONE = 0.1
+"""Runs that must be done before the time left is estimated: after one epoch of a busy worker it was a day."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,7 @@ class Display:
         passed = self.clock() - self.began
         done = self.total - self.before - self.runs_left()
         text = str(timedelta(seconds=int(passed)))
-        # Before the first notes any estimate would be far off.
-        if done <= 0 or self.runs_left() <= 0:
+        if done < FEWEST_DONE or self.runs_left() <= 0:
             return text
         left = passed / done * self.runs_left()
         return f"{text}, {timedelta(seconds=int(left))} left"
