@@ -26,6 +26,7 @@ calibration, other scores and the bootstrap need no new training.
 import argparse
 import fcntl
 import json
+import math
 import os
 import shutil
 import sys
@@ -233,7 +234,9 @@ def train_once(job: Job, study: Study, task: Task, unfinished: Path) -> tuple[pl
     start = time.process_time()
     history = train(ensemble, task, training, out=unfinished, show=False)
     seconds = time.process_time() - start
-    best = min(history, key=lambda row: row["validation_nll"])
+    # Long trainings are not validated after every epoch; the other rows hold NaN.
+    checked = [row for row in history if not math.isnan(row["validation_nll"])]
+    best = min(checked, key=lambda row: row["validation_nll"])
     last = history[-1]
     return ensemble, {
         "key": job.key,
