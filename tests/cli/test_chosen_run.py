@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pluribus.cli.chosen_run import chosen_run
-from pluribus.cli.commands import export, predict
+from pluribus.cli.commands import doctor, evaluate, export, predict
 from pluribus.cli.parsing import Build
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare
@@ -22,7 +22,7 @@ from pluribus.training import Training
 def comparison(tmp_path_factory):
     """A comparison of two methods."""
     folder = tmp_path_factory.mktemp("compared")
-    task = two_moons(train=60)
+    task = two_moons()
     options = {"seeds": 1, "training": Training(steps=4), "recipes": False, "shifted": False, "show": False}
     build = Build("mlp", task)
     compare(build, task, [Single(), DeepEnsembles(members=2)], out=folder, network="mlp", **options)
@@ -60,6 +60,35 @@ def test_a_comparison_exports_its_recommended_run(comparison, tmp_path, capsys):
     described = json.loads((tmp_path / "best.pt2.json").read_text())
     assert described["method"]["kind"] == best.method["kind"]
     assert "is recommended" in capsys.readouterr().err
+
+
+def test_a_comparison_is_evaluated_by_its_recommended_run(comparison, tmp_path, capsys):
+    given = {"task": None, "model": None, "data_dir": None}
+    machine = {"accelerator": "cpu", "devices": 1, "precision": "32-true"}
+    evaluate(run=comparison, costs="miss=10,alarm=1,defer=0.5", out=tmp_path, **given, **machine)
+    best = min(record.read([comparison]), key=lambda one: one.metrics["nll"])
+    (measured,) = record.read([tmp_path])
+    assert measured.method == best.method
+    assert measured.metrics["nll"] == pytest.approx(best.metrics["nll"])
+    doctor(run=comparison, **given, **machine)
+    assert capsys.readouterr().err.count("is recommended") == 2
+
+
+def test_predictions_without_a_threshold_are_told(comparison, tmp_path, capsys):
+    """Whoever reads that nothing is flagged must know that nothing could be."""
+    run, _ = chosen_run(comparison)
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    document = copied / "ensemble" / "ensemble.json"
+    settings = json.loads(document.read_text())
+    np.save(tmp_path / "x.npy", np.full((3, 2), 1e6))
+    told = "flagged is False everywhere"
+    predictions(copied, tmp_path / "x.npy", tmp_path / "p.csv")
+    assert (told in capsys.readouterr().err) == (settings["calibration"]["threshold"] == "inf")
+    settings["calibration"]["threshold"] = "inf" if settings["calibration"]["threshold"] != "inf" else 1.0
+    document.write_text(json.dumps(settings))
+    predictions(copied, tmp_path / "x.npy", tmp_path / "p.csv")
+    assert (told in capsys.readouterr().err) == (settings["calibration"]["threshold"] == "inf")
 
 
 def test_a_folder_without_a_choice_is_refused(comparison, tmp_path):

@@ -17,8 +17,11 @@ from pluribus.comparison.outcomes import (
     read_outcomes,
     stored_ood_scores,
 )
+from pluribus.conversion import convert
+from pluribus.data import two_moons
 from pluribus.errors import CheckpointError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Point
+from pluribus.methods import Single
 from pluribus.metrics import evaluate_all
 
 
@@ -63,6 +66,16 @@ def test_of_too_many_samples_the_same_ones_are_kept_in_every_column():
     assert_array_equal(found.columns["label"], found.columns["target"])
     assert len(found.scores["entropy"]) == MOST
     assert found.columns["confidence"][[0, -1]] == pytest.approx(prediction.confidence[[0, -1]].numpy())
+
+
+def test_the_score_of_a_calibration_is_stored():
+    task = two_moons(train=60)
+    ensemble = convert(torch.nn.Linear(2, 2), Single())
+    ensemble.calibrate((task.validation.x, task.validation.y))
+    prediction = ensemble.predict(task.test.x)
+    found = read_outcomes(prediction.raw, task.test.y, prediction).scores
+    assert found["chosen"] == pytest.approx(prediction.ood_score.numpy(), rel=1e-3)
+    assert "chosen" not in stored_ood_scores(prediction.raw, prediction.raw)
 
 
 def test_files_come_back_as_they_were(tmp_path):

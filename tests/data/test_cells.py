@@ -9,6 +9,7 @@ from pluribus.data.cells import (
     MISSING_WORDS,
     by_value,
     find_missing,
+    is_ambiguous_date,
     plain_numbers,
     read_cells,
     to_date,
@@ -53,6 +54,26 @@ def test_dates_are_days_since_1970():
     expected = [1, 2, 0.5, 0.5, 365, 0.5, *[np.nan] * 5]
     np.testing.assert_equal(read_cells(cells, to_days), expected)
     assert to_date(365.4) == "1971-01-01"
+
+
+def test_dates_with_dots_begin_with_the_day():
+    cells = ["3.1.1970", "03.01.1970", " 31.12.1970 12:00", "12.31.1970", "1.2.70", "1.1.19700"]
+    np.testing.assert_equal(read_cells(cells, to_days), [2, 2, 364.5, *[np.nan] * 3])
+
+
+@pytest.mark.parametrize(
+    ("cell", "ambiguous"),
+    [
+        ("01/02/1970", True),
+        ("1-2-70", True),
+        ("1970-01-02", False),
+        ("1/2", False),
+        ("1/2-70", False),
+        (3, False),
+    ],
+)
+def test_dates_that_begin_with_day_or_month_are_ambiguous(cell, ambiguous):
+    assert is_ambiguous_date(cell) == ambiguous
 
 
 def test_whole_floats_and_whole_numbers_are_one_word():

@@ -44,6 +44,14 @@ def test_more_words_than_the_limit_are_text():
     assert found.columns[1].note == "text: 65 different values in 650 rows"
 
 
+def test_dates_that_are_not_read_are_named():
+    table = {"day": [f"{day}/{month}/2024" for day in range(1, 11) for month in (1, 2)], "x": [*range(5, 25)]}
+    note = learn_columns(table).columns[0].note
+    assert note == "dates with the day or the month first: 1/1/2024; write the year first"
+    table["day"] = [cell.replace("/", ".") for cell in table["day"]]
+    assert learn_columns(table).columns[0].kind == "date"
+
+
 @pytest.mark.parametrize(
     "name", ["id", "patient_id", "Index", "", "CustomerID", "pid", "Unnamed: 0", "pidnum"]
 )

@@ -106,8 +106,8 @@ def test_rows_do_not_depend_on_one_another():
         ),
         ({"a": ["inf"], "b": ["1970-01-01"]}, "column 'a' must hold finite numbers, got 'inf'"),
         (
-            {"a": ["1"], "b": ["01.02.2020"]},
-            "column 'b' must hold dates such as 2024-03-01, got '01.02.2020'",
+            {"a": ["1"], "b": ["01/02/2020"]},
+            "column 'b' must hold dates such as 2024-03-01, got '01/02/2020'",
         ),
         (
             {"A": ["1"], "b": ["1970-01-01"]},

@@ -17,5 +17,14 @@ def test_defects_are_listed_once_with_their_seeds():
     assert "Start &lt;them&gt; apart." in page
 
 
+def test_a_defect_of_many_configurations_is_one_sentence():
+    runs = [replace(classes(kind), findings=[FINDING]) for kind in ("single", "mimo", "sae", "emp")]
+    assert len(found_defects(only_group(*runs[:3]))) == 3
+    (sentence,) = found_defects(only_group(*runs))
+    assert sentence.count("differ by 0") == 1
+    assert "The same was found in 3 others: " in sentence
+    assert all(name in sentence for name in ("single", "mimo", "sae", "emp"))
+
+
 def test_sound_runs_have_no_card():
     assert "What looks wrong" not in make_page([only_group(classes())])

@@ -1,5 +1,6 @@
 """The commands of the command line, in a file of their own because they import PyTorch."""
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import typer
 
-from pluribus.cli.chosen_run import chosen_run
+from pluribus.cli.chosen_run import announced_run
 from pluribus.cli.parsing import (
     Build,
     default_model,
@@ -280,7 +281,7 @@ def evaluate(
 ) -> None:
     """Measure a trained ensemble on its task."""
     prices = parse_costs(costs)
-    found = load_run(run, data_dir, task, model)
+    found = load_run(announced_run(run), data_dir, task, model)
     folder = writable(out or Path("pluribus_runs/evaluate"))
     ensemble, data = found.ensemble, found.task
     network = found.build()
@@ -310,8 +311,9 @@ def doctor(
     precision: str,
 ) -> None:
     """Look for defects of a trained ensemble, and name remedies."""
-    found = load_run(run, data_dir, task, model)
-    state = run / checkpoint.FILE
+    folder = announced_run(run)
+    found = load_run(folder, data_dir, task, model)
+    state = folder / checkpoint.FILE
     history = checkpoint.read_state(state)["progress"]["history"] if state.is_file() else []
     with Hardware(accelerator, devices, precision).predicting(found.ensemble):
         findings = examine(found.ensemble, found.task, history=history)
@@ -335,10 +337,7 @@ def predict(
     precision: str,
 ) -> None:
     """Write predictions with their uncertainty, one row for each input; needs no training data."""
-    folder, choice = chosen_run(run)
-    if choice:
-        say(choice, "none")
-    ensemble, signature = load_for_prediction(folder, data_dir, task, model)
+    ensemble, signature = load_for_prediction(announced_run(run), data_dir, task, model)
     writable(out.parent)
     count = flagged = strange = 0
     told = time.monotonic()
@@ -356,6 +355,9 @@ def predict(
             if time.monotonic() - told > SECONDS_BETWEEN_LINES:
                 told = time.monotonic()
                 say(f"{counted(count, 'prediction')} so far", "none")
+    calibration = ensemble.calibration
+    if calibration is not None and calibration.threshold == math.inf:
+        say("warning: the column flagged is False everywhere: too few validation samples for a threshold")
     if strange:
         say(f"warning: {counted(strange, 'row')} of {count} unlike validation data, see the column flagged")
     if flagged:
@@ -398,10 +400,7 @@ def export(
     """Write a trained ensemble as one file that runs without Pluribus, and check it."""
     # A wrong format or a missing package is found before the run is read.
     find_format(format).load_packages()
-    folder, choice = chosen_run(run)
-    if choice:
-        say(choice, "none")
-    ensemble, signature = load_for_prediction(folder, data_dir, task, model)
+    ensemble, signature = load_for_prediction(announced_run(run), data_dir, task, model)
     target = out or run / "ensemble"
     writable(target.parent)
     path = ensemble.export(target, format, members=members, level=level, signature=signature)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import typer
 
-from pluribus.cli.chosen_run import chosen_run
-from pluribus.cli.printing import console, counted, say
+from pluribus.cli.chosen_run import announced_run
+from pluribus.cli.printing import console, counted
 from pluribus.cli.run_file import load_for_prediction
 from pluribus.data.raw_inputs import RawInputs, input_chunks
 from pluribus.data.signature import Signature
@@ -33,9 +33,7 @@ def monitor_run(
     Raises:
         SettingError: The run has no scores of validation samples.
     """
-    folder, choice = chosen_run(run)
-    if choice:
-        say(choice, "none")
+    folder = announced_run(run)
     ensemble, signature = load_for_prediction(folder, data_dir, task, model)
     monitor = make_monitor(ensemble, folder, level)
     count = flagged = 0

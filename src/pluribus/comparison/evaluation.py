@@ -96,7 +96,7 @@ def evaluate(
     for name, x in task.ood.items():
         out = measure_split(ensemble, task, Split.of_inputs(x)).prediction
         ood[name] = evaluate_ood(prediction, out) | measure_strangers(calibrated, out.calibrated(calibration))
-        outcomes.ood[name] = stored_ood_scores(out)
+        outcomes.ood[name] = stored_ood_scores(out, out.calibrated(calibration))
     moved = {}
     if shifted:
         # Shifted splits have targets of their own, and may have fewer samples than the test data.

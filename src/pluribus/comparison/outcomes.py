@@ -52,6 +52,8 @@ WHOLE = ("columns/target", "columns/label")
 """Columns that may hold whole numbers: classes."""
 SIDE = 96
 """Most pixels of the longer side of a picture."""
+CHOSEN = "chosen"
+"""Name of the OOD score that a calibration chose on validation data."""
 PARTS = ("columns", "scores", "ood", "gallery", "maps")
 """Parts of a file; the name of an array begins with one of them."""
 
@@ -205,7 +207,7 @@ def read_outcomes(prediction: Prediction, target: Tensor, calibrated: Prediction
         target: What was right.
         calibrated: The same, calibrated: decisions that cost something are made from its probabilities.
     """
-    scores = stored_ood_scores(prediction)
+    scores = stored_ood_scores(prediction, calibrated)
     corrected, _ = samples(prediction if calibrated is None else calibrated, target)
     prediction, target = samples(prediction, target)
     found: Mapping[str, Tensor] = {"target": target}
@@ -219,9 +221,18 @@ def read_outcomes(prediction: Prediction, target: Tensor, calibrated: Prediction
     return Outcomes(columns, scores)
 
 
-def stored_ood_scores(prediction: Prediction) -> dict[str, Array]:
-    """Return the OOD scores of every criterion, `[samples]` each, thinned and cast for the file."""
-    return {name: _stored(values) for name, values in ood_scores(prediction).items()}
+def stored_ood_scores(prediction: Prediction, calibrated: Prediction | None = None) -> dict[str, Array]:
+    """Return the OOD scores of every criterion, `[samples]` each, thinned and cast for the file.
+
+    Args:
+        prediction: The raw one.
+        calibrated: The same, calibrated. Its score, which may be a distance that needs validation data, is
+            stored under `CHOSEN`.
+    """
+    found = dict(ood_scores(prediction))
+    if calibrated is not None and calibrated.calibration is not None and calibrated.ood_score.ndim == 1:
+        found[CHOSEN] = calibrated.ood_score
+    return {name: _stored(values) for name, values in found.items()}
 
 
 def make_gallery(

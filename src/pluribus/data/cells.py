@@ -4,6 +4,7 @@ A cell is text, a number, True or False, a date, or None. A reader turns one cel
 number, and into NaN where it cannot be read: the caller knows whether that is an error.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, TypeVar
@@ -16,6 +17,8 @@ Value = TypeVar("Value")
 MISSING_WORDS = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
 """Words that stand for a missing value, in lower case; most tools write one of them."""
 TRUE, FALSE = ("true", "yes", "y", "t"), ("false", "no", "n", "f")
+DOTTED_DATE = re.compile(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(?!\d)")
+AMBIGUOUS_DATE = re.compile(r"^\d{1,2}([/-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")
 DAY = 86_400.0
 """Seconds."""
 
@@ -70,9 +73,10 @@ def to_flag(cell: object) -> float:
 
 
 def to_days(cell: object) -> float:
-    """Return days since 1970 of a date written year first, such as 2024-03-01 or 2024/03/01 12:30, or NaN.
+    """Return days since 1970 of a date such as 2024-03-01, 2024/03/01 12:30 or 1.3.2024, or NaN.
 
-    Other orders are not read: 01/02/2024 is January in one country and February in another.
+    Other orders are not read: 01/02/2024 is January in one country and February in another. With dots the
+    day comes first in all of them.
     """
     try:
         if isinstance(cell, datetime):
@@ -89,11 +93,17 @@ def to_days(cell: object) -> float:
 
 
 def _year_first(text: str) -> str:
-    """Return a date with dashes; raise ValueError unless four digits and a dash come first."""
-    text = text.strip().replace("/", "-")
+    """Return a date with dashes, the year first; raise ValueError where the order is not certain."""
+    text = DOTTED_DATE.sub(lambda found: f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}", text.strip())
+    text = text.replace("/", "-")
     if not text[:4].isdigit() or text[4:5] != "-":
         raise ValueError(text)
     return text
+
+
+def is_ambiguous_date(cell: object) -> bool:
+    """Return whether a cell is a date that may begin with the day or the month."""
+    return bool(AMBIGUOUS_DATE.match(str(cell).strip()))
 
 
 def read_cells(cells: Cells, reader: Callable[[object], float]) -> Array:

@@ -5,7 +5,7 @@ none, or one value in every row                            dropped
 whole numbers that count the rows, or an id by name        dropped
 true and false, or yes and no                              boolean
 numbers                                                    number
-dates, the year first                                      date
+dates, the year first or with dots                         date
 words, at most 64, each in two rows on average             category
 other words                                                dropped
 """
@@ -22,6 +22,7 @@ from pluribus.data.cells import (
     Cells,
     by_value,
     find_missing,
+    is_ambiguous_date,
     read_cells,
     to_number,
     to_word,
@@ -127,6 +128,11 @@ def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
     distinct = len(set(by_value(present, to_word)))
     # Where words hardly repeat they are names or remarks, from which nothing can be learnt as categories.
     if distinct > min(MOST_CATEGORIES, len(present) / 2):
+        if all(by_value(present, is_ambiguous_date)):
+            return (
+                DROPPED,
+                f"dates with the day or the month first: {to_word(present[0])}; write the year first",
+            )
         return DROPPED, f"text: {distinct} different values in {len(present)} rows"
     return CATEGORY, ""
 

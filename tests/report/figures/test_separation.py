@@ -58,6 +58,15 @@ def test_the_score_that_was_chosen_on_validation_data_comes_first():
     assert criteria.options[:2] == ("max logit", "entropy")
 
 
+def test_a_stored_score_of_the_calibration_is_drawn_first():
+    run = classes(ood_score="mahalanobis")
+    run.outcomes.scores["chosen"], run.outcomes.ood["noise"]["chosen"] = np.zeros(9), np.ones(9)
+    run.ood["noise"]["auroc_chosen"] = 1.0
+    panel = separation_panel(only_group(run))
+    assert panel.selectors[2].options[0] == "chosen on validation data"
+    assert "AUROC 1.000" in panel.figures["single", "noise", "chosen on validation data"].layout.title.text
+
+
 def test_scores_that_are_not_finite_are_left_out():
     run = classes()
     run.outcomes.scores["entropy"][:2] = np.nan, np.inf

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from pluribus.comparison.outcomes import Array
+from pluribus.comparison.outcomes import CHOSEN, Array
 from pluribus.metrics.ood import CRITERIA
 from pluribus.report.columns import Cell, summarise
 from pluribus.report.figures.drawing import FINE, INSIDE, OUTSIDE, Panel, Selector, figure, rounded
@@ -81,10 +81,9 @@ def draw_separation(info: Separation, kind: str, criterion: str) -> go.Figure:
         )
         for name, shares, colour in (("test data", info.inside, INSIDE), (kind, info.outside, OUTSIDE))
     ]
-    words = criterion.replace("_", " ")
     return figure(
         traces,
-        f"Strangeness: {words}",
+        f"Strangeness: {_words(criterion)}",
         "Share of samples",
         barmode="overlay",
         bargap=0,
@@ -93,23 +92,29 @@ def draw_separation(info: Separation, kind: str, criterion: str) -> go.Figure:
     )
 
 
+def _words(criterion: str) -> str:
+    """Return the name of a criterion for readers."""
+    return "chosen on validation data" if criterion == CHOSEN else criterion.replace("_", " ")
+
+
 def separation_panel(group: Group) -> Panel | None:
     """Return figures by configuration, set and criterion; None without outcomes out of distribution."""
     kinds = dict.fromkeys(kind for run in group.records for kind in run.ood)
     shown: dict[tuple[str, ...], go.Figure] = {}
     for entry in group.entries:
         for kind in kinds:
-            for criterion in CRITERIA:
+            for criterion in (CHOSEN, *CRITERIA):
                 info = read_separation(entry, kind, criterion)
                 if info is not None:
-                    words = criterion.replace("_", " ")
-                    shown[entry.label, kind, words] = draw_separation(info, kind, criterion)
+                    shown[entry.label, kind, _words(criterion)] = draw_separation(info, kind, criterion)
     if not shown:
         return None
     labels, sets, criteria = (tuple(dict.fromkeys(key[i] for key in shown)) for i in range(3))
     chosen = Counter(run.ood_score.replace("_", " ") for run in group.records if run.ood_score)
     # The score that most calibrations chose on validation data comes first: it is the one of the tables.
-    preferred = sorted(criteria, key=lambda name: (-chosen[name], name not in PREFERRED))
+    # It is stored itself by runs since it may be a distance, which no criterion of the outputs is.
+    first = _words(CHOSEN)
+    preferred = sorted(criteria, key=lambda name: (name != first, -chosen[name], name not in PREFERRED))
     return Panel(
         "separation",
         "Does it notice what it was not made for?",
