@@ -12,8 +12,8 @@ product: up to there it was never slower than one product each, for batches of 1
 
 NARROW, WIDE_VERSIONS = 32, 4
 """Outputs up to which, and versions from which on, layers that read one value are one wide product. 16 layers
-of 256 to 10 take 203 µs for 256 samples so, and 476 µs as a batched product (19 and 22 µs for one sample); 4 take
-75 and 129 µs (18 and 13 µs for one). With 256 outputs each the batched product is faster."""
+of 256 to 10 took 203 µs for 256 samples so, and 476 µs as a batched product (19 and 22 µs for one sample); 4
+took 75 and 129 µs (18 and 13 µs for one). With 256 outputs each the batched product was faster."""
 
 
 def is_batched(task: Task) -> bool:
