@@ -51,3 +51,16 @@ def test_groups_of_unequal_size_and_large_weights_run_one_by_one(monkeypatch):
     assert not is_batched(task((5, 3), [(0, 0), (1, 0), (2, 1)]))
     monkeypatch.setattr(batched_weights, "BATCHED_WEIGHTS", 11)
     assert not is_batched(task(*CASES["weights"]))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_narrow_layers_that_read_one_value_are_one_wide_product(monkeypatch, bias):
+    monkeypatch.setattr(batched_weights, "WIDE_VERSIONS", 3)
+    shape, versions = CASES["weights"]
+    one = task(shape, versions, bias, shared=True)
+    found = run_batched(one)
+    # All versions lie in the memory of one product, `[batch, versions, out]`.
+    assert found[0].whole.stride() == (4, 12, 1)
+    for index, piece in enumerate(found):
+        arguments = [pieces[index].value for pieces in one.pieces.values()]
+        assert_close(piece.value, torch.nn.functional.linear(*arguments))

@@ -33,6 +33,7 @@ from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
+from pluribus.mechanisms.running.quick import QuickGraph
 from pluribus.mechanisms.running.simulate import without_values
 from pluribus.prediction import Prediction
 from pluribus.ranges import check
@@ -99,8 +100,6 @@ class Frozen(nn.Module):
     ) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
-        # The same modules: looking one up in a ModuleList takes as long as a small operator.
-        self._graphs: tuple[GraphModule | LoopedRows | CompiledGraph, ...] = tuple(networks)
         self.kinds, self.summaries = tuple(kinds), tuple(summaries)
         self.notes, self.likelihood, self.memory = tuple(notes), likelihood, memory
         # No buffer: a cast to half precision must not round it.
@@ -109,6 +108,8 @@ class Frozen(nn.Module):
         self._uniform = bool((weights == weights[0]).all())
         self.origin: Origin | None = None
         self._counted = Cache()
+        # A tuple: looking a module up in a ModuleList takes as long as a small operator.
+        self._graphs: tuple[QuickGraph | LoopedRows | CompiledGraph, ...] = self._quick()
         self.train(False)
 
     @classmethod
@@ -124,6 +125,20 @@ class Frozen(nn.Module):
         modules, kinds = [graph.module for graph in graphs], [graph.kind for graph in graphs]
         summaries = [graph.summary for graph in graphs]
         return cls(modules, kinds, summaries, weights, tuple(notes), likelihood, memory)
+
+    def _quick(self) -> tuple[QuickGraph | LoopedRows | CompiledGraph, ...]:
+        """Return what runs for each kind of inputs; looped members, of any kind, run as they are."""
+        found = list[QuickGraph | LoopedRows | CompiledGraph]()
+        for place, network in enumerate(self.networks):
+            if isinstance(network, LoopedRows):
+                found.append(network)
+                continue
+            assert isinstance(network, GraphModule)
+            kind = self.kinds[place]
+            held = _first_float(network)
+            device = self.weights.device if held is None else held.device
+            found.append(QuickGraph(network, made_up(kind, device)))
+        return tuple(found)
 
     @property
     def module(self) -> nn.Module:
@@ -419,6 +434,7 @@ class Frozen(nn.Module):
                 network.meta.pop(RECIPES, None)
             if isinstance(network, GraphModule) and old is not None and new is not None:
                 _adapt(network, {old.dtype: new.dtype, old.device: new.device})
+        self._graphs = self._quick()
         return self
 
 

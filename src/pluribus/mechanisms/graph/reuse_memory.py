@@ -1,0 +1,131 @@
+"""Reuse memory: operators of a graph write their results into values that nothing else reads.
+
+A new tensor of some megabytes costs more than the arithmetic: the system hands out its pages one by one. Two
+rules avoid that, and both keep the numbers to the bit:
+
+- `relu(x)` becomes `relu_(x)`, and `x * mask` becomes `x.mul_(mask)`, where an operator has just made `x` and
+  nothing else reads it;
+- `max_pool(relu(x))` becomes `relu_(max_pool(x))`, which is the same because ReLU is monotone, and runs on
+  fewer numbers.
+
+Such a graph is for running without gradients alone. Files and exports are made of the plain graph.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Interpreter, Node
+
+from pluribus.mechanisms.graph.operators import (
+    ADDED_PRODUCTS,
+    CONCATENATIONS,
+    CONVOLUTIONS,
+    names,
+    operator_name,
+)
+from pluribus.mechanisms.network.torch_private import FakeTensorMode
+
+aten: Any = torch.ops.aten
+
+# They compute every number from the one that they replace.
+_IN_PLACE = {
+    aten.relu.default: aten.relu_.default,
+    aten.gelu.default: aten.gelu_.default,
+    aten.silu.default: aten.silu_.default,
+}
+# They always return memory of their own.
+_FRESH = (
+    CONVOLUTIONS
+    | ADDED_PRODUCTS
+    | CONCATENATIONS
+    | names(
+        "linear bmm mm stack index_select add mul relu relu_ gelu gelu_ silu silu_ mul_ batch_norm max_pool2d"
+    )
+)
+# They return the same numbers in another shape. `expand` is left out: there one number stands for several.
+_VIEWS = names("view reshape flatten unflatten unsqueeze squeeze transpose movedim permute")
+_POOLS = names("max_pool1d max_pool2d max_pool3d")
+
+
+def reuse_memory(module: GraphModule, inputs: Sequence[Tensor]) -> Graph:
+    """Return the graph of a module with operators that write in place.
+
+    Args:
+        module: Its graph is not changed.
+        inputs: One input of it, for the shapes of values.
+    """
+    graph, copies = Graph(), dict[Node, Node]()
+    graph.output(graph.graph_copy(module.graph, copies))
+    for node in list(graph.nodes):
+        _pool_first(graph, node)
+    for node in graph.nodes:
+        if node.target in _IN_PLACE and _is_own(node.args[0]):
+            node.target = _IN_PLACE[node.target]
+    products = [node for node in graph.nodes if _is_masked(node)]
+    if products:
+        forms = _forms(GraphModule(module, graph), inputs)
+        for node in products:
+            # A mask of more axes would make the result larger than the value.
+            if node.name in forms and forms[node.name] == forms.get(node.args[0].name):
+                node.target = aten.mul_.Tensor
+    return graph
+
+
+def _pool_first(graph: Graph, pool: Node) -> None:
+    """Move a ReLU behind the pooling that alone reads it."""
+    if operator_name(pool) not in _POOLS:
+        return
+    reader, value = pool, pool.args[0]
+    while isinstance(value, Node) and len(value.users) == 1 and operator_name(value) in _VIEWS:
+        reader, value = value, value.args[0]
+    if not isinstance(value, Node) or value.op != "call_function" or len(value.users) != 1:
+        return
+    before = value.args[0]
+    if operator_name(value) != "relu" or not isinstance(before, Node):
+        return
+    reader.replace_input_with(value, before)
+    with graph.inserting_after(pool):
+        later = graph.call_function(aten.relu.default, (pool,))
+    pool.replace_all_uses_with(later, lambda user: user is not later)
+    graph.erase_node(value)
+
+
+def _is_own(value: Any) -> bool:
+    """Return whether an operator has just made a value, and one step alone reads it."""
+    while isinstance(value, Node) and value.op == "call_function" and len(value.users) == 1:
+        name = operator_name(value)
+        if name in _FRESH:
+            return True
+        if name not in _VIEWS:
+            return False
+        value = value.args[0]
+    return False
+
+
+def _is_masked(node: Node) -> bool:
+    """Return whether a step multiplies a value of its own by a constant."""
+    if node.target is not aten.mul.Tensor or len(node.args) != 2:
+        return False
+    value, factor = node.args
+    is_constant = isinstance(factor, Node) and factor.op == "get_attr"
+    return is_constant and _is_own(value)
+
+
+def _forms(module: GraphModule, inputs: Sequence[Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Return shape and type of all values by the name of their step, without computing them."""
+    found = dict[str, tuple[torch.Size, torch.dtype]]()
+
+    class Shapes(Interpreter):
+        def run_node(self, n: Node) -> Any:
+            value = super().run_node(n)
+            if isinstance(value, Tensor):
+                found[n.name] = (value.shape, value.dtype)
+            return value
+
+    with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        # An operator that cannot run without numbers ends it: then later products make new values.
+        Shapes(module).run(*[mode.from_tensor(tensor) for tensor in inputs])
+    return found
