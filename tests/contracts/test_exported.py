@@ -32,7 +32,7 @@ def slow(methods):
     return [pytest.param(method, marks=pytest.mark.slow) for method in methods]
 
 
-SMALL = {"members": 2, "draws": 3, "prior_scale": 0.5}
+SMALL = {"members": 2, "draws": 2, "prior_scale": 0.5}
 
 
 def small(kind: type[pl.Method]) -> pl.Method:
@@ -183,6 +183,19 @@ def test_dynamic_sizes_are_taken_where_the_network_allows(tmp_path):
     assert len(found["verified"]["calls"]) == 4
     with pytest.raises(pl.ExportError):
         converted("mlp", Single()).export(tmp_path / "other", dynamic={"input": {1: "width"}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
+def test_dynamic_sizes_of_a_unet_are_multiples(form, tmp_path):
+    # The example has the smallest sizes that torch reads as free ones, so that the file is checked with doubled ones.
+    unet = NETWORKS["monai_unet"][0]()
+    ensemble = pl.convert(unet, DeepEnsembles(members=2), example=torch.randn(4, 1, 8, 16)).float().eval()
+    name = ensemble.freeze().input_names[0]
+    path = ensemble.export(tmp_path / "model", form, dynamic={name: {2: "height", 3: "width"}})
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert {size: rule["multiple_of"] for size, rule in found["sizes"].items()} == {"height": 4, "width": 4}
+    assert found["verified"]["calls"][-1] == f"({name}=float32[2, 1, 16, 32])"
 
 
 @pytest.mark.slow
