@@ -188,7 +188,7 @@ def test_dynamic_sizes_are_taken_where_the_network_allows(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "pt2"])
 def test_dynamic_sizes_of_a_unet_are_multiples(form, tmp_path):
-    # The example has the smallest sizes that torch reads as free ones, so that the file is checked with doubled ones.
+    # A height of 4 is none that torch reads as free, so that the file is checked with doubled sizes.
     unet = NETWORKS["monai_unet"][0]()
     ensemble = pl.convert(unet, DeepEnsembles(members=2), example=torch.randn(4, 1, 8, 16)).float().eval()
     name = ensemble.freeze().input_names[0]

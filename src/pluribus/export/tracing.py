@@ -29,7 +29,7 @@ class SizeRule:
     """The sizes that a free size may have.
 
     Attributes:
-        multiple_of: It is a multiple of this. Networks that halve an image and double it again have even sizes.
+        multiple_of: It is a multiple of this; 2 for networks that halve an image and double it again.
         at_least: The smallest.
     """
 
