@@ -125,15 +125,15 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return finite outputs, and weights `[members]` in the dtype of summaries; uniform unless given."""
     check_outputs(outputs)
     check_finite("outputs", outputs, "Lower the learning rate or normalise the inputs.")
-    members, like = len(outputs), at_least_float32(outputs[:0])
+    members, dtype = len(outputs), torch.promote_types(outputs.dtype, torch.float32)
     if weights is None:
-        return outputs, like.new_full((members,), 1 / members)
+        return outputs, outputs.new_full((members,), 1 / members, dtype=dtype)
     if weights.shape != (members,) or not (weights >= 0).all() or abs(weights.sum().item() - 1) > ROUNDING:
         raise InputError(
             f"weights must be {members} numbers of at least 0 that sum to one, "
             f"got {weights.tolist()}. Divide them by their sum."
         )
-    weights = weights.to(like)
+    weights = weights.to(outputs.device, dtype)
     return outputs, weights / weights.sum()
 
 

@@ -36,6 +36,9 @@ SLICE_BYTES = 16 << 20
 
 def at_least_float32(values: Tensor) -> Tensor:
     """Return values in at least float32."""
+    # The usual case first: a conversion to the same type takes as long as a small operator.
+    if values.dtype == torch.float32:
+        return values
     # Half precision loses sums, logarithms and variances.
     return values.to(torch.promote_types(values.dtype, torch.float32))
 

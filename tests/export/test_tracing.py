@@ -7,7 +7,7 @@ from torch import nn
 import pluribus as pl
 from pluribus.export import tracing
 from pluribus.export.head import Pooled
-from pluribus.export.tracing import free_sizes, trace
+from pluribus.export.tracing import SizeRule, free_sizes, size_rules, suggested_rules, trace
 from tests.export.sources import Stacked, linear_source
 
 
@@ -56,6 +56,58 @@ def test_large_graphs_are_refused_with_a_remedy(monkeypatch):
 def test_wrong_dynamic_sizes_are_refused(dynamic, message):
     with pytest.raises(pl.SettingError, match=message):
         traced(linear_source(), dynamic)
+
+
+def test_a_size_that_the_network_fixes_is_named():
+    with pytest.raises(pl.ExportError, match=r"got 'width', axis 1 of input image.* fixes to 4\. Leave it"):
+        traced(linear_source(), {"image": {1: "width"}})
+
+
+class Halved(nn.Module):
+    """Halves a size and doubles it again, as networks for segmentation do."""
+
+    def forward(self, image):
+        half = nn.functional.avg_pool1d(image.unsqueeze(1), 2)
+        whole = image + nn.functional.interpolate(half, scale_factor=2.0).squeeze(1)
+        return Pool()(whole)
+
+
+def test_sizes_are_multiples_where_the_network_divides_them():
+    source = linear_source(module=Halved())
+    sizes = free_sizes(source, {"image": {1: "width"}})
+    program = trace(source, Pooled(source, False, 0.9), sizes)
+    assert size_rules(program, sizes) == {"width": SizeRule(2, 4)}
+    assert program.module()(torch.ones(2, 10))["labels"].shape == (2,)
+
+
+class Wide(nn.Module):
+    """Does something else with wide inputs."""
+
+    def forward(self, image):
+        return Pool()(image if image.shape[1] < 9 else -image)
+
+
+def test_sizes_of_one_branch_alone_are_refused():
+    with pytest.raises(pl.ExportError, match=r"must be one graph to be exported.*width"):
+        traced(linear_source(module=Wide()), {"image": {1: "width"}})
+
+
+@pytest.mark.parametrize(
+    ("fixes", "rules"),
+    [
+        ("_width = Dim('_width', min=1, max=oo)\nwidth = 4*_width", {"width": SizeRule(4, 4)}),
+        ("width = Dim('width', min=2)", {"width": SizeRule(1, 2)}),
+        ("width = Dim('width', max=8)", {}),
+        ("width = Dim('width', min=33)", {}),
+        ("width = 2*_width\nbatch = 2*_batch", {}),
+        ("width = height", {}),
+        ("width = 4", {}),
+    ],
+)
+def test_suggested_rules_are_multiples_alone(fixes, rules):
+    sizes = {"image": {0: "batch", 1: "width"}}
+    assert suggested_rules(f"Constraints violated\nSuggested fixes:\n{fixes}\n\nThe error", sizes) == rules
+    assert suggested_rules("Constraints violated", sizes) == {}
 
 
 class Pool(nn.Module):

@@ -40,7 +40,7 @@ def verified(change, likelihood=None, dynamic=None, calibration=None):
     source = linear_source(likelihood, calibration=calibration)
     pooled = Pooled(source, True, 0.9)
     form = Memory(lambda **tensors: change(pooled(**tensors)))
-    return verify(Path("none"), form, source, list(pooled.outputs), dynamic or {}, pooled.level)
+    return verify(Path("none"), form, source, list(pooled.outputs), dynamic or {}, pooled.level, {})
 
 
 @pytest.mark.parametrize("likelihood", [Categorical(), Gaussian(), Point()])
@@ -93,6 +93,17 @@ def test_missing_outputs_and_failures_are_told():
         verified(lambda outputs: {"labels": outputs["labels"]})
     with pytest.raises(pl.ExportError, match=r"must run on inputs .*KeyError"):
         verified(lambda outputs: {"labels": outputs["nothing"]})
+
+
+def test_a_file_that_its_runtime_cannot_load_is_refused(monkeypatch):
+    def fail(self, path):
+        raise NotImplementedError("no Conv in double precision\nand more")
+
+    monkeypatch.setattr(Memory, "open", fail)
+    with pytest.raises(
+        pl.ExportError, match=r"by its runtime, got NotImpl.*: no Conv in double precision. It was del"
+    ):
+        verified(lambda outputs: outputs)
 
 
 def test_random_files_are_refused():

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pluribus.export.onnx import Onnx
 from pluribus.export.openvino import OpenVino
 from pluribus.export.pt2 import PT2
 from pluribus.export.source import Source
-from pluribus.export.tracing import free_sizes, trace
+from pluribus.export.tracing import free_sizes, size_rules, trace
 from pluribus.export.verification import verify
 from pluribus.ranges import check, invalid
 from pluribus.untrusted import file_hash
@@ -63,13 +63,16 @@ def export_file(
     sizes = free_sizes(source, dynamic)
     description = describe(source, pooled, form, sizes)
     program = trace(source, pooled, sizes)
+    rules = size_rules(program, sizes)
+    description["sizes"] = {name: asdict(rule) for name, rule in rules.items()}
     remove_stale(target)
     folder = target.with_name(unfinished_name(target.name))
     try:
         with explaining(target):
             folder.mkdir(parents=True)
             form.write(program, folder / target.name, sizes, json.dumps(description))
-            found = verify(folder / target.name, form, source, list(pooled.outputs), dynamic, pooled.level)
+            file, names = folder / target.name, list(pooled.outputs)
+            found = verify(file, form, source, names, dynamic, pooled.level, rules)
             description["verified"] = {
                 "calls": list(found.calls),
                 "tolerance": form.tolerance,

@@ -3,11 +3,13 @@
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from pluribus.errors import ExportError
 from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.onnx import PACKAGES as ONNX_PACKAGES
 from pluribus.export.onnx import Onnx
@@ -29,7 +31,7 @@ class OpenVino(FileFormat):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             between = Path(folder) / "model.onnx"
             Onnx().write(program, between, sizes, description)
-            model = openvino.convert_model(str(between))
+            model = _converted(openvino, between)
             model.set_rt_info(description, "pluribus")
             # Half precision, the default, would change the outputs.
             openvino.save_model(model, str(path), compress_to_fp16=False)
@@ -55,3 +57,20 @@ class OpenVino(FileFormat):
             return found
 
         return run
+
+
+def _converted(openvino: Any, path: Path) -> Any:
+    """Return an ONNX file as a model of OpenVINO.
+
+    Raises:
+        ExportError: An operator has no counterpart.
+    """
+    try:
+        return openvino.convert_model(str(path))
+    # OpenVINO has errors of its own, one for each of its parts.
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise ExportError(
+            f"every operator must have a counterpart in OpenVINO, got {type(error).__name__}: "
+            f"{lines[0][:300]}. Export to format='onnx' or 'pt2' instead."
+        ) from error

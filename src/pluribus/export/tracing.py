@@ -1,7 +1,8 @@
 """Tracing: one graph of all members and their pooled outputs, with a batch of any size."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,23 @@ MOST_NODES = 5000
 """Operators of a graph; converting 16 passes of a ResNet to ONNX, about 5,000, takes minutes."""
 BATCHES = (3, 5, 7, 11, 13, 17, 19)
 """Batch sizes to trace with; torch takes an axis of size 1, and equal sizes, for something special."""
+
+
+@dataclass(frozen=True)
+class SizeRule:
+    """The sizes that a free size may have.
+
+    Attributes:
+        multiple_of: It is a multiple of this; 2 for networks that halve an image and double it again.
+        at_least: The smallest.
+    """
+
+    multiple_of: int = 1
+    at_least: int = 1
+
+    def allows(self, size: int) -> bool:
+        """Return whether a free size may be this one."""
+        return size % self.multiple_of == 0 and size >= self.at_least
 
 
 def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:
@@ -53,12 +71,11 @@ def trace_module(
     Raises:
         ExportError: As `trace`.
     """
-    shapes = _dynamic_shapes(sizes)
     try:
-        with PROCESS, restored(module, False), silence(), kept_random_state(), torch.no_grad():
-            program = torch.export.export(module, tuple(tensors), dynamic_shapes=shapes, strict=False)
+        program = _exported(module, tensors, sizes)
     # torch.export has errors without a common parent.
     except Exception as error:
+        _check_free_sizes(str(error), sizes)
         raise ExportError(
             f"the ensemble must be one graph to be exported, got {type(error).__name__}: {_reason(error)}. "
             "Use ensemble.freeze() and PyTorch, or change the line that torch.export cannot read."
@@ -71,6 +88,88 @@ def trace_module(
         )
     _forget_origin(program)
     return program
+
+
+def _exported(module: nn.Module, tensors: Sequence[Tensor], sizes: Dynamic) -> ExportedProgram:
+    """Return the graph of a module, with multiples as free sizes where the network takes no others."""
+    with PROCESS, restored(module, False), silence(), kept_random_state(), torch.no_grad():
+        try:
+            return _export(module, tensors, _dynamic_shapes(sizes, {}))
+        # As above.
+        except Exception as error:
+            rules = suggested_rules(str(error), sizes)
+            if not rules:
+                raise
+        return _export(module, tensors, _dynamic_shapes(sizes, rules))
+
+
+def _export(module: nn.Module, tensors: Sequence[Tensor], shapes: dict[str, Any]) -> ExportedProgram:
+    return torch.export.export(module, tuple(tensors), dynamic_shapes=shapes, strict=False)
+
+
+def suggested_rules(message: str, sizes: Dynamic) -> dict[str, SizeRule]:
+    """Return the rules of free sizes that torch's message suggests; none where they are of another kind.
+
+    Multiples come from layers that divide a size, and the bounds 1 and 2 of their factors from torch, which
+    takes an axis of size 1 for something special. Other bounds come from a branch in the network's code. The
+    graph has one side of it, so that a file would be silently wrong for sizes of the other.
+
+    Args:
+        message: Of the error of `torch.export` 2.13, such as `height = 4*_height`.
+        sizes: The free sizes.
+    """
+    names = {size for axes in sizes.values() for size in axes.values()}
+    multiples, least = dict[str, int](), dict[str, int]()
+    for line in message.partition("Suggested fixes:")[2].strip().partition("\n\n")[0].splitlines():
+        bound = re.fullmatch(r"(\w+) = Dim\('\w+'(?:, min=([0-2]))?(?:, max=oo)?\)", line.strip())
+        multiple = re.fullmatch(r"(\w+) = (\d+)\*_(\w+)", line.strip())
+        if bound is not None:
+            least[bound[1].removeprefix("_")] = max(int(bound[2] or 1), 1)
+        elif multiple is not None and multiple[1] == multiple[3]:
+            multiples[multiple[1]] = int(multiple[2])
+        else:
+            return {}
+    # A batch may have any size, or there is no file.
+    if "batch" in {*multiples, *least}:
+        return {}
+    found = dict[str, SizeRule]()
+    for name in names & {*multiples, *least}:
+        factor = multiples.get(name, 1)
+        found[name] = SizeRule(factor, factor * least.get(name, 1))
+    return found
+
+
+def size_rules(program: ExportedProgram, sizes: Dynamic) -> dict[str, SizeRule]:
+    """Return by name the rules of the free sizes of a graph, that of the batch excepted."""
+    ranges = {str(symbol): found for symbol, found in program.range_constraints.items()}
+    rules = dict[str, SizeRule]()
+    for node in program.graph.nodes:
+        for axis, size in sizes.get(node.name, {}).items():
+            if size == "batch":
+                continue
+            factor, _, symbol = str(node.meta["val"].shape[axis]).rpartition("*")
+            multiple = int(factor or 1)
+            rules[size] = SizeRule(multiple, multiple * int(ranges[symbol].lower))
+    return rules
+
+
+def _check_free_sizes(message: str, sizes: Dynamic) -> None:
+    """Raise `ExportError` where torch's message is about a size that the network does not let vary."""
+    for name, axes in sizes.items():
+        for axis, size in axes.items():
+            # The words of torch 2.13. Other words give the general message, with torch's own reason.
+            fixed = re.search(rf"marked {size} as dynamic but .* constant \((\d+)\)", message)
+            if fixed is None:
+                continue
+            if size == "batch":
+                raise ExportError(
+                    f"the batch must have any size to be exported, got a network that fixes axis {axis} of "
+                    f"input {name} to {fixed[1]}. Change the line that does, or use ensemble.freeze()."
+                )
+            raise ExportError(
+                f"dynamic must name sizes that may vary, got {size!r}, axis {axis} of input {name}, which "
+                f"the network fixes to {fixed[1]}. Leave it out of dynamic."
+            )
 
 
 def _forget_origin(program: ExportedProgram) -> None:
@@ -112,8 +211,8 @@ def free_sizes(source: Source, dynamic: Dynamic) -> dict[str, dict[int, str]]:
     return found
 
 
-def _dynamic_shapes(sizes: Dynamic) -> dict[str, Any]:
-    """Return free sizes in the form of `torch.export`."""
+def _dynamic_shapes(sizes: Dynamic, rules: Mapping[str, SizeRule]) -> dict[str, Any]:
+    """Return free sizes and their rules in the form of `torch.export`."""
     # Axes with one name must be one dimension, so that torch knows that they are equal.
     dimensions = dict[str, Any]()
     shapes = dict[str, Any]()
@@ -121,9 +220,17 @@ def _dynamic_shapes(sizes: Dynamic) -> dict[str, Any]:
         shapes[name] = {}
         for axis, size in axes.items():
             if size not in dimensions:
-                dimensions[size] = Dim(size, min=1)
+                dimensions[size] = _dimension(size, rules.get(size, SizeRule()))
             shapes[name][axis] = dimensions[size]
     return shapes
+
+
+def _dimension(size: str, rule: SizeRule) -> Any:
+    """Return one free size in the form of `torch.export`."""
+    if rule.multiple_of == 1:
+        return Dim(size, min=rule.at_least)
+    factor = Dim(f"_{size}", min=rule.at_least // rule.multiple_of)
+    return rule.multiple_of * factor
 
 
 def _check_axis(name: str, tensor: Tensor, axis: object, size: object) -> None:

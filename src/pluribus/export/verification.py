@@ -1,7 +1,7 @@
 """Verification: an exported file computes what `predict` computes, on fresh inputs of several sizes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pluribus.export.file_format import Dynamic, FileFormat, Run
 from pluribus.export.fresh_inputs import fresh_inputs, resized
 from pluribus.export.outputs import widening
 from pluribus.export.source import Source
+from pluribus.export.tracing import SizeRule
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
 
@@ -33,7 +34,13 @@ class Verified:
 
 
 def verify(
-    path: Path, form: FileFormat, source: Source, outputs: list[str], dynamic: Dynamic, level: float
+    path: Path,
+    form: FileFormat,
+    source: Source,
+    outputs: list[str],
+    dynamic: Dynamic,
+    level: float,
+    rules: Mapping[str, SizeRule],
 ) -> Verified:
     """Run a file twice on fresh inputs of several sizes, and compare it with `predict`.
 
@@ -44,13 +51,14 @@ def verify(
         outputs: The names that the file must have.
         dynamic: Its free sizes.
         level: Of its interval.
+        rules: The sizes that each of its free sizes may have.
 
     Raises:
         ExportError: The file fails, or computes something else.
     """
-    run = form.open(path)
+    run = _opened(path, form)
     calls, largest = list[str](), dict.fromkeys(outputs, 0.0)
-    for inputs, prediction in _calls(source, dynamic):
+    for inputs, prediction in _calls(source, dynamic, rules):
         calls.append(str(inputs))
         came = _run_twice(run, source, inputs)
         if not set(outputs) <= set(came):
@@ -67,16 +75,35 @@ def verify(
     return Verified(tuple(calls), largest)
 
 
-def _calls(source: Source, dynamic: Dynamic) -> Iterator[tuple[Inputs, Prediction]]:
+def _opened(path: Path, form: FileFormat) -> Run:
+    """Return a function that runs a file; raise `ExportError` where its runtime cannot load it."""
+    try:
+        return form.open(path)
+    except PluribusError:
+        raise
+    # Every runtime has errors of its own: onnxruntime has no convolution in double precision, for example.
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise ExportError(
+            f"the file must be loaded by its runtime, got {type(error).__name__}: {first[:300]}. It was "
+            "deleted. Export in single precision, ensemble.float(), or to another format."
+        ) from error
+
+
+def _calls(
+    source: Source, dynamic: Dynamic, rules: Mapping[str, SizeRule]
+) -> Iterator[tuple[Inputs, Prediction]]:
     """Yield fresh inputs with their predictions, for several batch sizes and other free sizes."""
     for batch in BATCHES:
         inputs = fresh_inputs(source.example, batch)
         yield inputs, source.predict(inputs)
     if dynamic:
-        yield _other_sizes(source, dynamic)
+        yield _other_sizes(source, dynamic, rules)
 
 
-def _other_sizes(source: Source, dynamic: Dynamic) -> tuple[Inputs, Prediction]:
+def _other_sizes(
+    source: Source, dynamic: Dynamic, rules: Mapping[str, SizeRule]
+) -> tuple[Inputs, Prediction]:
     """Return inputs whose free sizes are halved, or doubled where the network cannot take that."""
     tensors, reasons = source.tensors(source.example), list[str]()
     for factor in (0.5, 2.0):
@@ -85,6 +112,9 @@ def _other_sizes(source: Source, dynamic: Dynamic) -> tuple[Inputs, Prediction]:
             shape = tensors[name].shape
             sizes[name] = {axis: max(round(shape[axis] * factor), 1) for axis in axes}
         inputs = fresh_inputs(resized(source.example, tensors, sizes), BATCHES[1])
+        if not _allowed(sizes, dynamic, rules):
+            reasons.append(f"{inputs}: against the rules of sizes")
+            continue
         try:
             return inputs, source.predict(inputs)
         # The network's own code may raise anything for a size that it cannot take.
@@ -94,6 +124,16 @@ def _other_sizes(source: Source, dynamic: Dynamic) -> tuple[Inputs, Prediction]:
         "dynamic sizes must be sizes that the network can take, got no other that it takes "
         f"({'; '.join(reasons)}). Leave them out."
     )
+
+
+def _allowed(sizes: dict[str, dict[int, int]], dynamic: Dynamic, rules: Mapping[str, SizeRule]) -> bool:
+    """Return whether free sizes may have these values, by input and axis."""
+    for name, axes in sizes.items():
+        for axis, size in axes.items():
+            rule = rules.get(dynamic[name][axis])
+            if rule is not None and not rule.allows(size):
+                return False
+    return True
 
 
 def _run_twice(run: Run, source: Source, inputs: Inputs) -> dict[str, Tensor]:

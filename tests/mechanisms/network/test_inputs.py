@@ -77,6 +77,12 @@ def test_samples_are_taken_in_any_order():
     assert part.batch == 3
 
 
+def test_a_whole_batch_is_one_chunk_without_a_copy():
+    inputs = Inputs((torch.randn(3, 2),), {})
+    assert [next(inputs.chunks(size)) is inputs for size in (None, 3, 9)] == [True] * 3
+    assert next(inputs.chunks(2)) is not inputs
+
+
 @settings(deadline=None)
 @given(st.integers(1, 12), st.one_of(st.none(), st.integers(1, 15)))
 def test_chunks_are_the_batch_in_pieces(batch, size):

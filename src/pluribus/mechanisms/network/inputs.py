@@ -56,7 +56,7 @@ class Inputs:
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield all tensors among the inputs, positional ones first."""
-        for value in (*self.args, *self.keywords.values()):
+        for value in (*self.args, *(self.kwargs or {}).values()):
             if isinstance(value, Tensor):
                 yield value
 
@@ -161,6 +161,10 @@ class Inputs:
         """
         batch = self.batch
         step = size or batch
+        if step >= batch:
+            # Slicing a whole batch takes longer than a layer of a small network.
+            yield self
+            return
         for start in range(0, batch, step):
             yield self.take(slice(start, start + step))
 
