@@ -8,11 +8,12 @@ Trials are short, so that a study of 20 of them takes minutes on one core:
 
     digits         all default methods, a CNN of 8 channels, 300 digits, 100 steps; TPE against random search
     residual_mlp   SAE on PneumoniaMNIST, a residual MLP of width 64 and depth 4, 300 steps
-    resnet         SAE on PneumoniaMNIST at 14 × 14 pixels, a ResNet-18 of 4 channels, 60 steps
+    resnet         SAE on PneumoniaMNIST at 14 × 14 pixels, a ResNet-10 of 4 channels (one block in each stage),
+                   60 steps
 
 Every part runs TPE and random search with the same number of trials for each of three seeds of the sampler.
 For SAE the configuration that TPE found with the best NLL on validation data, first seed, is then trained as
-long as its recipe has it, beside Single, DeepEnsembles(4), MIMO, EarlyExit and MIMMO, at least 1000 steps (250
+long as its recipe has it, beside Single, DeepEnsembles(4), MIMO, EarlyExit and MIMMO, at least 1000 steps (150
 for the ResNet, whose steps cost more) and three seeds each, and measured on test data. Run again, it continues; results go to
 `benchmarks/results/search_quality.json`.
 """
@@ -27,7 +28,8 @@ from typing import Any
 
 from torch import nn
 
-from pluribus.backbones import cnn, residual_mlp, resnet18
+from pluribus.backbones import cnn, residual_mlp
+from pluribus.backbones.resnet import BasicBlock, resnet
 from pluribus.comparison.comparison import compare
 from pluribus.comparison.record import Record
 from pluribus.data import digits, load_task
@@ -80,7 +82,7 @@ def small_mlp() -> nn.Module:
 
 def small_resnet() -> nn.Module:
     """Return a ResNet for PneumoniaMNIST."""
-    return resnet18(classes=2, in_channels=1, width=4)
+    return resnet(BasicBlock, (1, 1, 1, 1), classes=2, in_channels=1, stem="cifar", width=4)
 
 
 def pneumonia() -> Task:
@@ -101,12 +103,12 @@ def small_pneumonia() -> Task:
 PARTS = {
     "digits": Part(lambda: digits(train=300), small_cnn, METHODS, 100),
     "residual_mlp": Part(pneumonia, small_mlp, (SAE(),), 300, BASELINES),
-    "resnet": Part(small_pneumonia, small_resnet, (SAE(),), 60, BASELINES, final_steps=250),
+    "resnet": Part(small_pneumonia, small_resnet, (SAE(),), 60, BASELINES, final_steps=150),
 }
 
 
 def run_study(name: str, part: Part, task: Task, sampler: str, seed: int, trials: int, out: Path) -> Study:
-    """Search with one sampler and one seed."""
+    """Search with one sampler and one seed; a configuration that several searches draw is trained once."""
     return search(
         part.build,
         task,
@@ -117,7 +119,8 @@ def run_study(name: str, part: Part, task: Task, sampler: str, seed: int, trials
         sampler_seed=seed,
         training=Training(steps=part.steps, lr=LR),
         recipes=False,
-        out=out / name / f"{sampler}-{seed}",
+        name=f"{sampler}-{seed}",
+        out=out / name,
         show=False,
     )
 

@@ -285,7 +285,9 @@ class Worker:
             ensemble = candidate.convert()
         except (ConversionError, SettingError) as error:
             self._skip(trial, f"impossible: {error}")
-        costs = self._ahead(ensemble)
+        # Counting costs freezes the ensemble, which can take as long as a short training.
+        needed = self.plan.limits or self.plan.halving is not None
+        costs = self._ahead(ensemble) if needed else {}
         trial.set_user_attr(COST, costs)
         over, reason = excess(costs, self.plan.limits)
         # Samplers learn from it which configurations are too expensive.
