@@ -8,14 +8,13 @@ Trials are short, so that a study of 20 of them takes minutes on one core:
 
     digits         all default methods, a CNN of 8 channels, 300 digits, 100 steps; TPE against random search
     residual_mlp   SAE on PneumoniaMNIST, a residual MLP of width 64 and depth 4, 300 steps
-    resnet         SAE on PneumoniaMNIST at 14 × 14 pixels, a ResNet-10 of 4 channels (one block in each stage),
-                   60 steps
+    resnet         SAE on PneumoniaMNIST at 14 × 14 pixels, a ResNet of 10 layers and 4 channels, 60 steps
 
 Every part runs TPE and random search with the same number of trials for each of three seeds of the sampler.
 For SAE the configuration that TPE found with the best NLL on validation data, first seed, is then trained as
-long as its recipe has it, beside Single, DeepEnsembles(4), MIMO, EarlyExit and MIMMO, at least 1000 steps (150
-for the ResNet, whose steps cost more) and three seeds each, and measured on test data. Run again, it continues; results go to
-`benchmarks/results/search_quality.json`.
+long as its recipe has it, beside Single, DeepEnsembles(4), MIMO, EarlyExit and MIMMO, at least 1000 steps
+(150 for the ResNet, whose steps cost more) and three seeds each, and measured on test data. Run again,
+it continues; results go to `benchmarks/results/search_quality.json`.
 """
 
 import argparse
