@@ -1,19 +1,21 @@
 """A trained network becomes an ensemble by every method: as it was converted, and after one epoch of tuning.
 
     PLURIBUS_DATA=... python benchmarks/trained.py [--seeds 3] [--only lora_ensembles,swag] [--explore]
+    PLURIBUS_DATA=... python benchmarks/trained.py --as-it-is
 
 A CNN is trained on 1500 images of Fashion-MNIST at 14 × 14 pixels. Then every method gets the trained
 network, first with its defaults and no training, where it must predict as `on_trained` promises, and then as
 `finetune` has it, tuned for one epoch on the same 1500 images. Methods that do not keep a network
 get one epoch too, to show that it is not enough. Digits of MNIST are out of distribution. `--explore` runs
-the settings among which the defaults for trained networks were chosen, by validation data. Runs that are
-done are not run again.
+the settings among which the defaults for trained networks were chosen, by validation data. `--as-it-is`
+measures what needs no training: the network alone and, trained with dropout, its own dropout kept on, each
+raw and calibrated on the 500 validation images. Runs that are done are not run again.
 """
 
 import argparse
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from torch import nn
 import pluribus as pl
 from pluribus import data, methods
 from pluribus.backbones import cnn
+from pluribus.comparison.calibrated import measure_calibration
 from pluribus.comparison.finetuning import usual_training, warm_start
 from pluribus.data.split import Split
 from pluribus.data.task import Task
@@ -35,6 +38,8 @@ RESULT = Path(__file__).parent / "results" / "trained.json"
 TRAIN, VALIDATION, TEST, STRANGE = 1500, 500, 1000, 500
 FIRST = Training(epochs=30, lr=3e-3, batch=64)
 """How the network is trained before it becomes an ensemble."""
+DROPOUT = 0.2
+"""Rate after each stage of the network that is trained with dropout."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +116,22 @@ def measured(ensemble: pl.Ensemble, task: Task, alone: torch.Tensor) -> dict[str
     }
 
 
-def trained_network(task: Task, seed: int) -> nn.Module:
+def with_dropout() -> nn.Module:
+    """Return the network with dropout after each stage."""
+    network = cnn(width=16)
+    for name, stage in network.named_children():
+        if name.startswith("layer"):
+            assert isinstance(stage, nn.Sequential)
+            stage.append(nn.Dropout(DROPOUT))
+    return network
+
+
+def trained_network(
+    task: Task, seed: int, build: Callable[[], nn.Module] = lambda: cnn(width=16)
+) -> nn.Module:
     """Return a trained network."""
     with seeded(seed):
-        network = cnn(width=16)
+        network = build()
     single = pl.convert(network, methods.Single(), example=task.train.x[:2], seed=seed)
     train(single, task, replace(FIRST, seed=seed), show=False, calibrate=False)
     return single.member(0)
@@ -151,6 +168,35 @@ def run_method(network: nn.Module, run: Run, task: Task, seed: int) -> dict[str,
     return found
 
 
+def measure_as_it_is(task: Task, seed: int) -> list[dict[str, object]]:
+    """Return scores of networks that are not tuned, raw and calibrated on validation data."""
+    networks = {
+        "without dropout": trained_network(task, seed),
+        "with dropout": trained_network(task, seed, with_dropout),
+    }
+    found: list[dict[str, object]] = []
+    for name, network in networks.items():
+        with torch.no_grad():
+            alone = network.eval()(task.test.x).softmax(1)
+        for method in (methods.Single(), methods.MCDropout()):
+            ensemble = pl.convert(copy.deepcopy(network), method, example=task.train.x[:2], seed=seed).eval()
+            raw = measured(ensemble, task, alone)
+            ensemble.calibrate(task)
+            prediction = ensemble.predict(task.test.x, chunk=500)
+            calibrated = measured(ensemble, task, alone)
+            calibrated |= measure_calibration(prediction, task.test.y)
+            found.append(
+                {
+                    "seed": seed,
+                    "network": name,
+                    "method": str(method),
+                    "raw": raw,
+                    "calibrated": calibrated,
+                }
+            )
+    return found
+
+
 def pending(wanted: dict[str, Run], seeds: int, done: list[dict]) -> Iterator[tuple[int, str]]:
     """Yield seeds and names that have no result yet."""
     known = {(one["seed"], one["name"], one["method"]) for one in done}
@@ -183,14 +229,36 @@ def means(runs: list[dict]) -> dict[str, dict[str, str]]:
     return found
 
 
+def write(document: dict) -> None:
+    """Write the document of results."""
+    RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def run_as_it_is(seeds: int) -> None:
+    """Measure networks that are not tuned, for seeds that are not done."""
+    task = load()
+    done = {one["seed"] for one in stored().get("as it is", [])}
+    for seed in sorted(set(range(seeds)) - done):
+        found = measure_as_it_is(task, seed)
+        document = stored()
+        document.setdefault("as it is", []).extend(found)
+        write(document)
+        for one in found:
+            print(seed, one["network"], one["method"], one["raw"], one["calibrated"], flush=True)
+
+
 def main() -> None:
     """Run what is not done yet, and write after every run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="")
     parser.add_argument("--explore", action="store_true")
+    parser.add_argument("--as-it-is", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.as_it_is:
+        run_as_it_is(given.seeds)
+        return
     wanted = explored() if given.explore else every_method()
     if given.only:
         wanted = {name: wanted[name] for name in given.only.split(",")}
@@ -203,7 +271,7 @@ def main() -> None:
         document = stored()
         document["runs"].append({"seed": seed, "name": name, **found})
         document["means"] = means(document["runs"])
-        RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(document)
         print(seed, name, found["converted"]["nll"], found["tuned"], flush=True)
 
 

@@ -81,3 +81,27 @@ def test_a_network_that_is_not_kept_is_trained_anew(caplog):
     with caplog.at_level(logging.WARNING):
         assert usual_training(methods.PackedEnsembles()) == pl.Training()
     assert "not kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("method", "remedy"),
+    [
+        ("mc_dropout(rate=0.5)", "did not learn to bear what is dropped"),
+        ("drop_connect(rate=0.5)", "did not learn to bear what is dropped"),
+        ("packed_ensembles(members=2)", "not kept, and this training did not reach it again"),
+    ],
+)
+def test_finetune_warns_where_the_nll_rises(method, remedy, trained, task):
+    short = pl.Training(epochs=1, lr=1e-5)
+    found = pl.finetune(trained, method, task, training=short, show=False)
+    assert found.after.metrics["nll"] > found.before.metrics["nll"] + 0.01
+    assert remedy in str(found).splitlines()[-1]
+    assert remedy in found._repr_html_()
+
+
+def test_finetune_gives_no_advice_where_the_nll_falls(trained, task):
+    found = pl.finetune(
+        trained, "lora_ensembles(members=2)", task, training=pl.Training(epochs=2), show=False
+    )
+    assert found.advice == ""
+    assert "higher than that of the network" not in str(found)

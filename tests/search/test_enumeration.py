@@ -9,7 +9,7 @@ from pluribus.axes import OneOf
 from pluribus.errors import SettingError
 from pluribus.methods import SAE, BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from pluribus.search import enumeration
-from pluribus.search.enumeration import first_parameters
+from pluribus.search.enumeration import default_parameters, finished_methods, first_parameters
 from pluribus.search.making import make_space, read_space
 
 
@@ -43,3 +43,31 @@ def test_space_of_the_paper_enumerates_its_baselines():
     # Two widths of the single network, of 2 to 8 members, and of 2 to 3 exits.
     assert kinds == {"single": 2, "deep_ensembles": 14, "batch_ensemble": 14, "early_exit": 4}
     assert "mc_dropout.rate" in space.parameters(flat=False)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_defaults_are_the_methods_own_settings(flat):
+    methods = [Single(), SAE(), DeepEnsembles(), MCDropout(draws=4)]
+    space = make_space(methods, depths=3)
+    found = default_parameters(space, flat)
+    names = space.parameters(flat)
+    assert [one["method"] for one in found] == ["sae", "deep_ensembles", "mc_dropout"]
+    for drawn, method in zip(found, methods[1:], strict=True):
+        assert drawn.keys() <= names.keys()
+        # Settings of other methods are the sampler's in a flat space.
+        others = dict.fromkeys(names)
+        assert space.configuration(others | drawn, flat).method == method
+
+
+def test_a_default_outside_of_the_space_is_left_to_the_sampler():
+    space = read_space({"deep_ensembles": {"members": [2, 3]}, "mc_dropout": {"rate": [0.1, 0.2]}})
+    assert default_parameters(space) == [
+        {"method": "deep_ensembles"},
+        {"method": "mc_dropout", "mc_dropout.rate": 0.1},
+    ]
+
+
+def test_methods_that_are_all_tried_first_are_finished():
+    space = make_space([Single(), DeepEnsembles(), MCDropout()], enumerated=["deep_ensembles"])
+    assert finished_methods(space) == ["single", "deep_ensembles"]
+    assert finished_methods(replace(space, width=OneOf((8, 16)))) == []

@@ -1,15 +1,16 @@
 """Samplers by name."""
 
 import pytest
-from optuna.samplers import GPSampler, RandomSampler, TPESampler
+from optuna.samplers import GPSampler, RandomSampler
 
 from pluribus.errors import SettingError
+from pluribus.search.bandit import MethodBandit
 from pluribus.search.mobo import MOBOSampler
 from pluribus.search.samplers import NAMES, Sampler
 
 
 def test_every_name_makes_its_sampler():
-    kinds = dict(zip(NAMES, (TPESampler, GPSampler, MOBOSampler, RandomSampler), strict=True))
+    kinds = dict(zip(NAMES, (MethodBandit, GPSampler, MOBOSampler, RandomSampler), strict=True))
     for name, kind in kinds.items():
         assert type(Sampler(name).make(40)) is kind
 
@@ -21,3 +22,7 @@ def test_gaussian_processes_need_a_flat_space():
 def test_unknown_sampler_is_refused_with_the_nearest():
     with pytest.raises(SettingError, match="'tpe'"):
         Sampler("tpee")
+
+
+def test_random_search_alone_begins_without_defaults():
+    assert [name for name in NAMES if not Sampler(name).begins_with_defaults] == ["random"]

@@ -8,6 +8,7 @@
 
 import copy
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
 from pluribus.method import ON_TRAINED, Method
 from pluribus.method_text import read_method
-from pluribus.methods import Single
+from pluribus.methods import DropConnect, MCDropout, Single
 from pluribus.notebook import html_table
 from pluribus.training import Training, train
 
@@ -49,6 +50,16 @@ ROWS = {
     "multiply_adds": "multiply-adds",
 }
 """Metrics and costs of the table before and after, with their titles."""
+WORSE = 0.01
+"""Rise of the NLL, in nats, above which a tuning made the network worse."""
+REMEDIES = {
+    "noise": "The network did not learn to bear what is dropped. Tune for more epochs, give a lower rate, or "
+    "take a network that was trained with dropout.",
+    "retrain": "What the network had learnt is not kept, and this training did not reach it again. Train "
+    "longer, or take a method that keeps the network: `pluribus methods` lists them.",
+    "other": "Tune with a lower learning rate, or take the calibrated NLL if that is lower.",
+}
+"""Advice where the NLL rose, by the reason."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +92,35 @@ class Finetuned:
                 found.append((f"AUROC on {kind}", alone["auroc_chosen"], scores["auroc_chosen"]))
         return found
 
+    @property
+    def advice(self) -> str:
+        """Return a warning with a remedy if the NLL is higher than before; empty if not."""
+        for name in ("nll", "gaussian_nll"):
+            before, after = (run.metrics.get(name, math.nan) for run in (self.before, self.after))
+            if after > before + WORSE:
+                return (
+                    f"The NLL is higher than that of the network: {after:.4g} instead of {before:.4g}. "
+                    f"{REMEDIES[_reason(self.ensemble.method)]}"
+                )
+        return ""
+
     def __str__(self) -> str:
         lines = [f"{self.ensemble.method}", f"{'':22} {'before':>12} {'after':>12}"]
         lines += [f"{name:22} {before:12.4g} {after:12.4g}" for name, before, after in self.table()]
-        return "\n".join(lines)
+        return "\n".join([*lines, self.advice] if self.advice else lines)
 
     def _repr_html_(self) -> str:
         """Return the same table for notebooks."""
         rows = [(name, f"{before:.4g}", f"{after:.4g}") for name, before, after in self.table()]
-        return html_table(str(self.ensemble.method), ("", "before", "after"), rows, ())
+        notes = (self.advice,) if self.advice else ()
+        return html_table(str(self.ensemble.method), ("", "before", "after"), rows, notes)
+
+
+def _reason(method: Method) -> str:
+    """Return why a method made a network worse, a key of `REMEDIES`."""
+    if method.on_trained == "retrain":
+        return "retrain"
+    return "noise" if isinstance(method, MCDropout | DropConnect) else "other"
 
 
 def finetune(

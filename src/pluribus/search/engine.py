@@ -29,6 +29,7 @@ from pluribus.methods.single_architecture_ensemble import SAE
 from pluribus.ranges import check
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.search.candidate import AUTOMATIC, Build, Problem
+from pluribus.search.enumeration import finished_methods
 from pluribus.search.fingerprint import ATTRIBUTE, check_fingerprint, fingerprint_parts, study_name
 from pluribus.search.halving import Halving
 from pluribus.search.making import make_space, read_space
@@ -167,7 +168,11 @@ def search(
         silence()
         study_id = name or study_name(problem, chosen)
         queue = open_queue(
-            place, study_id, [one.direction for one in chosen], drawn_by.make(trials), problem.out
+            place,
+            study_id,
+            [one.direction for one in chosen],
+            drawn_by.make(trials, finished_methods(searched)),
+            problem.out,
         )
         with contextlib.closing(queue):
             with queue.locked():
@@ -176,7 +181,9 @@ def search(
                     queue.set_user_attr(ATTRIBUTE, parts)
             check_fingerprint(stored or parts, parts, study_id)
             _write_space(problem.out, parts)
-            plan = Plan(searched, chosen, limits, trials, drawn_by.is_flat, halving)
+            plan = Plan(
+                searched, chosen, limits, trials, drawn_by.is_flat, halving, drawn_by.begins_with_defaults
+            )
             add_finished(queue, problem, plan, warm_start)
             done = sum(counts(one) and one.state.is_finished() for one in queue.get_trials(deepcopy=False))
             with Display(trials, min(done, trials), show, verb="searching") as display, quiet():

@@ -1,7 +1,8 @@
 """Samplers by name: how the parameters of the next trial are drawn.
 
     name     draws                                                          space
-    tpe      tree-structured Parzen estimators, for groups of parameters    conditional
+    tpe      the method by Thompson sampling, its settings by               conditional
+             tree-structured Parzen estimators
     gp       Gaussian processes, by hypervolume improvement                 flat
     mobo     Gaussian processes, by random scalarisation, as in the paper   flat
              of the Single Architecture Ensemble
@@ -10,12 +11,14 @@
 A Gaussian process models only the parameters that all trials have. On a conditional space these are few.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 
 from pluribus.ranges import invalid
+from pluribus.search.bandit import MethodBandit
 from pluribus.search.mobo import MOBOSampler
 from pluribus.search.queue import quiet
 
@@ -45,13 +48,24 @@ class Sampler:
         """Return whether it needs a flat space."""
         return self.name in ("gp", "mobo")
 
-    def make(self, trials: int) -> BaseSampler:
-        """Return the sampler of Optuna for a study of so many trials."""
+    @property
+    def begins_with_defaults(self) -> bool:
+        """Return whether the defaults of all methods are tried first; random search stays even."""
+        return self.name != "random"
+
+    def make(self, trials: int, finished: Collection[str] = ()) -> BaseSampler:
+        """Return the sampler of Optuna.
+
+        Args:
+            trials: How many the study shall have.
+            finished: Methods whose configurations are all tried first, and need not be drawn.
+        """
         startup = max(1, min(STARTUP, trials // 4))
         # Optuna marks groups of parameters as experimental.
         with quiet():
             if self.name == "tpe":
-                return TPESampler(multivariate=True, group=True, n_startup_trials=startup, seed=self.seed)
+                settings = TPESampler(multivariate=True, group=True, n_startup_trials=startup, seed=self.seed)
+                return MethodBandit(settings, finished, self.seed)
             if self.name == "gp":
                 return GPSampler(n_startup_trials=startup, seed=self.seed)
             if self.name == "mobo":

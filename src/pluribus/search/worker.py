@@ -25,7 +25,7 @@ from pluribus.errors import ConversionError, SettingError
 from pluribus.report.budget import Limit
 from pluribus.search.budget import costs_ahead, excess
 from pluribus.search.candidate import Candidate, Problem
-from pluribus.search.enumeration import first_parameters
+from pluribus.search.enumeration import default_parameters, first_parameters
 from pluribus.search.halving import Halving
 from pluribus.search.objectives import CALIBRATED, Objective
 from pluribus.search.queue import ERROR, HALVED, KEY, SKIPPED, Queue, QueueEmpty, counts
@@ -62,6 +62,7 @@ class Plan:
         trials: How many trials the study shall have.
         flat: Draw the settings of all methods in every trial.
         halving: Stops trials early; None lets all finish.
+        defaults: Try each method with its own settings before any are drawn.
     """
 
     space: Space
@@ -70,6 +71,17 @@ class Plan:
     trials: int
     flat: bool = False
     halving: Halving | None = None
+    defaults: bool = False
+
+    @property
+    def first(self) -> list[dict[str, Any]]:
+        """Return the parameters of the first trials."""
+        listed_ones = first_parameters(self.space, self.flat)
+        own = default_parameters(self.space, self.flat) if self.defaults else []
+        # At least half of the trials are for settings that nobody has thought of.
+        if len(own) > self.trials // 2:
+            return listed_ones
+        return listed_ones + own
 
 
 def distribution(axis: Between | OneOf) -> BaseDistribution:
@@ -108,7 +120,7 @@ class Worker:
         self.queue, self.problem, self.plan, self.display = queue, problem, plan, display
         self.streak = 0
         self.waited = False
-        self.first = first_parameters(plan.space, plan.flat)
+        self.first = plan.first
         self.random = random.Random()
 
     def work(self) -> None:
@@ -285,7 +297,9 @@ class Worker:
             ensemble = candidate.convert()
         except (ConversionError, SettingError) as error:
             self._skip(trial, f"impossible: {error}")
-        costs = self._ahead(ensemble)
+        # Counting costs freezes the ensemble, which can take as long as a short training.
+        needed = self.plan.limits or self.plan.halving is not None
+        costs = self._ahead(ensemble) if needed else {}
         trial.set_user_attr(COST, costs)
         over, reason = excess(costs, self.plan.limits)
         # Samplers learn from it which configurations are too expensive.
