@@ -28,8 +28,9 @@ from pluribus.mechanisms.members.index import share_among
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.names import current_names, saved_tensors
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.network.batches import Batches, batches_of, count_samples
 from pluribus.mechanisms.network.example import make_example
-from pluribus.mechanisms.network.inputs import Batches, Inputs, batches_of, count_samples
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.mechanisms.ranking.rank import Ranking, best_rows, rank_members, read_work, with_targets

@@ -24,8 +24,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pluribus.ensemble import Ensemble
+from pluribus.mechanisms.network.batches import accepted_by
 from pluribus.mechanisms.network.dry_run import dry_run
-from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.schema import Fields, Items, Named, Number, Schema, Text, Whole
 
 KEPT = 32

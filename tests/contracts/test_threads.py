@@ -92,7 +92,10 @@ def network() -> nn.Module:
 
 
 def made(method: pl.Method, model: nn.Module | None = None) -> pl.Ensemble:
-    return perturbed(pl.convert(model or network(), method, example=inputs[0]))
+    ensemble = perturbed(pl.convert(model or network(), method, example=inputs[0]))
+    # SWAG has no members before its first snapshot; other methods do nothing here.
+    ensemble.after_step(1.0)
+    return ensemble
 
 
 def run_in_threads(jobs: list[Callable[[], None]]) -> None:

@@ -28,7 +28,8 @@ from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.fingerprint import digest
 from pluribus.mechanisms.graph.cost import Cost, cost
-from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.methods.single import Single
 from pluribus.metrics import METRICS, Costs, bootstrap_intervals, evaluate_ood

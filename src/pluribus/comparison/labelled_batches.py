@@ -9,7 +9,8 @@ from torch import Tensor
 from pluribus.data.split import Split
 from pluribus.data.task import Task
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
+from pluribus.mechanisms.network.inputs import Inputs
 
 CHUNK = 512
 # More samples change no finding, and a pass in train mode needs memory.

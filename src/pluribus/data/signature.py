@@ -17,7 +17,8 @@ from pluribus.data.input_spec import TYPES, InputSpec
 from pluribus.data.scaling import Scaling
 from pluribus.data.task import Task, in_units, named_columns
 from pluribus.errors import CheckpointError
-from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import Prediction
 from pluribus.schema import Fields, Items, Number, Optional, Schema, Text, Whole
 from pluribus.untrusted import read_json

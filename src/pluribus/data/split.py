@@ -13,7 +13,8 @@ from pluribus.data.indexed import Collate, Indexed, Transform
 from pluribus.data.limits import MOST_BYTES, check_bytes
 from pluribus.data.sample_set import SampleSet
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.ranges import check
 
 READ_AT_ONCE = 256

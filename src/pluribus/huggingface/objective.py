@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from pluribus.ensemble import Ensemble
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.signature import with_signature_of
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, Prediction
 from pluribus.ranges import invalid

@@ -39,8 +39,9 @@ from pluribus.mechanisms.members.drawn import Drawn, normal_numbers
 from pluribus.mechanisms.members.index import Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import AnyMembers
+from pluribus.mechanisms.network.batches import Batches
 from pluribus.mechanisms.network.dry_run import dry_run
-from pluribus.mechanisms.network.inputs import Batches, Inputs
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.layers import Site, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output

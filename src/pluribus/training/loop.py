@@ -21,7 +21,7 @@ from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import InputError, PluribusError, SettingError
 from pluribus.fingerprint import fingerprint
-from pluribus.mechanisms.network.inputs import accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
 from pluribus.metrics import METRICS
 from pluribus.metrics.positions import hard_targets
 from pluribus.training import checkpoint

@@ -14,7 +14,7 @@ from pluribus.data.batch import Batch, Names
 from pluribus.data.split import Split
 from pluribus.ensemble import Ensemble
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.inputs import accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
 from pluribus.metrics import METRICS
 from pluribus.metrics.positions import hard_targets
 from pluribus.prediction import Prediction

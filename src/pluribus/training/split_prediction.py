@@ -7,7 +7,7 @@ from torch import Tensor
 from pluribus.data.batch import Batch
 from pluribus.data.split import Split
 from pluribus.ensemble import Ensemble
-from pluribus.mechanisms.network.inputs import accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.metrics.positions import hard_targets
 from pluribus.metrics.tally import Tally

@@ -12,8 +12,9 @@ from pluribus.data.batch import Batch
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import PluribusError
+from pluribus.mechanisms.network.batches import accepted_by
 from pluribus.mechanisms.network.dry_run import derived_seed
-from pluribus.mechanisms.network.inputs import Inputs, accepted_by
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.share import ALONE, OneOfSeveral, Share
 from pluribus.training.augment import Augment, change_images, generator_of, mix_samples
 from pluribus.training.averaging import update_mean

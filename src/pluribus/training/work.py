@@ -7,7 +7,7 @@ from pluribus.data.split import CHECKED
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.mechanisms.graph.cost import cost
-from pluribus.mechanisms.network.inputs import accepted_by
+from pluribus.mechanisms.network.batches import accepted_by
 from pluribus.training.one_cpu import OneCPU
 from pluribus.training.settings import Training
 from pluribus.training.stepping import step_batches

@@ -144,7 +144,8 @@ def test_all_norms_of_a_resnet_are_folded():
 
 def test_linear_layers_of_members_are_one_product_each():
     frozen = pl.convert(zoo.batch_norm_mlp(), DeepEnsembles(members=9)).freeze()
-    assert operators(frozen).count("baddbmm") == 2
+    # All members read the same samples first, so their narrow first layers are one wide product.
+    assert operators(frozen).count("addmm") == operators(frozen).count("baddbmm") == 1
     assert "linear" not in operators(frozen)
 
 

@@ -21,7 +21,8 @@ from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import work_by_layer
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.skeleton import materialise
-from pluribus.mechanisms.network.inputs import Inputs, inputs_of_batch
+from pluribus.mechanisms.network.batches import inputs_of_batch
+from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.ranking.criteria import Criterion, criterion, is_higher_better
 from pluribus.prediction import Prediction
 from pluribus.ranges import check

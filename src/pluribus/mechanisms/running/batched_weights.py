@@ -36,35 +36,53 @@ def run_batched(task: Task) -> list[Piece]:
     """
     if _is_wide(task):
         return _run_wide(task)
-    executor, pieces = task.executor, task.pieces
-    data, weight, *bias = pieces
     groups = task.by_weights()
     order = [index for group in groups for index in group]
-    firsts = [group[0] for group in groups]
-    shape = task.like(data).shape
     samples = _samples(task, order, len(groups))
+    output = _product(task, samples, firsts=[group[0] for group in groups])
+    if not _is_plain(task, order, len(groups)):
+        output = _with_axes(task, output, versions=len(order) // len(groups))
+    return pieces_of(output, order)
+
+
+def _product(task: Task, samples: Any, firsts: list[int]) -> Any:
+    """Return the batched product of samples, `[groups, samples, out]`.
+
+    Args:
+        task: The layer.
+        samples: Of all groups, `[groups, samples, in]`.
+        firsts: A version of each group, whose weights all of the group have.
+    """
+    executor, pieces = task.executor, task.pieces
+    _, weight, *bias = pieces
     weights = executor.together([pieces[weight][first] for first in firsts])
     # Stored the way the product reads them, as [versions, in, out], which is up to twice as fast.
     weights = executor.call(aten.transpose.int, weights, 1, 2)
     weights = executor.call(aten.contiguous.default, weights)
-    if bias:
-        shifts = executor.together([pieces[bias[0]][first] for first in firsts])
-        shifts = executor.call(aten.unsqueeze.default, shifts, 1)
-        output = executor.call(aten.baddbmm.default, shifts, samples, weights)
-    else:
-        output = executor.call(aten.bmm.default, samples, weights)
-    if _is_plain(task, order, len(groups)):
-        return pieces_of(output, order)
+    if not bias:
+        return executor.call(aten.bmm.default, samples, weights)
+    shifts = executor.together([pieces[bias[0]][first] for first in firsts])
+    shifts = executor.call(aten.unsqueeze.default, shifts, 1)
+    return executor.call(aten.baddbmm.default, shifts, samples, weights)
+
+
+def _with_axes(task: Task, output: Any, versions: int) -> Any:
+    """Return `[groups, samples, out]` as `[all versions, batch, ..., out]`.
+
+    Args:
+        task: The layer.
+        output: Of the batched product; its samples are those of all versions of a group.
+        versions: In each group.
+    """
+    executor, data = task.executor, next(iter(task.pieces))
+    axes = len(task.like(data).shape)
     # Any of the axes may be the batch, as in tensors of sequences first, so sizes are read in every run.
-    first = executor.value(pieces[data][0]) if len(shape) > 2 else None
-    middle = [executor.call(SYM_SIZE, first, axis) for axis in range(1, len(shape) - 1)]
-    versions = len(order) // len(groups)
+    first = executor.value(task.pieces[data][0]) if axes > 2 else None
+    middle = [executor.call(SYM_SIZE, first, axis) for axis in range(1, axes - 1)]
     sizes = [versions, -1, *middle] if versions > 1 else [-1, *middle]
     # Not one `reshape`: torch.export could not tell that a batch of any size has these strides (2.13).
     output = executor.call(aten.unflatten.int, output, 1, sizes)
-    if versions > 1:
-        output = executor.call(aten.flatten.using_ints, output, 0, 1)
-    return pieces_of(output, order)
+    return executor.call(aten.flatten.using_ints, output, 0, 1) if versions > 1 else output
 
 
 def _is_wide(task: Task) -> bool:
