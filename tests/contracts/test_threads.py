@@ -93,8 +93,9 @@ def network() -> nn.Module:
 
 def made(method: pl.Method, model: nn.Module | None = None) -> pl.Ensemble:
     ensemble = perturbed(pl.convert(model or network(), method, example=inputs[0]))
-    # SWAG has no members before its first snapshot; other methods do nothing here.
+    # SWAG has no members before its first snapshot, Laplace none before it saw data; others do nothing here.
     ensemble.after_step(1.0)
+    ensemble.finish([inputs[0]])
     return ensemble
 
 

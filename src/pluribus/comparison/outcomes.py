@@ -230,10 +230,11 @@ def stored_ood_scores(prediction: Prediction, calibrated: Prediction | None = No
             stored under `CHOSEN`.
     """
     found = dict(ood_scores(prediction))
-    if calibrated is not None and calibrated.calibration is not None:
-        # A temperature alone says nothing of strange samples.
-        if calibrated.calibration.threshold is not None and calibrated.ood_score.ndim == 1:
-            found[CHOSEN] = calibrated.ood_score
+    # A calibration without a threshold, such as a temperature alone, says nothing of strange samples.
+    if calibrated is not None and getattr(calibrated.calibration, "threshold", None) is not None:
+        chosen = calibrated.ood_score
+        if chosen.ndim == 1:
+            found[CHOSEN] = chosen
     return {name: _stored(values) for name, values in found.items()}
 
 
