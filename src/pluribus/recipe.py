@@ -13,11 +13,11 @@ class Recipe(Settings):
     Args:
         longer: Factor of the number of steps, at least 1.
         weight_decay: In place of the user's; None keeps that one.
+        schedule: Of the learning rate, also of `finetune`, in place of the user's; None keeps that one.
         tuning_lr: Learning rate with which `finetune` tunes a trained network; None is its usual one.
-        tuning_schedule: The schedule of that rate; None is the usual one, which falls to zero.
     """
 
     longer: float = setting(1.0, at_least=1, at_most=LARGEST)
     weight_decay: float | None = setting(None, kind=float, at_least=0, at_most=LARGEST)
+    schedule: str | None = setting(None, kind=str)
     tuning_lr: float | None = setting(None, kind=float, above=0, at_most=LARGEST)
-    tuning_schedule: str | None = setting(None, kind=str)

@@ -38,6 +38,12 @@ def test_a_training_is_validated_about_a_hundred_times():
     assert Training(epochs=3, check_every=2).checked_every(64) == 2
 
 
+def test_recipes_have_a_schedule_of_their_own():
+    assert Training(steps=5).following(Recipe(schedule="constant"), 300) == Training(
+        steps=5, schedule="constant"
+    )
+
+
 def test_a_neutral_recipe_changes_nothing():
     assert Training(steps=9, weight_decay=0.1).following(Recipe(), 300) == Training(steps=9, weight_decay=0.1)
     assert Training().following(Recipe(), 300) == Training(epochs=200)

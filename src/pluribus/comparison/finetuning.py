@@ -201,6 +201,6 @@ def usual_training(method: Method) -> Training:
     if method.on_trained != "retrain":
         recipe = method.recipe()
         rate = TUNING.lr if recipe.tuning_lr is None else recipe.tuning_lr
-        return replace(TUNING, lr=rate, schedule=recipe.tuning_schedule or TUNING.schedule)
+        return replace(TUNING, lr=rate, schedule=recipe.schedule or TUNING.schedule)
     LOGGER.warning("%s: %s. It trains as from scratch.", type(method).__name__, ON_TRAINED["retrain"])
     return Training()

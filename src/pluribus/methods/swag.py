@@ -227,7 +227,7 @@ class SWAG(Method):
 
     def recipe(self) -> Recipe:
         # Weights that move less and less leave no spread: the paper keeps a constant rate at the end.
-        return Recipe(tuning_lr=TUNING_LR, tuning_schedule="constant")
+        return Recipe(tuning_lr=TUNING_LR, schedule="constant")
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """Return members whose weights are drawn from the moments of the snapshots."""

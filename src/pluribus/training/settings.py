@@ -147,6 +147,8 @@ class Training(Settings):
         changed = self.resolved(samples)
         if recipe.weight_decay is not None:
             changed = replace(changed, weight_decay=recipe.weight_decay)
+        if recipe.schedule is not None:
+            changed = replace(changed, schedule=recipe.schedule)
         if recipe.longer == 1:
             return changed
         if changed.steps is not None:
