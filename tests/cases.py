@@ -170,15 +170,15 @@ FEW += ("lstm", "hf_vit", "hf_bert", "monai_unet")
 
 
 def each(cases: list[Case], few: bool = False) -> pytest.MarkDecorator:
-    """Runs a test once for every case, as its argument `case`; half of the cases, or all but a few, are slow.
+    """Runs a test once for every case, as its argument `case`; two thirds of the cases, or all but a few, are slow.
 
-    Every test leaves out another half; a mark `sampled` of the test itself replaces this share.
+    Every test leaves out other ones; a mark `sampled` of the test itself replaces this share.
     """
 
     def marks(case: Case) -> list[pytest.MarkDecorator]:
         if case.name in HEAVY or (few and case.name not in FEW):
             return [pytest.mark.slow]
-        return [] if few else [pytest.mark.sampled(2)]
+        return [] if few else [pytest.mark.sampled(3)]
 
     given = [pytest.param(case, id=case.name, marks=marks(case)) for case in cases]
     return pytest.mark.parametrize("case", given)

@@ -263,6 +263,8 @@ def start(out, epochs):
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
+        # Shells start what runs in the background with Ctrl-C ignored, and processes inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

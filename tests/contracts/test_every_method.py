@@ -146,7 +146,7 @@ def skip_if_refused(case: Case, method: pl.Method) -> None:
 
 @each_method()
 @each(CASES)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(14)
 def test_the_first_axis_is_members_in_both_modes(case, method):
     ensemble, x = converted(case, method), case.inputs()
     rows = getattr(method, "members", getattr(method, "draws", 1))
@@ -158,7 +158,7 @@ def test_the_first_axis_is_members_in_both_modes(case, method):
 
 @each_method([*METHODS, *NEAR, *slow(SEEDS)])
 @each(CASES)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(14)
 def test_a_row_is_its_member(case, method):
     ensemble, x = perturbed(converted(case, method)).eval(), case.inputs()
     rows = run(ensemble, x)
@@ -177,7 +177,7 @@ EXITS = [EarlyExit(), SAE(inputs=2, exits=2), MIMO(inputs=2), MIMMO(inputs=2)]
 
 @each_method([*EVERY, *slow(EXITS)])
 @each([case for case in CASES if case.name in FORMS])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_every_form_of_an_ensemble_agrees_after_training(case, method, tmp_path):
     try:
         ensemble = perturbed(converted(case, method)).eval()
@@ -198,7 +198,7 @@ def test_every_form_of_an_ensemble_agrees_after_training(case, method, tmp_path)
 
 @each_method()
 @each(CASES, few=True)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 def test_the_original_is_not_touched(case, method):
     skip_if_refused(case, method)
     model, x = case.model().eval(), case.inputs()
@@ -215,7 +215,7 @@ def test_the_original_is_not_touched(case, method):
 
 @each_method(NEUTRAL)
 @each(CASES)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(14)
 def test_a_neutral_setting_is_the_original(case, method):
     if not isinstance(method, MCDropout):  # without dropout it refuses nothing
         skip_if_refused(case, method)
@@ -228,7 +228,7 @@ def test_a_neutral_setting_is_the_original(case, method):
 
 @each_method()
 @each(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_every_trainable_parameter_gets_a_gradient(case, method):
     ensemble = converted(case, method).train()
     ensemble.loss(case.inputs(), case.target()).backward()
@@ -240,7 +240,7 @@ def test_every_trainable_parameter_gets_a_gradient(case, method):
 
 @each_method()
 @each(CASES, few=True)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 def test_copies_and_files_predict_bit_for_bit(case, method, tmp_path):
     ensemble, x = converted(case, method).eval(), case.inputs()
     expected = run(ensemble, x)
@@ -259,7 +259,7 @@ def test_copies_and_files_predict_bit_for_bit(case, method, tmp_path):
 
 @each_method()
 @each(CASES, few=True)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 def test_the_same_seed_makes_the_same_ensemble(case, method):
     first, again, other = (converted(case, method, seed=seed).state_dict() for seed in (3, 3, 4))
     assert_close(first, again, rtol=0, atol=0)
@@ -287,7 +287,7 @@ def test_dtype_moves_reach_every_row(case, method):
 
 @each_method([DeepEnsembles(members=3), PackedEnsembles(members=3, alpha=1.5)])
 @each([case for case in CASES if not case.random_in_training], few=True)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_independent_members_never_move_one_another(case, method):
     ensemble = converted(case, method).train()
     run(ensemble, case.inputs())[1].square().sum().backward()
@@ -322,7 +322,7 @@ def test_looped_and_stacked_running_agree(case, method, monkeypatch):
 
 
 @each(CASES, few=True)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_stochastic_members_are_kept_and_drawn(case):
     ensemble, x = converted(case, MCDropout(rate=0.3, draws=4)).eval(), case.inputs()
     kept = run(ensemble, x)
@@ -335,7 +335,7 @@ def test_stochastic_members_are_kept_and_drawn(case):
 
 
 @each([case for case in CASES if case.name != "batch_norm_mlp"], few=True)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_a_kept_draw_does_not_depend_on_the_batch(case):
     ensemble, x = converted(case, MCDropout(rate=0.3, draws=2)).eval(), case.inputs()
     half = slice(0, BATCH // 2)
