@@ -25,16 +25,25 @@ def test_the_temperature_undoes_a_factor_of_the_logits(factor):
 
 
 @pytest.mark.parametrize("samples", [20, 4000])
-def test_the_fitted_temperature_is_a_minimum(samples):
-    """Of the likelihood of all samples and of one more, whose class may be any."""
-    prediction, target = classified(3.0, samples)
+@pytest.mark.parametrize(("factor", "pseudo_samples"), [(3.0, 0), (0.3, 1)])
+def test_the_fitted_temperature_is_a_minimum(factor, pseudo_samples, samples):
+    """Of the likelihood of all samples and, where it sharpens, of one more, whose class may be any."""
+    prediction, target = classified(factor, samples)
     best = fit_temperature(prediction, target)
 
     def loss(temperature):
         logs = with_temperature(prediction, temperature).log_probabilities
-        return sum(-logs[range(samples), target]).item() - logs.mean().item()
+        return sum(-logs[range(samples), target]).item() - pseudo_samples * logs.mean().item()
 
+    assert (best > 1) == (pseudo_samples == 0)
     assert loss(best) < min(loss(best * 1.01), loss(best / 1.01))
+
+
+def test_the_pseudo_sample_does_not_soften_where_every_label_is_right():
+    """The losses of 60 sure and right predictions are smaller than its own."""
+    logits = 12 * torch.nn.functional.one_hot(torch.arange(60) % 5, 5).double()
+    prediction = Categorical().prediction(logits.unsqueeze(0))
+    assert fit_temperature(prediction, prediction.labels) == 1.0
 
 
 def test_temperature_one_changes_nothing_and_no_temperature_changes_labels():
@@ -64,9 +73,9 @@ def test_temperature_of_yes_or_no_is_that_of_scipy(labels):
     """One logit, one logit on an axis of its own, and several labels."""
     generator = torch.Generator().manual_seed(1)
     logits = 2 * torch.randn(3, 400, *labels, generator=generator, dtype=torch.float64)
-    prediction = Bernoulli().prediction(3 * logits)
+    prediction = Bernoulli().prediction(logits / 3)
     target = torch.bernoulli(logits.mean(0).sigmoid(), generator=generator)
-    mean = (3 * logits).sigmoid().mean(0)
+    mean = (logits / 3).sigmoid().mean(0)
 
     def loss(temperature):
         """Of the mean probability of yes, which a temperature turns into sigmoid(logit / T)."""

@@ -10,12 +10,16 @@ is its label with equal probability, and its prediction is the average over all 
 
     −Σ_i log p_T(y_i | x_i) − 1/n Σ_i 1/C Σ_c log p_T(c | x_i).                   (2)
 
+It holds sharpening back, but it must not soften: its loss of 8 outweighs that of 60 samples, and T would be
+1.2 where the labels ask for less than 1. Where Eq. (2) gives T > 1, labels alone decide how far above 1.
+
 T < 1 makes probabilities sharper, which is right on clean data and may be wrong on shifted data. It is
 applied only if the likelihood of corrupted samples is no worse. Where it is worse, the temperature that fits
 these samples best is applied, if that is below 1: by convexity it is better on both than T = 1.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -43,6 +47,8 @@ def with_temperature(prediction: DiscretePrediction, temperature: float) -> Disc
 def fit_temperature(prediction: DiscretePrediction, target: Tensor) -> float:
     """Return the temperature in [1/64, 64] with the least smoothed negative log-likelihood, Eq. (2).
 
+    Above 1 it is the one with the least negative log-likelihood of the samples alone.
+
     Args:
         prediction: Predictions of validation samples: classes, yes or no, or several labels.
         target: Their classes, `[batch, ...]`; -100 leaves out a position of a dense target.
@@ -52,17 +58,26 @@ def fit_temperature(prediction: DiscretePrediction, target: Tensor) -> float:
     logs = prediction.log_probabilities[::step].double().clamp(min=-1e4)
     target = target[::step]
 
-    def loss(exponent: float) -> float:
+    def loss(exponent: float, pseudo_samples: int) -> float:
         scaled = (logs / math.exp(exponent)).log_softmax(1)
-        # The pseudo-sample keeps the minimum finite where every label is right: sharper is not always better.
-        pseudo = -scaled.mean()
-        return (torch.nn.functional.nll_loss(scaled, target, reduction="sum") + pseudo).item()
+        right = torch.nn.functional.nll_loss(scaled, target, reduction="sum")
+        return (right - pseudo_samples * scaled.mean()).item()
 
+    smoothed = math.exp(_minimum(lambda exponent: loss(exponent, 1)))
+    if smoothed <= 1:
+        return smoothed
+    return max(1.0, math.exp(_minimum(lambda exponent: loss(exponent, 0))))
+
+
+def _minimum(loss: Callable[[float], float]) -> float:
+    """Return the log T with the least loss, by golden section.
+
+    The losses are convex in 1/T, so they have one minimum in log T.
+    """
     low, high = (math.log(end) for end in TEMPERATURES)
     golden = (math.sqrt(5) - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = loss(left), loss(right)
-    # The loss is convex in 1/T, so it has one minimum in log T.
     for _ in range(STEPS):
         if at_left <= at_right:
             high, right, at_right = right, left, at_left
@@ -72,7 +87,7 @@ def fit_temperature(prediction: DiscretePrediction, target: Tensor) -> float:
             low, left, at_left = left, right, at_right
             right = low + golden * (high - low)
             at_right = loss(right)
-    return math.exp((low + high) / 2)
+    return (low + high) / 2
 
 
 def safe_temperature(
