@@ -40,9 +40,9 @@ DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 LITERAL = re.compile(r"[\w.]+")
 """Keys of `alpha_pattern` that are names; others are expressions, which no file may make us run."""
 PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
-"""Values of `init_lora_weights` that leave the network's weights as they are. Others (`pissa`, `olora`, `corda`,
-`loftq`, `lora_ga`) subtract the first product from them when peft loads the folder, so that adding ours to the
-weights of the network would give another function."""
+"""Values of `init_lora_weights` that leave the network's weights as they are. Others (`pissa`, `olora`,
+`corda`, `loftq`, `lora_ga`) subtract the first product from them when peft loads the folder, so that adding
+the stored product to the weights of the network would give another function."""
 VARIANTS = {
     "use_dora": "DoRA",
     "alora_invocation_tokens": "activated LoRA",
@@ -198,7 +198,8 @@ def _known(name: str, held: Mapping[str, Tensor], path: Path) -> str:
         return name
     if ".lora_embedding_" in name:
         raise CheckpointError(
-            f"{path} must adapt linear layers and convolutions alone, got the embedding {shown(name)}. {MERGE}"
+            f"{path} must adapt linear layers and convolutions alone, got the embedding {shown(name)}. "
+            f"{MERGE}"
         )
     raise CheckpointError(
         f"{path} must be an adapter of this network, got {shown(name)}, which the network has not. "
