@@ -64,6 +64,15 @@ def test_members_have_the_matrices_of_their_folders(network, tmp_path):
     assert ensemble.members.tensors.shared.body.weight.shape == (8, 6)
 
 
+def test_of_several_alphas_that_fit_a_layer_the_first_counts(network, tmp_path):
+    # As in peft's get_pattern_key.
+    stored, patterns = matrices(2, 1), {"body": 3, "ody": 5}
+    nested, names = nn.Sequential(network), {f"0.{name}": tensor for name, tensor in stored.items()}
+    folder = write(tmp_path / "a", names, alpha_pattern={**patterns, "0.body": 7})
+    ensemble = pl.from_checkpoints(nested, [folder], example=X)
+    assert_close(ensemble(X)[0], expected(network, stored, 3 / 2))
+
+
 def test_a_last_layer_that_was_trained_whole_is_the_members_own(network, tmp_path):
     stored = matrices(2, 1)
     whole = {"classifier.weight": torch.randn(3, 8), "classifier.bias": torch.randn(3)}
@@ -98,8 +107,13 @@ def test_weights_with_the_axes_of_a_table_are_transposed(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "changes", "message"),
     [
-        ({}, {"peft_type": "IA3"}, "must hold a LoRA adapter"),
+        ({}, {"peft_type": "IA3"}, "must hold a plain LoRA adapter"),
         ({}, {"use_dora": True}, "got DoRA"),
+        ({}, {"alora_invocation_tokens": [1]}, "got activated LoRA"),
+        ({}, {"bias": "lora_only"}, "got trained biases"),
+        ({}, {"init_lora_weights": "pissa_niter_4"}, "leaves the network's weights as they are"),
+        ({}, {"init_lora_weights": "olora"}, "leaves the network's weights as they are"),
+        ({"body.lora_embedding_A": torch.ones(2, 6)}, {}, "got the embedding"),
         ({}, {"r": 0}, "field r must be"),
         ({}, {"alpha_pattern": {"(a+)+$": 1}}, "alpha_pattern must have names"),
         (

@@ -39,11 +39,30 @@ PREFIX = "base_model.model."
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 LITERAL = re.compile(r"[\w.]+")
 """Keys of `alpha_pattern` that are names; others are expressions, which no file may make us run."""
+PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
+"""Values of `init_lora_weights` that leave the network's weights as they are. Others (`pissa`, `olora`,
+`corda`, `loftq`, `lora_ga`) subtract the first product from them when peft loads the folder, so that adding
+the stored product to the weights of the network would give another function."""
+VARIANTS = {
+    "use_dora": "DoRA",
+    "alora_invocation_tokens": "activated LoRA",
+    "use_qalora": "QA-LoRA",
+    "use_bdlora": "block-diagonal LoRA",
+    "arrow_config": "a router of several adapters",
+    "kasa_config": "KaSA",
+    "monteclora_config": "MonteCLoRA",
+    "layer_replication": "replicated layers",
+    "lora_bias": "matrices with biases",
+    "target_parameters": "adapted parameters without a layer",
+    "trainable_token_indices": "trained tokens",
+}
+"""Fields that peft sets for adapters that are more than a product of two matrices, and what these are."""
+MERGE = "Merge it with peft's merge_and_unload, and give the whole weights."
 SCHEMA: Schema = Fields(
     {"peft_type": Text(100), "r": Whole(1, 1 << 20), "lora_alpha": Number(finite=True)},
     {
         "use_rslora": Optional(Flag()),
-        "use_dora": Optional(Flag()),
+        "bias": Optional(Text(100)),
         "fan_in_fan_out": Optional(Flag()),
         "alpha_pattern": Optional(Named(Number(finite=True))),
         "rank_pattern": Optional(Anything()),
@@ -130,11 +149,7 @@ def read_adapter(path: Path, network: Network) -> Adapter:
         network: The network that it changes.
     """
     config = read_json(path / CONFIG, SCHEMA, REMEDY)
-    if config["peft_type"] != "LORA" or config.get("use_dora"):
-        kind = "DoRA" if config.get("use_dora") else shown(config["peft_type"])
-        raise CheckpointError(
-            f"{path} must hold a LoRA adapter, got {kind}. Merge it, and give whole weights."
-        )
+    _check_kind(config, path)
     stored = read_tensors(path / TENSORS)
     check_values(stored, stored, path)
     held = network.tensors()
@@ -158,10 +173,34 @@ def read_adapter(path: Path, network: Network) -> Adapter:
     return Adapter(path, matrices, whole)
 
 
+def _check_kind(config: Mapping[str, Any], path: Path) -> None:
+    """Raise an error unless peft adds the product of two matrices to weights, and does nothing else."""
+    start = config.get("init_lora_weights")
+    found = "" if config["peft_type"] == "LORA" else shown(config["peft_type"])
+    for field, kind in VARIANTS.items():
+        if config.get(field):
+            found = found or f"{kind} ({field})"
+    if config.get("bias") not in (None, "none"):
+        found = found or f"trained biases (bias={shown(config['bias'])})"
+    if found:
+        raise CheckpointError(f"{path} must hold a plain LoRA adapter, got {found}. {MERGE}")
+    if start not in PLAIN_STARTS:
+        raise CheckpointError(
+            f"{path} must hold an adapter that leaves the network's weights as they are, got one that began "
+            f"with init_lora_weights={shown(start)}, which may change them. Save it with peft's "
+            "save_pretrained(..., path_initial_model_for_weight_conversion=...), or merge it."
+        )
+
+
 def _known(name: str, held: Mapping[str, Tensor], path: Path) -> str:
     """Return a name that the network has."""
     if name in held:
         return name
+    if ".lora_embedding_" in name:
+        raise CheckpointError(
+            f"{path} must adapt linear layers and convolutions alone, got the embedding {shown(name)}. "
+            f"{MERGE}"
+        )
     raise CheckpointError(
         f"{path} must be an adapter of this network, got {shown(name)}, which the network has not. "
         "Give the network that was adapted, without peft around it."
@@ -171,13 +210,15 @@ def _known(name: str, held: Mapping[str, Tensor], path: Path) -> str:
 def _scale(config: Mapping[str, Any], name: str, rank: int, path: Path) -> float:
     """Return peft's scale of the product of a weight's matrices."""
     alpha, layer = config["lora_alpha"], name.rpartition(".")[0]
-    for key, other in (config.get("alpha_pattern") or {}).items():
+    patterns = config.get("alpha_pattern") or {}
+    for key in patterns:
         if not LITERAL.fullmatch(key):
             raise CheckpointError(
-                f"{path}: alpha_pattern must have names of layers as keys, got {shown(key)}. {REMEDY}"
+                f"{path}: alpha_pattern must have names of layers as keys, got {shown(key)}. {MERGE}"
             )
-        if layer == key or layer.endswith(f".{key}"):
-            alpha = other
+    fitting = [other for key, other in patterns.items() if layer == key or layer.endswith(f".{key}")]
+    # Where several keys fit, peft takes the first.
+    alpha = fitting[0] if fitting else alpha
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
