@@ -2,10 +2,15 @@
 
     python benchmarks/speed.py [--networks mlp cnn] [--methods PackedEnsembles] [--engines frozen onnxruntime]
                                [--seconds 10] [--again] [--page]
+    python benchmarks/speed.py --predict
+    python benchmarks/speed.py --large
 
 Times are those of the processor, with one thread, so that other work on the machine does not count. An
 ensemble and the plain network run in turn, and a number is the median of their ratios. `bound` is the ratio
 of their multiply-adds: what a perfect program would reach. `--page` writes the tables of docs/speed.md.
+
+`--predict` measures how much longer `frozen.predict(x)` takes than `frozen(x)` on one sample of the MLP,
+`--large` the seconds of `convert` and `freeze` for networks of Hugging Face (random weights, no download).
 
 Every result is written as soon as it is there. Run again, it continues.
 """
@@ -237,6 +242,58 @@ class Bench:
                 keep(f"{label}/{name}/{batch}", common | found)
 
 
+def added_by_predict(method: pl.Method, rounds: int = 40, calls: int = 200) -> dict[str, Any]:
+    """Return the milliseconds that `predict` adds to a call of a frozen MLP with one sample."""
+    frozen = prepared("mlp", method)[0].freeze()
+    x = torch.randn(1, *NETWORKS["mlp"][1])
+    called, added = [], []
+    for run in (frozen, frozen.predict):
+        seconds(run, x, calls)
+    for _ in range(rounds):
+        called.append(seconds(frozen, x, calls) * 1e3)
+        added.append(seconds(frozen.predict, x, calls) * 1e3 - called[-1])
+    low, middle, high = statistics.quantiles(added, n=4)
+    return {
+        "milliseconds": round(statistics.median(called), 4),
+        "added_milliseconds": round(middle, 4),
+        "quartiles": [round(low, 4), round(high, 4)],
+    }
+
+
+def large_networks() -> dict[str, tuple[Callable[[], nn.Module], pl.Method, Any]]:
+    """Return by name a builder of a network of Hugging Face, a method and an example."""
+    from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTForImageClassification
+
+    tokens = {"input_ids": torch.ones(2, 32, dtype=torch.long), "attention_mask": torch.ones(2, 32)}
+    return {
+        "ViT-base": (
+            lambda: ViTForImageClassification(ViTConfig(num_labels=10)),
+            Masksembles(members=MEMBERS),
+            torch.randn(2, 3, 224, 224),
+        ),
+        "BERT-base": (
+            lambda: BertForSequenceClassification(BertConfig(num_labels=3)),
+            PackedEnsembles(members=MEMBERS, alpha=2.0),
+            tokens,
+        ),
+    }
+
+
+def preparation(build: Callable[[], nn.Module], method: pl.Method, example: Any) -> dict[str, Any]:
+    """Return the seconds of `convert` and `freeze` for one large network."""
+    torch.manual_seed(0)
+    module = build().eval()
+    start = time.process_time()
+    ensemble = pl.convert(module, method, example=example).eval()
+    converted = time.process_time()
+    ensemble.freeze()
+    return {
+        "method": str(method),
+        "convert_seconds": round(converted - start, 2),
+        "freeze_seconds": round(time.process_time() - converted, 2),
+    }
+
+
 def write_page(results: Mapping[str, Any]) -> None:
     """Write the tables of the documentation between the marks of its page."""
     tables = []
@@ -277,6 +334,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--again", action="store_true", help="measure again what is known")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/speed.md alone")
+    parser.add_argument("--predict", action="store_true", help="measure what `predict` adds, alone")
+    parser.add_argument("--large", action="store_true", help="measure large networks, alone")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -287,12 +346,29 @@ def main() -> None:
     versions = f"torch {torch.__version__}, pluribus {pl.__version__}"
     record["machine"] = f"{platform.machine()}, 1 thread, {versions}"
 
-    def keep(key: str, cell: Any) -> None:
-        record["cells"][key] = cell
+    def write() -> None:
         unfinished = options.out.with_suffix(".part")
         unfinished.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(options.out)
+
+    def keep(key: str, cell: Any) -> None:
+        record["cells"][key] = cell
+        write()
         print(key, cell.get("ratio", cell.get("refused")), "bound", cell["bound"], flush=True)
+
+    if options.predict or options.large:
+        for method in METHODS if options.predict else ():
+            if type(method).__name__ in options.methods:
+                found = record.setdefault("predict", {})
+                found[type(method).__name__] = added_by_predict(method)
+                write()
+                print(type(method).__name__, found[type(method).__name__], flush=True)
+        for name, parts in large_networks().items() if options.large else ():
+            found = record.setdefault("large", {})
+            found[name] = preparation(*parts)
+            write()
+            print(name, found[name], flush=True)
+        return
 
     for network in options.networks:
         with tempfile.TemporaryDirectory() as folder:

@@ -84,6 +84,16 @@ def test_members_that_vote_for_all_classes_have_the_greatest_variation_ratio():
     assert_close(prediction.variation_ratio, torch.tensor([0.8]))
 
 
+@pytest.mark.parametrize("value", [Categorical(), Bernoulli()], ids=str)
+def test_log_probabilities_of_members_follow_the_members(value):
+    prediction = mixed(value, 3, 5, 4)
+    # They are computed when first used, and then kept.
+    assert "member_log_probabilities" not in vars(prediction)
+    assert prediction.member_log_probabilities is prediction.member_log_probabilities
+    some = prediction[1:3]
+    assert_close(some.member_log_probabilities, prediction.member_log_probabilities[:, 1:3])
+
+
 def test_probabilities_are_averaged_and_logits_are_not():
     prediction = Categorical().prediction(torch.tensor([[[9.0, 0.0]], [[0.0, 1.0]]]))
     mean = (special.expit(9) + special.expit(-1)) / 2

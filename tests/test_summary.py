@@ -155,7 +155,7 @@ class Entropy(nn.Module):
 
     def forward(self, logs):
         weights = logs.new_full((3,), 1 / 3)
-        return CategoricalPrediction(logs, weights, logs).expected_entropy
+        return CategoricalPrediction(logs, weights).expected_entropy
 
 
 def test_summaries_are_exported_with_any_batch():

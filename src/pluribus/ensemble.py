@@ -43,7 +43,7 @@ from pluribus.mechanisms.running.frozen import Frozen, LoopedRows
 from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
 from pluribus.mechanisms.running.no_compile import uncompiled
-from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
+from pluribus.mechanisms.running.pieces import BYTES, CHUNK, MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.sample_weights import check_weights
 from pluribus.mechanisms.running.share import ALONE, Batch, OneOfSeveral, Share
@@ -285,9 +285,9 @@ class Ensemble(nn.Module):
         The prediction is calibrated after `calibrate`, unless `best`, `draws` or `exit_when` is given: they
         make another ensemble than the one that was calibrated.
         """
-        check("chunk", chunk, int, at_least=1, optional=True)
+        CHUNK.check("chunk", chunk)
         check("memory", memory, int, at_least=1, optional=True)
-        check("most_bytes", most_bytes, int, at_least=1)
+        BYTES.check("most_bytes", most_bytes)
         check("exit_when", exit_when, float, at_least=0, at_most=1, optional=True)
         if exit_when is not None and memory is not None:
             raise InputError("memory= and exit_when= exclude each other, got both.")
@@ -311,7 +311,7 @@ class Ensemble(nn.Module):
         cache = self._caller.cache
         batches = batches_of(x, self.members.code.forward, self.device)
         pieces = (cut(batch, chunk, limit, outputs, cache, f"{len(rows)} rows") for batch in batches)
-        return predict_parts(itertools.chain.from_iterable(pieces), None, predict, count_samples(x), keep)
+        return predict_parts(itertools.chain.from_iterable(pieces), predict, count_samples(x), keep)
 
     def calibrate(
         self,

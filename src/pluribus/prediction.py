@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from torch import Generator, Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import logsigmoid, one_hot
 from torch.special import log_ndtr, ndtri
 
 from pluribus.calibration_record import MAHALANOBIS, SCORES, Calibration
@@ -282,11 +282,9 @@ class Prediction(ABC):
         return (logs.movedim(0, -1) + self.weights.log()).logsumexp(-1)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class DiscretePrediction(Prediction, ABC):
     """A distribution over outcomes, `member_log_probabilities`, `[members, batch, outcomes, ...]`."""
 
-    member_log_probabilities: Tensor
     shown: ClassVar[int | slice]
     summaries = (
         *("probabilities", "labels", "confidence", "max_logit"),
@@ -296,6 +294,15 @@ class DiscretePrediction(Prediction, ABC):
     @abstractmethod
     def _labels(self, values: Tensor, axis: int) -> Tensor:
         """Outcomes of the greatest values."""
+
+    @abstractmethod
+    def _log_probabilities(self, outputs: Tensor) -> Tensor:
+        """Compute the log-probabilities of outputs `[members, batch, ...]` in at least float32."""
+
+    @cached_property
+    def member_log_probabilities(self) -> Tensor:
+        """Logarithms of each member's probabilities of all outcomes, `[members, batch, outcomes, ...]`."""
+        return self._log_probabilities(at_least_float32(self.members))
 
     @property
     def member_probabilities(self) -> Tensor:
@@ -395,6 +402,9 @@ class CategoricalPrediction(DiscretePrediction):
     def _labels(self, values: Tensor, axis: int) -> Tensor:
         return values.argmax(axis)
 
+    def _log_probabilities(self, outputs: Tensor) -> Tensor:
+        return outputs.log_softmax(2)
+
     @property
     def max_logit(self) -> Tensor:
         """Maximum over the classes of the members' mean logit."""
@@ -408,6 +418,9 @@ class BernoulliPrediction(DiscretePrediction):
 
     def _labels(self, values: Tensor, axis: int) -> Tensor:
         return (values.select(axis, 1) >= values.select(axis, 0)).long()
+
+    def _log_probabilities(self, outputs: Tensor) -> Tensor:
+        return torch.stack((logsigmoid(-outputs), logsigmoid(outputs)), 2)
 
     @property
     def max_logit(self) -> Tensor:

@@ -132,4 +132,7 @@ def check(
     optional: bool = False,
 ) -> None:
     """Raise a SettingError where an argument is outside its range; the words are those of `setting`."""
+    # Most optional arguments are left out, and a range takes longer to make than to check.
+    if value is None and optional:
+        return
     Range(kind, at_least, at_most, above, below, tuple(choices), optional).check(name, value)

@@ -83,9 +83,7 @@ def test_ignored_pixels_do_not_count():
     prediction, target = classes(5, 3, 4)
     masked = target.clone()
     masked[:, 2:] = -100
-    part = type(prediction)(
-        prediction.members[..., :2], prediction.weights, prediction.member_log_probabilities[..., :2]
-    )
+    part = type(prediction)(prediction.members[..., :2], prediction.weights)
     for score in (accuracy, top_k_accuracy, macro_f1, nll, brier):
         assert_close(score(prediction, masked), score(part, target[:, :2]))
 

@@ -30,11 +30,10 @@ def flat(prediction: P) -> P:
     """
     if not isinstance(prediction, DiscretePrediction) or prediction.member_log_probabilities.ndim == 3:
         return prediction
-    logs = _outcomes_last(prediction.member_log_probabilities)
     classes = isinstance(prediction, CategoricalPrediction)
     # Logits of yes and no have no axis of outcomes.
     members = _outcomes_last(prediction.members) if classes else prediction.members.flatten(1)
-    return replace(prediction, members=members, member_log_probabilities=logs)
+    return replace(prediction, members=members)
 
 
 def samples(prediction: P, target: Tensor) -> tuple[P, Tensor]:

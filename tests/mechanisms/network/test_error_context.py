@@ -6,7 +6,7 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.errors import InputError
-from pluribus.mechanisms.network.error_context import blaming_inputs
+from pluribus.mechanisms.network.error_context import blame_inputs
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.methods import DeepEnsembles, EarlyExit, Single
 from tests.cases import blocks
@@ -55,19 +55,18 @@ def test_networks_of_tokens_are_not_told_to_divide(ids, remedy):
 
 
 def test_other_errors_are_not_the_fault_of_the_inputs():
-    with (
-        pytest.raises(InputError, match="the real reason"),
-        blaming_inputs(Inputs.of(torch.zeros(2, device="meta"))),
-    ):
-        raise InputError("the real reason")
+    blame_inputs(Inputs.of(torch.full((2,), torch.nan)), InputError("the real reason"))
 
 
 def test_inputs_without_values_are_not_looked_at():
-    with (
-        pytest.raises(InputError, match="outputs must be finite"),
-        blaming_inputs(Inputs.of(torch.zeros(2, 3, device="meta"))),
-    ):
-        raise InputError("outputs must be finite")
+    blame_inputs(Inputs.of(torch.zeros(2, 3, device="meta")), InputError("outputs must be finite"))
+
+
+def test_inputs_that_are_not_finite_are_named():
+    error = InputError("outputs must be finite")
+    with pytest.raises(InputError, match=r"1 of 2 samples hold NaN or infinity \(1, from 0\)") as found:
+        blame_inputs(Inputs.of(torch.tensor([[1.0], [torch.inf]])), error)
+    assert found.value.__cause__ is error
 
 
 def test_layers_of_a_network_with_exits_have_the_user_s_names():

@@ -74,8 +74,8 @@ def test_samples_are_taken_in_any_order():
 
 def test_a_whole_batch_is_one_chunk_without_a_copy():
     inputs = Inputs((torch.randn(3, 2),), {})
-    assert [next(inputs.chunks(size)) is inputs for size in (None, 3, 9)] == [True] * 3
-    assert next(inputs.chunks(2)) is not inputs
+    assert [next(iter(inputs.chunks(size))) is inputs for size in (None, 3, 9)] == [True] * 3
+    assert next(iter(inputs.chunks(2))) is not inputs
 
 
 @settings(deadline=None)

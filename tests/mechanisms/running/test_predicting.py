@@ -1,4 +1,4 @@
-"""Predicting: batches and chunks are joined, and inputs are blamed for outputs that are not finite."""
+"""Predicting: parts are joined, and inputs are blamed for outputs that are not finite."""
 
 import pytest
 import torch
@@ -17,12 +17,12 @@ def predict(inputs):
 def test_parts_are_joined_in_their_order():
     x = torch.randn(7, 2)
     batches = [Inputs((x[:4],), {}), Inputs((x[4:],), {})]
-    for chunk in (None, 2):
-        assert_close(predict_parts(batches, chunk, predict).mean, 2 * x)
+    for total in (None, 7):
+        assert_close(predict_parts(batches, predict, total).mean, 2 * x)
 
 
 def test_no_batch_and_inputs_that_are_not_finite_are_refused():
     with pytest.raises(pl.InputError, match="at least one batch"):
-        predict_parts([], None, predict)
+        predict_parts([], predict)
     with pytest.raises(pl.InputError, match="inputs must be finite"):
-        predict_parts([Inputs((torch.tensor([[1.0], [torch.nan]]),), {})], None, predict)
+        predict_parts([Inputs((torch.tensor([[1.0], [torch.nan]]),), {})], predict)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -59,31 +58,25 @@ def _remedy(module: nn.Module, inputs: Inputs, reason: str) -> str:
     return "check that it takes these"
 
 
-@contextmanager
-def blaming_inputs(inputs: Inputs) -> Iterator[None]:
-    """Name the inputs in an error about outputs that are not finite, if the inputs are not finite either."""
-    try:
-        yield
-    except InputError as error:
-        if "must be finite" not in str(error):
-            raise
-        batch = inputs.batch
-        # Tensors without values, on the device meta, cannot be looked at.
-        if any(tensor.is_meta for tensor in inputs.tensors()):
-            raise
-        lost = {
-            sample
-            for tensor in inputs.tensors()
-            if tensor.is_floating_point() and tensor.ndim and len(tensor) == batch
-            for sample in (~tensor.isfinite()).reshape(batch, -1).any(1).nonzero().flatten().tolist()
-        }
-        if not lost:
-            raise
-        some = ", ".join(map(str, sorted(lost)[:SHOWN])) + ", …" * (len(lost) > SHOWN)
-        raise InputError(
-            f"inputs must be finite, however: {len(lost)} of {batch} samples hold NaN or infinity "
-            f"({some}, from 0). Leave them out, or fill in what is missing."
-        ) from error
+def blame_inputs(inputs: Inputs, error: InputError) -> None:
+    """Raise an error that names the inputs, if they are not finite and `error` is about such outputs."""
+    if "must be finite" not in str(error):
+        return
+    # Tensors without values, on the device meta, cannot be looked at.
+    if any(tensor.is_meta for tensor in inputs.tensors()):
+        return
+    batch, lost = inputs.batch, set[int]()
+    for tensor in inputs.tensors():
+        if tensor.is_floating_point() and tensor.ndim and len(tensor) == batch:
+            samples = (~tensor.isfinite()).reshape(batch, -1).any(1)
+            lost.update(samples.nonzero().flatten().tolist())
+    if not lost:
+        return
+    some = ", ".join(map(str, sorted(lost)[:SHOWN])) + ", …" * (len(lost) > SHOWN)
+    raise InputError(
+        f"inputs must be finite, however: {len(lost)} of {batch} samples hold NaN or infinity "
+        f"({some}, from 0). Leave them out, or fill in what is missing."
+    ) from error
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """One call of the network: the positional and keyword inputs of one batch, checked and cut."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class Inputs:
             if isinstance(value, Tensor):
                 yield value
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """Return the number of samples: the size of axis 0 of the first tensor that has one.
 
@@ -152,8 +153,8 @@ class Inputs:
         """Return how often each tensor was written into; -1 for those of inference mode."""
         return [write_count(tensor) for tensor in self.tensors()]
 
-    def chunks(self, size: int | None) -> Iterator["Inputs"]:
-        """Yield the same call in pieces.
+    def chunks(self, size: int | None) -> Iterable["Inputs"]:
+        """Return the same call in pieces.
 
         Args:
             size: The most samples of a piece; None is one piece.
@@ -162,10 +163,9 @@ class Inputs:
         step = size or batch
         if step >= batch:
             # Slicing a whole batch takes longer than a layer of a small network.
-            yield self
-            return
-        for start in range(0, batch, step):
-            yield self.take(slice(start, start + step))
+            return (self,)
+        # One at a time: a long batch in pieces of one sample would be as many tensors.
+        return (self.take(slice(start, start + step)) for start in range(0, batch, step))
 
     def __str__(self) -> str:
         shown = [_show(value) for value in self.args]

@@ -31,12 +31,11 @@ from pluribus.mechanisms.running.freeze import Graphed
 from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
 from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up
 from pluribus.mechanisms.running.no_compile import uncompiled
-from pluribus.mechanisms.running.pieces import MOST_BYTES, cut
+from pluribus.mechanisms.running.pieces import BYTES, CHUNK, MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
 from pluribus.mechanisms.running.quick import QuickGraph
 from pluribus.mechanisms.running.simulate import without_values
 from pluribus.prediction import Prediction
-from pluribus.ranges import check
 from pluribus.summary import Keep, Summary
 
 
@@ -271,15 +270,15 @@ class Frozen(nn.Module):
             keep: `members`, `summary` or names of summaries, as for the ensemble.
             most_bytes: Without `chunk` and `freeze(memory=...)`, the most bytes of activations at a time.
         """
-        check("chunk", chunk, int, at_least=1, optional=True)
-        check("most_bytes", most_bytes, int, at_least=1)
+        CHUNK.check("chunk", chunk)
+        BYTES.check("most_bytes", most_bytes)
         inputs = Inputs.of(x)
         if self.memory is not None:
             most = self._most_samples(inputs, self.memory)
             chunk = most if chunk is None else min(chunk, most)
         # Other engines do not tell what memory they take; the graph that they run does.
         pieces = cut(inputs, chunk, most_bytes, self._graph_outputs, self._counted)
-        return predict_parts(pieces, None, self._predict, inputs.batch, keep)
+        return predict_parts(pieces, self._predict, inputs.batch, keep)
 
     def _outputs(self, inputs: Inputs) -> Tensor:
         outputs: Tensor = self(*inputs.args, **inputs.keywords)

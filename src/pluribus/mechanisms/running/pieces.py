@@ -5,7 +5,7 @@ their difference is the cost of two more. The outputs of that one sample must no
 they do, as with norms that use the statistics of the batch, the batch is not cut.
 """
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +14,12 @@ from torch import Tensor
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.cost import Meter
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.ranges import Range
 
 MOST_BYTES = 256 << 20
 """Bytes of activations of a piece; beyond the caches of a processor larger batches gain nothing."""
+CHUNK, BYTES = Range(int, at_least=1, optional=True), Range(int, at_least=1)
+"""Values of `chunk` and `most_bytes`."""
 SAMPLES = 3
 """Samples of the larger of the two runs that are counted."""
 # A token of 8 bytes becomes vectors of thousands of numbers, in every layer.
@@ -40,8 +43,8 @@ def cut(
     run: Callable[[Inputs], Tensor],
     cache: MutableMapping[Any, Any],
     key: str = "",
-) -> Iterator[Inputs]:
-    """Yield a batch in pieces.
+) -> Iterable[Inputs]:
+    """Return a batch in pieces.
 
     Args:
         inputs: The batch.
@@ -54,7 +57,7 @@ def cut(
     size = chunk
     if chunk is None and most_bytes is not None:
         size = _samples_that_fit(inputs, most_bytes, run, cache, key)
-    yield from inputs.chunks(size)
+    return inputs.chunks(size)
 
 
 def _samples_that_fit(
