@@ -170,9 +170,10 @@ FEW += ("lstm", "hf_vit", "hf_bert", "monai_unet")
 
 
 def each(cases: list[Case], few: bool = False) -> pytest.MarkDecorator:
-    """Runs a test once for every case, as its argument `case`; two thirds, or all but a few, are slow.
+    """Run a test once for every case, as its argument `case`.
 
-    Every test leaves out other ones; a mark `sampled` of the test itself replaces this share.
+    Two thirds of the cases, or all but a few, are slow. Every test leaves out other ones; a mark `sampled` of
+    the test itself replaces this share.
     """
 
     def marks(case: Case) -> list[pytest.MarkDecorator]:

@@ -13,8 +13,12 @@ from pluribus.cli.parsing import Build
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare
 from pluribus.data import two_moons
-from pluribus.errors import SettingError
+from pluribus.errors import CheckpointError, SettingError
 from pluribus.methods import DeepEnsembles, Single
+from pluribus.report.budget import parse_budget
+from pluribus.report.choice_file import FILE
+from pluribus.report.groups import group_records
+from pluribus.report.page import write_page
 from pluribus.training import Training
 
 
@@ -51,6 +55,25 @@ def test_a_comparison_predicts_by_its_recommended_run(comparison, tmp_path, caps
     shutil.copytree(comparison, moved)
     assert predictions(moved, tmp_path / "x.npy", tmp_path / "q.csv") == rows
     assert predictions(run, tmp_path / "x.npy", tmp_path / "r.csv") == rows
+
+
+def test_a_comparison_predicts_by_the_run_that_its_page_recommends(comparison, tmp_path):
+    """A budget of the comparison, or another metric, counts for predictions too."""
+    folder = tmp_path / "compared"
+    shutil.copytree(comparison, folder)
+    groups = group_records(record.read([folder], outcomes=True))
+    write_page(folder, groups, parse_budget("parameters<=1.5x"))
+    run, sentence = chosen_run(folder)
+    assert run.name.startswith("single-0-")
+    assert "is recommended, by nll within parameters ≤ 1.5 ×" in sentence
+    write_page(folder, groups, metric="calibrated_nll")
+    assert "by calibrated_nll" in chosen_run(folder)[1]
+    # Nothing within the budget: the choice of an earlier page is no longer one.
+    write_page(folder, groups, parse_budget("parameters<=0.1x"))
+    assert not (folder / FILE).exists()
+    (folder / FILE).write_text('{"key": "\\u001b", "judge": "\\u001b[2J", "limits": []}')
+    with pytest.raises(CheckpointError, match="damaged or foreign"):
+        chosen_run(folder)
 
 
 def test_a_comparison_exports_its_recommended_run(comparison, tmp_path, capsys):

@@ -97,3 +97,19 @@ def test_other_files_are_refused(tmp_path, content):
     (tmp_path / FILE).write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(CheckpointError, match=r"signature.json"):
         Signature.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "expected"),
+    [
+        ((2,), ("a", "b"), "inputs.csv"),
+        ((2,), (), "inputs.npy"),
+        ((1, 8, 8), (), "pictures/"),
+        ((3, 8, 8), (), "pictures/"),
+        ((12, 8, 8), (), "inputs.npy"),
+    ],
+)
+def test_example_file_suits_the_inputs(shape, names, expected):
+    split = Split(torch.zeros(4, *shape), torch.tensor([0, 1, 0, 1]))
+    task = Task("mine", split, split, split, classes=2, feature_names=names)
+    assert Signature.of(task).example_file == expected

@@ -1,5 +1,7 @@
 """Use card: lines that name what is there, and nothing where nothing is."""
 
+from pluribus.data import two_moons
+from pluribus.data.signature import Signature
 from pluribus.report.best_run import run_folder
 from pluribus.report.budget import parse_budget
 from pluribus.report.recommendation import recommend
@@ -17,11 +19,11 @@ def test_lines_use_the_recommended_run(tmp_path):
     place = run_folder(tmp_path, recommended.choice.runs[0])
     (place / "ensemble").mkdir(parents=True)
     shown = use_card(recommended, tmp_path)
-    assert f"pluribus predict {tmp_path} inputs.csv" in shown
+    assert f"pluribus predict {tmp_path} INPUTS" in shown
     assert f"{place / 'ensemble'}" in shown
-    # A budget is not known to the command, which takes the recommendation without one.
-    limited = use_card(found("parameters<=9x"), tmp_path)
-    assert f"pluribus predict {place} inputs.csv" in limited
+    task = two_moons()
+    Signature.of(task).save(place)
+    assert f"pluribus predict {tmp_path} {Signature.of(task).example_file}" in use_card(recommended, tmp_path)
 
 
 def test_nothing_is_shown_without_a_stored_ensemble(tmp_path):

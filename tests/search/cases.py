@@ -96,7 +96,7 @@ def members_of(method):
     return getattr(method, "members", 1)
 
 
-def made_up_costs(method, task, single):
+def made_up_costs(method, task, single, limits=()):
     """Return costs by the number of members, in place of converting and freezing."""
     count = float(members_of(method))
     costs = {"parameters": 10 * count, "multiply_adds": 100 * count}

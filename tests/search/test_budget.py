@@ -49,6 +49,16 @@ def test_method_that_predicts_only_after_training_has_its_parameters(tmp_path):
     assert set(ahead) == {"parameters", "parameters_ratio"}
 
 
+def test_ensemble_with_too_many_parameters_is_not_frozen(tmp_path, monkeypatch):
+    """Freezing 200 ensembles to say that a budget is impossible took eleven minutes."""
+    ours = problem(tmp_path)
+    ensemble = ours.convert(DeepEnsembles(members=3))
+    monkeypatch.setattr(type(ensemble), "freeze", lambda self: pytest.fail("it was frozen"))
+    ahead = costs_ahead(ensemble, ours.blind, ours.single, parse_budget("parameters<=2x"))
+    assert ahead["parameters_ratio"] == 3
+    assert excess(ahead, parse_budget("parameters<=2x"))[1] == "parameters 3 ×"
+
+
 def test_excess_names_what_is_too_much():
     limits = parse_budget("parameters<=1.5x,multiply_adds<=100")
     costs = {"parameters_ratio": 3.0, "multiply_adds": 100.0}

@@ -49,6 +49,14 @@ def test_budget_that_nothing_meets_is_an_error_and_trains_nothing(tmp_path, ligh
     assert not (tmp_path / "runs").exists()
 
 
+def test_seeking_a_configuration_within_the_budget_ends_in_time(tmp_path, light, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 2)
+    monkeypatch.setattr(module, "FEWEST_ATTEMPTS", 4)
+    monkeypatch.setattr(module, "SEEKING_SECONDS", 0.0)
+    with pytest.raises(SettingError, match="none of 4 configurations is within it"):
+        small_search(tmp_path, budget="multiply_adds<=0.5x")
+
+
 @pytest.mark.slow
 def test_affordable_configuration_is_sought_if_the_sampler_finds_none(tmp_path, light, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 1)

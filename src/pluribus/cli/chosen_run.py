@@ -4,9 +4,11 @@ from pathlib import Path
 
 from pluribus.cli.printing import say
 from pluribus.comparison import record
+from pluribus.comparison.record import Record
 from pluribus.comparison.run_folder import FILE, RUNS
 from pluribus.errors import SettingError
 from pluribus.report.best_run import best_run, run_folder
+from pluribus.report.choice_file import Choice, read_choice
 from pluribus.report.groups import group_records
 from pluribus.report.recommendation import recommend
 from pluribus.schema import shown
@@ -24,8 +26,9 @@ def announced_run(folder: Path) -> Path:
 def chosen_run(folder: Path) -> tuple[Path, str]:
     """Return the folder of the run to take, and a sentence on the choice; empty where there was none.
 
-    Of a search it is the ensemble that the search took. Of a comparison it is the recommended configuration,
-    and of its seeds the best run by the same measure.
+    Of a search it is the ensemble that the search took. Of a comparison it is the one that its page
+    recommends, within the budget and by the metric of the page; without a page, the recommended
+    configuration, and of its seeds the best run by the same measure.
 
     Raises:
         SettingError: the folder holds neither a run nor a comparison, or comparisons of several tasks.
@@ -35,7 +38,12 @@ def chosen_run(folder: Path) -> tuple[Path, str]:
         return taken, f"{read_label(taken)} was chosen by its search: {taken}"
     if (folder / FILE).is_file() or not (folder / record.FILE).is_file():
         return folder, ""
-    groups = [group for group in group_records(record.read([folder])) if group.entries]
+    records = record.read([folder])
+    choice = read_choice(folder)
+    for one in records:
+        if choice is not None and one.key == choice.key and run_folder(folder, one).is_dir():
+            return run_folder(folder, one), _told(choice, one, run_folder(folder, one))
+    groups = [group for group in group_records(records) if group.entries]
     if len(groups) != 1:
         titles = ", ".join(group.title for group in groups) or "none"
         raise SettingError(
@@ -52,4 +60,11 @@ def chosen_run(folder: Path) -> tuple[Path, str]:
             f"{folder} must hold the folder {shown(run.name)} of the recommended run, got none. "
             "Run the comparison again, or name another run."
         )
-    return run, f"{found.choice.label} seed {best.seed} is recommended, by {found.judge.name}: {run}"
+    return run, _told(Choice(best.key, found.judge.name), best, run)
+
+
+def _told(choice: Choice, run: Record, place: Path) -> str:
+    """Return the sentence on a recommended run."""
+    (group,) = group_records([run])
+    within = f" within {', '.join(choice.limits)}" if choice.limits else ""
+    return f"{group.entries[0].label} seed {run.seed} is recommended, by {choice.judge}{within}: {place}"

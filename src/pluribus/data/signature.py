@@ -127,6 +127,17 @@ class Signature:
         """Return whether the network takes more than one tensor, or takes it by name."""
         return len(self.inputs) > 1 or any(not _is_positional(one.key) for one in self.inputs)
 
+    @property
+    def example_file(self) -> str:
+        """Return a made-up name of a file that such inputs may be in."""
+        if self.has_several_inputs:
+            return "inputs.npz"
+        if self.columns is not None or self.feature_names:
+            return "inputs.csv"
+        # Grey or colour; other channels are no pictures of a folder.
+        is_picture = len(self.input_shape) == 3 and self.input_shape[0] in (1, 3)
+        return "pictures/" if is_picture else "inputs.npy"
+
     def example(self, count: int = 2) -> Inputs:
         """Return made-up inputs: no sample of the training data is handed over."""
         if not self.inputs:

@@ -12,6 +12,7 @@ from plotly.offline import get_plotlyjs
 from pluribus.ranges import invalid
 from pluribus.report.budget import Limit
 from pluribus.report.cards import answer_card, missing_card, panel_card, table_card
+from pluribus.report.choice_file import write_choice
 from pluribus.report.defects import defects_card, found_defects
 from pluribus.report.figures import make_panels
 from pluribus.report.figures.drawing import Panel
@@ -48,15 +49,27 @@ def make_page(
     Raises:
         SettingError: no group has the metric.
     """
+    return _page_of(_recommend_all(groups, limits, metric), folder)
+
+
+def _recommend_all(
+    groups: Sequence[Group], limits: tuple[Limit, ...], metric: str | None
+) -> list[Recommendation]:
+    """Return the recommendation of each group; raise where none has the metric."""
     if metric is not None and groups and not any(metric in qualities(group) for group in groups):
         names = qualities(groups[0])
         raise invalid("metric", f"one of {', '.join(names)}", metric, names)
+    # A group without the metric is judged by its own.
+    return [recommend(group, limits, metric if metric in qualities(group) else None) for group in groups]
+
+
+def _page_of(recommendations: Sequence[Recommendation], folder: Path | None) -> str:
+    """Return the page of some groups, a section for each."""
+    groups = [found.group for found in recommendations]
     panels: dict[str, Panel] = {}
     sections = ""
-    for number, group in enumerate(groups):
-        # A group without the metric is judged by its own.
-        found = recommend(group, limits, metric if metric in qualities(group) else None)
-        own = {f"{panel.name}-{number}": panel for panel in focused(make_panels(group), found)}
+    for number, found in enumerate(recommendations):
+        own = {f"{panel.name}-{number}": panel for panel in focused(make_panels(found.group), found)}
         sections += _section(number, found, own, folder)
         panels |= own
     title = " and ".join(dict.fromkeys(group.title for group in groups)) or "nothing"
@@ -104,10 +117,13 @@ def make_document(title: str, body: str, panels: Mapping[str, Panel]) -> str:
 def write_page(
     folder: Path, groups: Sequence[Group], limits: tuple[Limit, ...] = (), metric: str | None = None
 ) -> Path:
-    """Write the page into a folder, and return its path."""
-    page = make_page(groups, limits, metric, folder)
+    """Write the page into a folder, and beside it the run that it recommends; return its path."""
+    found = _recommend_all(groups, limits, metric)
+    page = _page_of(found, folder)
     with replacing(folder / FILE) as unfinished:
         write_words(unfinished, page)
+    # Of several tasks there is no one run to take.
+    write_choice(folder, found[0] if len(found) == 1 else None)
     return folder / FILE
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pluribus.data.signature import FILE, Signature
 from pluribus.report.best_run import best_run, run_folder
 from pluribus.report.glossary import escaped
 from pluribus.report.recommendation import Recommendation
@@ -12,16 +13,22 @@ def use_card(found: Recommendation, folder: Path | None) -> str:
     place = trained_place(found, folder)
     if place is None or found.choice is None or folder is None:
         return ""
-    # The command takes the recommended run of a comparison by itself, if nothing limits the recommendation.
-    run = place if found.limits else folder
-    command = f"pluribus predict {run} inputs.csv"
+    # The command takes the run that the page recommends by itself.
+    command = f"pluribus predict {folder} {example_file(place)}"
     python = f'prediction = pl.load("{place / "ensemble"}", build()).predict(x)'
     return (
         f'<div class="card"><h2>Use it</h2><p class="quiet small">{escaped(found.choice.label)} is trained '
-        "and stored. The first line writes predictions with their uncertainty as CSV; in the second, "
-        "<code>build</code> makes your network, and <code>pl</code> is pluribus.</p>"
+        "and stored. The first line writes calibrated predictions with their uncertainty as CSV; in the "
+        "second, <code>build</code> makes your network, and <code>pl</code> is pluribus.</p>"
         f"<pre><code>{escaped(command)}</code></pre><pre><code>{escaped(python)}</code></pre></div>"
     )
+
+
+def example_file(run: Path) -> str:
+    """Return a made-up name of a file that the inputs of a run may be in."""
+    if not (run / FILE).is_file():
+        return "INPUTS"
+    return Signature.load(run).example_file
 
 
 def trained_place(found: Recommendation, folder: Path | None) -> Path | None:

@@ -18,13 +18,21 @@ from pluribus.report.budget import COSTS, Limit
 from pluribus.report.recommendation import ROUNDING
 
 
-def costs_ahead(ensemble: Ensemble, task: Task, single: Ensemble) -> dict[str, float]:
+def costs_ahead(
+    ensemble: Ensemble, task: Task, single: Ensemble, limits: Sequence[Limit] = ()
+) -> dict[str, float]:
     """Return the costs of an ensemble before it is trained, with their ratios to the single network.
 
-    Methods that predict only after training, such as SWAG, have parameters alone.
+    Methods that predict only after training, such as SWAG, have parameters alone, and so have ensembles
+    whose parameters are beyond one of the limits.
     """
+    sizes = _sizes(ensemble, single)
     if not ensemble.method.is_ready(ensemble.members):
-        return _sizes(ensemble, single)
+        return sizes
+    # Other costs are those of the frozen ensemble. Freezing takes seconds: an ensemble that is too large is
+    # excluded without it.
+    if excess(sizes, limits)[1]:
+        return sizes
     ensemble.eval()
     with _most_expensive_exits(ensemble):
         return measure_costs(ensemble, ensemble.freeze(), task, single, timed=False)

@@ -14,6 +14,7 @@ from pluribus.report.glossary import breakable, escaped, explained, term
 from pluribus.report.groups import Group, group_records
 from pluribus.report.page import FILE, make_document
 from pluribus.report.recommendation import Recommendation
+from pluribus.report.use_card import example_file
 from pluribus.report.wording import times
 from pluribus.search.budget import excess
 from pluribus.search.figures.front_points import front_panel
@@ -198,7 +199,7 @@ def use_card(study: Study) -> str:
     """Return the lines that use the ensemble that was taken."""
     out = study.problem.out
     lines = [
-        f"pluribus predict {out} inputs.csv",
+        f"pluribus predict {out} {example_file(out / TAKEN)}",
         f"pluribus export {out / TAKEN}",
         'ensemble = study.best("multiply_adds<=1.2x")',
     ]

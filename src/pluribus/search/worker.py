@@ -43,6 +43,8 @@ PATIENCE = 10
 """Draws without a trial to run, one after another, after which a configuration is sought at random."""
 ATTEMPTS = 200
 """Random configurations that are looked at before a budget counts as impossible."""
+FEWEST_ATTEMPTS, SEEKING_SECONDS = 20, 60.0
+"""Configurations that are looked at however long it takes, and the time after which no more are."""
 MOST_FAILURES = 5
 """Trials that may fail before the first succeeds."""
 
@@ -167,14 +169,15 @@ class Worker:
         if self.streak < PATIENCE:
             return
         self.streak = 0
-        found = self._seek(trials)
+        self.display.note("budget", f"{PATIENCE} draws in a row gave nothing to train; seeking at random")
+        found, tried = self._seek(trials)
         if found is not None:
             self.queue.put(found)
             return
         if not any(trial.state == TrialState.COMPLETE for trial in trials):
             raise SettingError(
                 f"a budget must allow a configuration, got {', '.join(map(str, self.plan.limits))}: none "
-                f"of {ATTEMPTS} is within it. {self._nearest(trials)}"
+                f"of {tried} configurations is within it. {self._nearest(trials)}"
             )
         raise SettingError(
             f"{self.plan.trials} trials need as many different configurations within the budget, but no "
@@ -201,10 +204,16 @@ class Worker:
         (_, reason), label = min(known)
         return f"The nearest is {label}: {reason}."
 
-    def _seek(self, trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
-        """Return random parameters that are within the budget and were not tried; None if none is found."""
+    def _seek(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any] | None, int]:
+        """Return random parameters within the budget that were not tried, and how many were looked at.
+
+        Parameters are None if none are found.
+        """
         known = {trial.user_attrs.get(KEY) for trial in trials if counts(trial)}
-        for _ in range(ATTEMPTS):
+        began = time.monotonic()
+        for tried in range(ATTEMPTS):
+            if tried >= FEWEST_ATTEMPTS and time.monotonic() - began > SEEKING_SECONDS:
+                return None, tried
             drawn: dict[str, Any] = {}
 
             def draw(name: str, axis: Between | OneOf, drawn: dict[str, Any] = drawn) -> Any:
@@ -217,11 +226,12 @@ class Worker:
                     continue
                 ensemble = candidate.convert()
                 if not excess(self._ahead(ensemble), self.plan.limits)[1]:
-                    return drawn
-        return None
+                    return drawn, tried + 1
+        return None, ATTEMPTS
 
     def _ahead(self, ensemble: Ensemble) -> dict[str, float]:
-        return costs_ahead(ensemble, self.problem.blind, self.problem.single_on(ensemble.device))
+        single = self.problem.single_on(ensemble.device)
+        return costs_ahead(ensemble, self.problem.blind, single, self.plan.limits)
 
     def _objective(self, trial: optuna.Trial) -> tuple[float, ...]:
         """Run one trial, and return its values."""
