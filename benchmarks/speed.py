@@ -264,7 +264,10 @@ def large_networks() -> dict[str, tuple[Callable[[], nn.Module], pl.Method, Any]
     """Return by name a builder of a network of Hugging Face, a method and an example."""
     from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTForImageClassification
 
-    tokens = {"input_ids": torch.ones(2, 32, dtype=torch.long), "attention_mask": torch.ones(2, 32)}
+    tokens = {
+        "input_ids": torch.ones(2, 32, dtype=torch.long),
+        "attention_mask": torch.ones(2, 32, dtype=torch.long),
+    }
     return {
         "ViT-base": (
             lambda: ViTForImageClassification(ViTConfig(num_labels=10)),

@@ -164,8 +164,12 @@ class Inputs:
         if step >= batch:
             # Slicing a whole batch takes longer than a layer of a small network.
             return (self,)
+
+        def piece(start: int) -> "Inputs":
+            return self.take(slice(start, start + step))
+
         # One at a time: a long batch in pieces of one sample would be as many tensors.
-        return (self.take(slice(start, start + step)) for start in range(0, batch, step))
+        return map(piece, range(0, batch, step))
 
     def __str__(self) -> str:
         shown = [_show(value) for value in self.args]
