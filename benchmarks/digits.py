@@ -24,6 +24,8 @@ from pluribus.report.groups import label
 
 RESULT = Path(__file__).parent / "results" / "digits.json"
 STEPS, SEEDS = 350, 3
+METHODS = f"{cli.DEMO},layer_ensembles(options=3,train_draws=3,draws={cli.DEMO_DRAWS})"
+"""Those of the demo, and layer ensembles as they are by default: with options that start apart."""
 COSTS = ("parameters_ratio", "multiply_adds_ratio", "train_multiply_adds_ratio")
 SHOWN = (
     *("accuracy", "nll", "calibrated_nll", "ece", "shifted_nll", "auroc_chosen"),
@@ -86,11 +88,11 @@ def main() -> None:
     given = parser.parse_args()
     out = given.out
     if not given.read:
-        cli.compare(steps=STEPS, out=out)
+        cli.compare(methods=METHODS, steps=STEPS, out=out)
     records = sorted(record.read([out]), key=lambda one: one.seed)
     runs = {
         label(method.to_dict()): [numbers(one) for one in records if Method.from_dict(one.method) == method]
-        for method in parse_methods(cli.DEMO)
+        for method in parse_methods(METHODS)
     }
     runs = {name: found for name, found in runs.items() if len(found) == SEEDS}
     result = {
