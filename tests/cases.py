@@ -172,7 +172,8 @@ FEW += ("lstm", "hf_vit", "hf_bert", "monai_unet")
 def each(cases: list[Case], few: bool = False) -> pytest.MarkDecorator:
     """Run a test once for every case, as its argument `case`.
 
-    Two thirds of the cases, or all but a few, are slow. Every test leaves out other ones; a mark `sampled` of the test itself replaces this share.
+    Two thirds of the cases, or all but a few, are slow. Every test leaves out other ones; a mark `sampled` of
+    the test itself replaces this share.
     """
 
     def marks(case: Case) -> list[pytest.MarkDecorator]:
