@@ -14,8 +14,14 @@ def told(gain):
     return list(single_calibrated(only_group(*runs)))
 
 
-def test_calibration_that_gains_nothing_is_told():
+def test_calibration_that_makes_it_worse_is_told():
+    """20 validation samples gave an NLL of 1.330 for 1.254, and the page called it calibrated already."""
     (sentence,) = told(-0.02)
+    assert sentence.startswith("Calibration does not help the single network: NLL")
+
+
+def test_calibration_that_gains_nothing_is_told():
+    (sentence,) = told(-0.005)
     assert sentence.startswith("On clean data the single network is calibrated already: NLL")
 
 

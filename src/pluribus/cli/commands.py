@@ -44,6 +44,7 @@ from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
 from pluribus.export.exporting import description_path, find_format
+from pluribus.likelihood import Gaussian
 from pluribus.loading import load_weights
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import ON_TRAINED, Method
@@ -338,6 +339,7 @@ def predict(
 ) -> None:
     """Write predictions with their uncertainty, one row for each input; needs no training data."""
     ensemble, signature = load_for_prediction(announced_run(run), data_dir, task, model)
+    say(_calibrated_by(ensemble), "none")
     writable(out.parent)
     count = flagged = strange = 0
     told = time.monotonic()
@@ -363,6 +365,17 @@ def predict(
     if flagged:
         say(f"warning: {counted(flagged, 'row')} of {count} unlike training, see the column flag")
     console.print(f"{counted(count, 'prediction')} in {out}", highlight=False)
+
+
+def _calibrated_by(ensemble: Ensemble) -> str:
+    """Return a sentence on whether predictions are calibrated, and how."""
+    found = ensemble.calibration
+    if found is None:
+        return "predictions are raw: the ensemble is not calibrated"
+    scale, title = found.temperature, "temperature"
+    if isinstance(ensemble.likelihood, Gaussian):
+        scale, title = found.variance_scale, "scale of the variance"
+    return f"predictions are calibrated by {counted(found.samples, 'validation sample')}: {title} {scale:.3g}"
 
 
 def predicted_rows(

@@ -11,7 +11,6 @@ from pluribus.report.groups import Group, group_records
 from pluribus.report.page import write_page
 from pluribus.report.price_list import make_price_list
 from pluribus.report.recommendation import qualities, recommend
-from pluribus.report.single_calibration import single_calibrated
 from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_prices, print_table
 
@@ -58,5 +57,5 @@ def print_groups(groups: Sequence[Group], limits: tuple[Limit, ...], metric: str
         judge = metric if metric in qualities(group) else None
         print_prices(make_price_list(group, judge))
         found = recommend(group, limits, judge)
-        answer = [f"{found.title}. {found.sentences[0]}", *single_calibrated(group)]
+        answer = [f"{found.title}. {found.sentences[0]}", *found.calibration]
         console.print(" ".join(answer), highlight=False, markup=False)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pluribus.errors import SettingError
 from pluribus.ranges import invalid, nearest
 from pluribus.report.budget import COSTS, Limit
+from pluribus.report.calibrated_choice import calibrated_choice
 from pluribus.report.columns import Column, all_columns, columns_of
 from pluribus.report.decision_costs import decision_costs
 from pluribus.report.groups import Entry, Group
@@ -60,6 +61,15 @@ class Recommendation:
         return f"Take {self.choice.label}; {others} may be as good"
 
     @cached_property
+    def calibration(self) -> tuple[str, ...]:
+        """Return what calibration does to the single network and to the choice."""
+        told = tuple(single_calibrated(self.group))
+        if self.choice is None or self.judge is None:
+            return told
+        within = [self.choice, *(rival.entry for rival in self.rivals)]
+        return *told, *calibrated_choice(self.choice, self.judge, self.group, within)
+
+    @cached_property
     def sentences(self) -> tuple[str, ...]:
         """Return why to take it, what it costs, and how far to trust it."""
         if self.choice is None or self.judge is None:
@@ -67,7 +77,7 @@ class Recommendation:
         return (
             best_of(self.choice, self.judge, len(self.rivals) + 1, self.limits),
             *against_single(self.choice, self.judge, self.group),
-            *single_calibrated(self.group),
+            *self.calibration,
             *as_good(self.rivals, self.judge),
             *price(self.choice, self.group),
             *decision_costs(self.choice),

@@ -7,7 +7,7 @@ from pluribus.report.columns import columns_of
 from pluribus.report.groups import Group
 
 SMALL_GAIN = 0.01
-"""Nats that a calibration must gain to be worth a recommendation."""
+"""Nats that a calibration must gain to be worth a recommendation, or lose to be worth a warning."""
 
 
 def single_calibrated(group: Group) -> Iterator[str]:
@@ -23,7 +23,12 @@ def single_calibrated(group: Group) -> Iterator[str]:
         numbers = f"NLL {before:.3f} raw, {after:.3f} calibrated"
         if math.isnan(before - after):
             continue
-        if before - after < SMALL_GAIN:
+        if before - after < -SMALL_GAIN:
+            yield (
+                f"Calibration does not help the single network: {numbers}. Give it more validation data, or "
+                "use raw predictions, prediction.raw in Python."
+            )
+        elif before - after < SMALL_GAIN:
             yield f"On clean data the single network is calibrated already: {numbers}."
         else:
             yield f"Calibration alone helps the single network: {numbers}. Compare calibrated numbers."
