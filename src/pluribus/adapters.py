@@ -157,9 +157,9 @@ def read_adapter(path: Path, network: Network) -> Adapter:
     for key, tensor in stored.items():
         name = key.removeprefix(PREFIX)
         if name.endswith(DOWN):
-            downs[f"{name.removesuffix(DOWN)}.weight"] = tensor.flatten(1)
+            downs[f"{name.removesuffix(DOWN)}.weight"] = _matrix(name, tensor, path)
         elif name.endswith(UP):
-            ups[f"{name.removesuffix(UP)}.weight"] = tensor.flatten(1)
+            ups[f"{name.removesuffix(UP)}.weight"] = _matrix(name, tensor, path)
         else:
             whole[_known(name, held, path)] = tensor
     if not downs or downs.keys() != ups.keys():
@@ -190,6 +190,16 @@ def _check_kind(config: Mapping[str, Any], path: Path) -> None:
             f"with init_lora_weights={shown(start)}, which may change them. Save it with peft's "
             "save_pretrained(..., path_initial_model_for_weight_conversion=...), or merge it."
         )
+
+
+def _matrix(name: str, tensor: Tensor, path: Path) -> Tensor:
+    """Return a stored tensor as a matrix; kernels of convolutions have more than two axes."""
+    if tensor.ndim < 2 or not tensor.is_floating_point():
+        raise CheckpointError(
+            f"{path} must have a matrix of floats for {shown(name)}, got {tensor.dtype} of shape "
+            f"{tuple(tensor.shape)}. {REMEDY}"
+        )
+    return tensor.flatten(1)
 
 
 def _known(name: str, held: Mapping[str, Tensor], path: Path) -> str:

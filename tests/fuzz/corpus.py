@@ -2,6 +2,8 @@
 
 import contextlib
 import gzip
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,19 @@ from torch import Tensor, nn
 
 import pluribus as pl
 from pluribus.data import two_moons
+from pluribus.testbed.cells import Cell
+from pluribus.testbed.results import Result, append_results
 from tests.small_methods import SMALL
 
 TRAIN = "train --task two_moons --option train=40 --epochs 1 --method batch_ensemble(members=2)"
 COMPARE = (
     "compare --task two_moons --option train=40 --epochs 1 --methods single,mc_dropout(draws=2) --seeds 1"
 )
+SEARCH = (
+    "search --task two_moons --option train=40 --epochs 1 --trials 2 --methods single,mc_dropout(draws=2) "
+    "--sampler random"
+)
+FROZEN = ("deep_ensembles", "batch_ensemble", "masksembles", "sae", "emp")
 TRAINING = pl.Training(epochs=2, batch=20)
 
 
@@ -61,6 +70,44 @@ def make(folder: Path, run_line: Any) -> None:
     table = ["--task", "csv", "--option", f"path={folder / 'table' / 'table.csv'}", "--option", "target=y"]
     run_line(["train", *table, "--epochs", "1", "--method", "single", "--out", str(folder / "table_run")])
     run_line([*COMPARE.split(), "--workers", "1", "--no-shifted", "--out", str(folder / "compare")])
+    run_line([*SEARCH.split(), "--out", str(folder / "search")])
+    run_line(["export", str(folder / "run"), "--out", str(folder / "served" / "ensemble.onnx")])
+    _frozen(folder / "frozen")
+    _adapter(folder / "adapters" / "one")
+    _requests(folder / "requests")
+    _testbed(folder / "testbed")
+
+
+def _frozen(folder: Path) -> None:
+    for name in FROZEN:
+        ensemble = pl.convert(network(), SMALL[name], example=inputs())
+        ensemble.calibrate((inputs(40), torch.arange(40) % 2))
+        ensemble.freeze().save(folder / name)
+
+
+def _adapter(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    document = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "bias": "none", "alpha_pattern": {"0": 3}}
+    (folder / "adapter_config.json").write_text(json.dumps(document))
+    matrices = {"0.lora_A": (2, 2), "0.lora_B": (8, 2), "2.0.lora_A": (2, 8), "2.0.lora_B": (8, 2)}
+    stored = {f"base_model.model.{name}.weight": torch.randn(shape) for name, shape in matrices.items()}
+    save_file(stored, folder / "adapter_model.safetensors")
+
+
+def _requests(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "predict.json").write_text(json.dumps({"rows": [[0.5, 1.0], [2, -1]]}))
+    tensor = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [0.5, 1.0, 2, -1]}
+    document = {"id": "one", "inputs": [tensor], "outputs": [{"name": "probabilities"}], "parameters": {}}
+    (folder / "infer.json").write_text(json.dumps(document))
+
+
+def _testbed(folder: Path) -> None:
+    scores = {"code": 0.5, "printed": 0.7}
+    curve = {1: scores, 2: scores}
+    first = Result("single", Cell(2, 1, 0.1), 0, {"noise": "relative"}, scores, 0.3, curve, curve, 1, 0.1)
+    folder.mkdir()
+    append_results(folder / "testbed.jsonl", [first, replace(first, seed=1)])
 
 
 def _ensembles(folder: Path) -> None:

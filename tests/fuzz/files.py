@@ -1,16 +1,9 @@
 """Damage one file of a sound folder, and read the folder by every verb that reads it."""
 
 import functools
-import json
 import random
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-import torch
-from safetensors.torch import load_file, save_file
 
 import pluribus as pl
 from pluribus.cli.run_file import load_for_prediction
@@ -21,117 +14,21 @@ from pluribus.data import Signature, load_task
 from pluribus.data.raw_inputs import read_inputs
 from pluribus.methods import BatchEnsemble
 from pluribus.training import checkpoint
-from pluribus.untrusted import document_hash, file_hash
-from tests.fuzz import corpus, mutations
+from tests.fuzz import corpus, newer_files
+from tests.fuzz.damages import (
+    array_damage,
+    arrays_damage,
+    bytes_damage,
+    json_damage,
+    lines_damage,
+    pickle_damage,
+    settings_damage,
+    tensors_damage,
+    text_damage,
+)
 from tests.fuzz.lines import run_line
 from tests.fuzz.outcome import Case
-
-Damage = Callable[[random.Random, Path, bytes], None]
-
-
-@dataclass(frozen=True)
-class Target:
-    """One kind of file.
-
-    Args:
-        folder: Folder of the corpus that is copied.
-        files: The files in it to damage, as a pattern.
-        damages: Ways to damage one, besides random bytes.
-        read: Reads the copy; gets its folder, the damaged file, and random numbers.
-        weight: How often it is chosen, relative to others.
-    """
-
-    folder: str
-    files: str
-    damages: tuple[Damage, ...]
-    read: Callable[[Case, Path, Path, random.Random], None]
-    weight: int = 2
-
-
-def bytes_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    path.write_bytes(mutations.raw(rng, path.read_bytes(), other))
-
-
-def text_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    text = path.read_text(encoding="utf-8")
-    for _ in range(rng.choice((1, 1, 3))):
-        text = mutations.text(rng, text)
-    path.write_text(text, encoding="utf-8", errors="replace")
-
-
-def json_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    edited = mutations.edit(rng, json.loads(path.read_text(encoding="utf-8")))
-    path.write_text(json.dumps(edited), encoding="utf-8")
-
-
-def lines_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    i = rng.randrange(len(lines))
-    lines[i] = json.dumps(mutations.edit(rng, json.loads(lines[i])))
-    path.write_text("\n".join(lines * rng.choice((1, 1, 2))) + "\n", encoding="utf-8")
-
-
-def settings_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    json_damage(rng, path, other)
-    _rehash(path.parent)
-
-
-def tensors_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    edited = mutations.tensors(rng, load_file(path))
-    save_file({name: value.contiguous() for name, value in edited.items()}, path)
-    if rng.random() < 0.9:
-        _rehash(path.parent)
-
-
-def _rehash(folder: Path) -> None:
-    """Write the hashes anew, so that the damage behind them is reached."""
-    file = folder / "ensemble.json"
-    if not file.is_file():
-        return
-    document = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(document, dict) or not isinstance(document.get("sha256"), dict):
-        return
-    del document["sha256"]
-    hashes = {"weights": file_hash(folder / "weights.safetensors"), "settings": document_hash(document)}
-    file.write_text(json.dumps(document | {"sha256": hashes}), encoding="utf-8")
-
-
-def pickle_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    state = torch.load(path, weights_only=True)
-    known = mutations.places(state)
-    for _ in range(rng.choice((1, 1, 2))):
-        place = rng.choice(known)
-        parent = state
-        try:
-            for name in place[:-1]:
-                parent = parent[name]
-            found = parent[place[-1]]
-        # An earlier edit removed it.
-        except (KeyError, IndexError, TypeError):
-            continue
-        if isinstance(found, torch.Tensor) and rng.random() < 0.8:
-            parent[place[-1]] = mutations.tensor(rng, found)
-        elif rng.random() < 0.3:
-            del parent[place[-1]]
-        else:
-            parent[place[-1]] = mutations.value(rng)
-    torch.save(state, path)
-
-
-def arrays_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    for _ in range(rng.choice((1, 1, 2))):
-        name = rng.choice(list(arrays))
-        if rng.random() < 0.15:
-            arrays[rng.choice(("x", "y_val", "x_val", "x_ood", "a/b", ""))] = arrays.pop(name)
-        else:
-            arrays[name] = mutations.array(rng, arrays[name])
-    np.savez(path, **arrays)
-
-
-def array_damage(rng: random.Random, path: Path, other: bytes) -> None:
-    np.save(path, mutations.array(rng, np.load(path)))
+from tests.fuzz.target import Target
 
 
 def read_ensemble(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
@@ -234,6 +131,7 @@ TARGETS: dict[str, Target] = {
     "tiff": Target("pictures/tif", "*/*.tif", (), read_pictures, 6),
     "jpeg": Target("pictures/jpg", "*/*.jpg", (), read_pictures, 4),
     "idx": Target("published", "*/*.gz", (), read_published, 4),
+    **newer_files.TARGETS,
 }
 
 
@@ -249,7 +147,7 @@ def run(case: Case, rng: random.Random) -> None:
     target = TARGETS[name]
     source = case.corpus / target.folder
     chosen = rng.choice(sorted(source.glob(target.files)))
-    if target.folder == "ensembles":
+    if target.folder in ("ensembles", "frozen", "adapters"):
         source = chosen.parent
     folder = case.folder / "copy"
     shutil.copytree(source, folder)

@@ -1,6 +1,5 @@
 """The command `pluribus search`, in a file of its own because it imports PyTorch and Optuna."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,14 @@ from typing import Any
 from pluribus.cli.commands import hint, writable
 from pluribus.cli.parsing import Build, default_model, parse_methods, resolve_task
 from pluribus.cli.printing import console, say
-from pluribus.errors import SettingError
 from pluribus.report.budget import parse_budget
+from pluribus.schema import Fields
 from pluribus.search.engine import check_hardware
 from pluribus.search.engine import search as run_search
 from pluribus.search.halving import Halving
 from pluribus.search.objectives import parse_objectives
 from pluribus.training import Hardware, Training
+from pluribus.untrusted import read_json
 
 
 def search(
@@ -101,17 +101,12 @@ def words(text: str) -> list[str]:
 
 
 def read_space_file(file: Path) -> dict[str, Any]:
-    """Return the space in a JSON file; `read_space` checks it.
+    """Return the space in a JSON file, which is untrusted; `read_space` checks what it says.
 
     Raises:
-        SettingError: there is no such file, or it holds no dict.
+        CheckpointError: there is no such file, or it holds no object.
     """
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingError(f"--space must be a JSON file, got {file}: {error}.") from error
-    if not isinstance(values, dict):
-        raise SettingError(f"--space must hold a dict of methods, got {type(values).__name__} in {file}.")
+    values: dict[str, Any] = read_json(file, Fields(others=True), "Name the file of a space with --space.")
     # A search writes this besides; whether the space is flat follows from the sampler.
     values.pop("flat", None)
     return values

@@ -2,15 +2,18 @@
 
 from typing import Any
 
-# Excel and LibreOffice run cells that begin so, although a CSV file has no formulas (CWE-1236).
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Excel and LibreOffice run cells that begin so, although a CSV file has no formulas (CWE-1236). Wide forms count
+# where they are typed, in editions for East Asia. Both skip white space before the sign.
+SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+CONTROLS = ("\t", "\r", "\n", "\0")
 
 
 def safe_cell(value: Any) -> Any:
     """Return a cell that spreadsheets show as it is; a text that looks like a formula gets an apostrophe."""
     if not isinstance(value, str):
         return value
-    if value.startswith(FORMULA) and not _is_number(value):
+    starts = value.startswith(CONTROLS) or value.strip().startswith(SIGNS)
+    if starts and not _is_number(value):
         return f"'{value}"
     return value
 

@@ -26,7 +26,8 @@ SCHEMA = Fields(
     {
         # The key is a file name too, and must not lead out of the folder.
         "key": Text(most=64, pattern=r"[0-9A-Za-z_-]+", name="letters and digits"),
-        "method": Fields({"kind": Text()}, others=True),
+        # The folder of the run is named by the kind of its method too.
+        "method": Fields({"kind": Text(200, r"\w+", "the name of a method")}, others=True),
         "task": Text(),
         "network": Text(),
         "seed": Whole(most=1 << 256),

@@ -1,10 +1,10 @@
 """The optional packages that formats need, and the line that installs them."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 from pluribus.errors import ExportError
+from pluribus.quiet_import import quiet_import
 
 
 def load_packages(wanted: str, names: Sequence[str], extra: str) -> list[Any]:
@@ -21,7 +21,7 @@ def load_packages(wanted: str, names: Sequence[str], extra: str) -> list[Any]:
     found, missing = [], []
     for name in names:
         try:
-            found.append(importlib.import_module(name))
+            found.append(quiet_import(name))
         except ImportError:
             missing.append(name)
     if missing:

@@ -162,6 +162,7 @@ def search(
         from pluribus.search.queue import counts, quiet
         from pluribus.search.reading import read_trials
         from pluribus.search.samplers import silence
+        from pluribus.search.stored_trials import check_stored, stored_parts
         from pluribus.search.warm_start import add_finished
         from pluribus.search.worker import Plan, Worker
 
@@ -176,10 +177,11 @@ def search(
         )
         with contextlib.closing(queue):
             with queue.locked():
-                stored = queue.user_attrs.get(ATTRIBUTE)
+                stored = stored_parts(queue, place)
                 if stored is None:
                     queue.set_user_attr(ATTRIBUTE, parts)
             check_fingerprint(stored or parts, parts, study_id)
+            check_stored(queue, place, searched, len(chosen), drawn_by.is_flat)
             _write_space(problem.out, parts)
             plan = Plan(
                 searched, chosen, limits, trials, drawn_by.is_flat, halving, drawn_by.begins_with_defaults

@@ -97,7 +97,14 @@ class Storage:
         with explaining(self), warnings.catch_warnings():
             # Heartbeats are marked as experimental (Optuna 5).
             warnings.simplefilter("ignore")
-            return RDBStorage(url, options, heartbeat_interval=self.heartbeat, grace_period=self.grace)
+            try:
+                return RDBStorage(url, options, heartbeat_interval=self.heartbeat, grace_period=self.grace)
+            # The tables are of another version of Optuna, or damaged.
+            except (RuntimeError, ValueError, AssertionError) as error:
+                raise StorageError(
+                    f"{self.shown} must be a database of this version of Optuna, got: {_reason(error)}. "
+                    "Give another --out, or install the version of Optuna that began the search."
+                ) from error
 
     @contextlib.contextmanager
     def locked(self, opened: "RDBStorage", name: str) -> Iterator[None]:

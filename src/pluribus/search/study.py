@@ -13,7 +13,7 @@ from pluribus.comparison.run_folder import ENSEMBLE
 from pluribus.comparison.run_folder import FILE as RUN_FILE
 from pluribus.data.signature import FILE as SIGNATURE
 from pluribus.ensemble import Ensemble
-from pluribus.errors import SettingError
+from pluribus.errors import CheckpointError, SettingError
 from pluribus.notebook import html_table
 from pluribus.ranges import invalid
 from pluribus.report.budget import Limit, parse_budget
@@ -34,6 +34,7 @@ TAKEN = "taken"
 VALUES = "values.json"
 """File with the values of all measured trials."""
 VALUES_SCHEMA = Fields({"sampler": Text(), "objectives": Items(Text()), "values": Items(Items(Number()))})
+VALUES_REMEDY = "Run that search again."
 CHOICE = "choice.json"
 """File in it that names the trial."""
 CHOICE_SCHEMA = Fields(
@@ -129,7 +130,7 @@ class Study:
         Raises:
             SettingError: it has other objectives.
         """
-        found = read_json(folder / VALUES, VALUES_SCHEMA, "Run that search again.")
+        found = read_json(folder / VALUES, VALUES_SCHEMA, VALUES_REMEDY)
         own = [one.name for one in self.objectives]
         if found["objectives"] != own:
             raise SettingError(
@@ -138,6 +139,11 @@ class Study:
             )
         losses = []
         for values in found["values"]:
+            if len(values) != len(own):
+                raise CheckpointError(
+                    f"{folder / VALUES} must have {len(own)} values of each trial, got {len(values)}. "
+                    f"{VALUES_REMEDY}"
+                )
             losses.append([one.loss(value) for one, value in zip(self.objectives, values, strict=True)])
         return shown(found["sampler"]).strip("'"), losses
 

@@ -33,27 +33,36 @@ SCHEMA: Schema = Fields(
 )
 
 
-def read_description(path: Path, session: Any) -> dict[str, Any]:
-    """Return the description beside a file, whose hash must be that of the file, or else the one inside.
+def read_beside(path: Path) -> dict[str, Any] | None:
+    """Return the description beside a file; None where there is none.
+
+    Raises:
+        CheckpointError: It is damaged, or its hash is not that of the file.
+    """
+    beside = path.with_name(f"{path.name}.json")
+    if not beside.is_file():
+        return None
+    document: dict[str, Any] = read_json(beside, SCHEMA, REMEDY)
+    if document.get("sha256") != file_hash(path):
+        raise CheckpointError(
+            f"{path} must be the file that {beside.name} describes, got another hash: it was damaged or "
+            f"exchanged. {REMEDY}"
+        )
+    return document
+
+
+def read_inside(path: Path, session: Any) -> dict[str, Any]:
+    """Return the description in the metadata of a file.
 
     Args:
         path: The file.
         session: Of onnxruntime.
     """
-    beside = path.with_name(f"{path.name}.json")
-    if beside.is_file():
-        document: dict[str, Any] = read_json(beside, SCHEMA, REMEDY)
-        if document.get("sha256") != file_hash(path):
-            raise CheckpointError(
-                f"{path} must be the file that {beside.name} describes, got another hash: it was damaged or "
-                f"exchanged. {REMEDY}"
-            )
-        return document
     inside = session.get_modelmeta().custom_metadata_map.get(KEY)
     if inside is None:
         raise CheckpointError(f"{path} must be a file of `pluribus export`, got a foreign one. {REMEDY}")
     try:
-        found: dict[str, Any] = parse_json(inside.encode(), SCHEMA)
+        found: dict[str, Any] = parse_json(inside.encode("utf-8", "surrogatepass"), SCHEMA)
     except (Mismatch, ValueError) as error:
         raise CheckpointError(f"the description in {path} is damaged: {error}. {REMEDY}") from error
     return found

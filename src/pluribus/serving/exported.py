@@ -1,14 +1,14 @@
 """Exported: a file of `pluribus export`, ready to run in onnxruntime."""
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pluribus.errors import CheckpointError, ExportError
 from pluribus.monitoring import DriftMonitor
+from pluribus.quiet_import import quiet_import
 from pluribus.schema import shown
-from pluribus.serving.export_description import REMEDY, read_description
+from pluribus.serving.export_description import REMEDY, read_beside, read_inside
 from pluribus.serving.independence import samples_are_independent
 from pluribus.serving.tensors import ONNX, Array, Arrays, Input
 
@@ -34,8 +34,10 @@ class Exported:
 
     def __init__(self, path: Path, threads: int = 0) -> None:
         self.path = find_file(path)
+        # Before onnxruntime parses the file, which was damaged if its hash differs.
+        beside = read_beside(self.path)
         self.session = _session(self.path, threads)
-        self.description = read_description(self.path, self.session)
+        self.description = beside or read_inside(self.path, self.session)
         given = self.description["inputs"]
         self.inputs = tuple(Input(one["name"], one["dtype"], tuple(one["shape"][1:])) for one in given)
         self.outputs = {one.name: ONNX.get(one.type, "") for one in self.session.get_outputs()}
@@ -91,7 +93,7 @@ def find_file(path: Path) -> Path:
 def _session(path: Path, threads: int) -> Any:
     """Return a session of onnxruntime."""
     try:
-        runtime = importlib.import_module("onnxruntime")
+        runtime = quiet_import("onnxruntime")
     except ImportError as error:
         raise ExportError(
             "a server needs onnxruntime, got none. Install it: pip install 'pluribus[serve]'"

@@ -122,7 +122,11 @@ def read_results(path: Path, protocol: Protocol | None = None) -> list[Result]:
     for line in read_json_lines(path, SCHEMA, REMEDY):
         if line.value is None:
             continue
-        result = Result.from_dict(line.value)
+        try:
+            result = Result.from_dict(line.value)
+        # A number of members is no number, or has other than two scores.
+        except ValueError:
+            continue
         if protocol is None or result.settings == protocol.training:
             found[result.key] = result
     return list(found.values())

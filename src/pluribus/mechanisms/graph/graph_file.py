@@ -125,6 +125,7 @@ class _Reader:
         self.graph, self.root = Graph(), nn.Module()
         self.values: list[Any] = []
         self.stored: dict[str, str] = {}
+        self.inputs: set[str] = set()
         # Bytes that tensors may take which are computed while a file is read.
         self.room = MOST_GROWTH * sum(tensor.nbytes for tensor in tensors.values()) + (1 << 20)
 
@@ -156,7 +157,7 @@ class _Reader:
         where = f"nodes[{place}]"
         does = node["does"]
         if does == "input":
-            return self.graph.placeholder(_identifier(node, where))
+            return self.graph.placeholder(self._input(node, where))
         if does == "read":
             return self.graph.get_attr(self._tensor(node.get("tensor"), where))
         if does == "return":
@@ -174,6 +175,21 @@ class _Reader:
         if does == "make":
             return self._made(target, args, kwargs, where, node.get("parameter", False))
         return self.graph.call_function(target, self._held(args), self._held(kwargs))
+
+    def _input(self, node: Mapping[str, Any], where: str) -> str:
+        """Return the name of an input, which becomes a word of generated code.
+
+        Args:
+            node: The node.
+            where: Its place in the file.
+        """
+        name = node.get("name")
+        if not isinstance(name, str) or keyword.iskeyword(name) or name == "self":
+            raise Mismatch(f"field {where}.name must be a name, got {shown(name)}")
+        if name in self.inputs:
+            raise Mismatch(f"field {where}.name must be of one input, got {shown(name)} twice")
+        self.inputs.add(name)
+        return name
 
     def _made(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], where: str, parameter: bool
@@ -287,19 +303,6 @@ def graph_from_list(
     """
     called = None if row is None else _Reader(row, {}).module()
     return _Reader(nodes, tensors).module(called)
-
-
-def _identifier(node: Mapping[str, Any], where: str) -> str:
-    """Return the name of an input, which becomes a word of generated code.
-
-    Args:
-        node: The node.
-        where: Its place in the file.
-    """
-    name = node.get("name")
-    if not isinstance(name, str) or keyword.iskeyword(name) or name == "self":
-        raise Mismatch(f"field {where}.name must be a name, got {shown(name)}")
-    return name
 
 
 def _allowed(name: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from pluribus.errors import CheckpointError, PluribusError
 from pluribus.likelihood import Likelihood
@@ -33,6 +34,7 @@ from pluribus.schema import (
     Text,
     Whole,
 )
+from pluribus.untrusted import MOST_ARRAY_BYTES
 
 REMEDY = "Save the frozen ensemble again."
 DTYPE = Text(most=20)
@@ -139,6 +141,7 @@ def _frozen(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Froze
         own = {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
         networks.append(graph_from_list(graph["nodes"], own, graph["row"]))
         kinds.append(_kind(graph["kind"]))
+        _check_inputs(networks[-1], kinds[-1])
         summaries.append(_summary(graph["summary"]))
     if not networks:
         raise Mismatch("field graphs must have at least one graph")
@@ -161,6 +164,21 @@ def _kind(values: Mapping[str, Any]) -> Kind:
         raise Mismatch(f"field places must be below {len(forms)}")
     signature = Signature(values["example"], values["structure"], tuple(forms), None, None)
     return Kind(signature, tuple(values["names"]), tuple(values["places"]), values["plain"])
+
+
+def _check_inputs(network: GraphModule, kind: Kind) -> None:
+    """Raise `Mismatch` unless a graph has the inputs of its kind, and one batch of them fits into memory."""
+    count = sum(node.op == "placeholder" for node in network.graph.nodes)
+    if not count == len(kind.names) == len(kind.places):
+        raise Mismatch(f"fields names and places must name the {count} inputs of the graph")
+    for place in kind.places:
+        form = kind.signature.forms[place]
+        if not isinstance(form, tuple):
+            raise Mismatch(f"forms[{place}] must be a tensor, as field places says")
+        dtype, sizes = form
+        # Inputs are made up when the graph is prepared: of two samples, where the batch is free.
+        if prod(2 if size is None else size for size in sizes) * dtype.itemsize > MOST_ARRAY_BYTES:
+            raise Mismatch(f"forms[{place}].sizes must take at most {MOST_ARRAY_BYTES} bytes")
 
 
 def _dtype(name: str) -> torch.dtype:
