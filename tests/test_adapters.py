@@ -176,3 +176,12 @@ def test_members_predict_as_peft_does(tmp_path):
         folders.append(tmp_path / str(seed))
     ensemble = pl.from_checkpoints(base, folders, example={"input_ids": tokens})
     assert_close(ensemble(input_ids=tokens), torch.stack(outputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "down", [torch.ones(6), torch.tensor(1.0), torch.ones(2, 6, dtype=torch.int64)], ids=str
+)
+def test_adapters_that_are_no_matrices_of_floats_are_refused(network, tmp_path, down):
+    folder = write(tmp_path / "a", matrices(2, 1) | {"body.lora_A.weight": down})
+    with pytest.raises(pl.CheckpointError, match="must have a matrix of floats"):
+        pl.from_checkpoints(network, [folder], example=X)

@@ -210,14 +210,16 @@ def check_weights_hash(folder: Path, settings: Mapping[str, Any]) -> None:
     )
 
 
-def check_settings_hash(folder: Path, settings: Mapping[str, Any]) -> None:
+def check_settings_hash(folder: Path, settings: Mapping[str, Any], layout: Layout = ENSEMBLE) -> None:
     """Raise `CheckpointError` unless the settings have the recorded hash."""
     if HASHES not in settings:
         return
     hashed = dict(settings)
     hashes = hashed.pop(HASHES)
     if document_hash(hashed) != hashes["settings"]:
-        raise CheckpointError(f"{folder / SETTINGS} must be as it was saved, got another hash. {REMEDY}")
+        raise CheckpointError(
+            f"{folder / layout.settings} must be as it was saved, got another hash. {REMEDY}"
+        )
 
 
 def split_calibration(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

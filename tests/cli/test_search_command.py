@@ -1,6 +1,7 @@
 """`pluribus search`: from the line to a folder that predicts; wrong lines are refused."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 
 from pluribus.cli.main import app
 from pluribus.cli.search_command import read_space_file, words
-from pluribus.errors import SettingError
+from pluribus.errors import CheckpointError
 
 LINE = [
     "search",
@@ -50,7 +51,7 @@ def test_search_ends_with_a_folder_that_predicts(tmp_path):
         (["--methods", "sea"], "sae"),
         (["--devices", "2"], "Run the same line once for each device"),
         (["--accelerator", "abacus"], "Lightning Fabric"),
-        (["--space", "missing.json"], "--space must be a JSON file"),
+        (["--space", "missing.json"], "missing.json must be a file, got nothing"),
         (["--storage", "postgresql://ann:secret@127.0.0.1:9/db"], "can be reached"),
     ],
 )
@@ -63,7 +64,11 @@ def test_wrong_lines_are_refused(tmp_path, arguments, reason):
 def test_space_file_must_hold_a_dict(tmp_path):
     (tmp_path / "space.json").write_text(json.dumps({"single": {}, "flat": True}))
     assert read_space_file(tmp_path / "space.json") == {"single": {}}
-    (tmp_path / "space.json").write_text("[]")
-    with pytest.raises(SettingError, match="dict of methods"):
-        read_space_file(tmp_path / "space.json")
+    for text, reason in (("[]", "must be an object"), ('{"a":' * 10**5, "nested"), ("", "expected JSON")):
+        (tmp_path / "space.json").write_text(text)
+        with pytest.raises(CheckpointError, match=reason):
+            read_space_file(tmp_path / "space.json")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="must be a file"):
+        read_space_file(tmp_path / "pipe")
     assert words(" lr, width,") == ["lr", "width"]

@@ -5,7 +5,9 @@ import pytest
 from pluribus.cli.spreadsheet import safe_cell
 
 
-@pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx", "\rx"])
+@pytest.mark.parametrize(
+    "text", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx", "\rx", "\nx", " =1+1", "\uff1d1"]
+)
 def test_texts_that_look_like_formulas_are_marked(text):
     assert safe_cell(text) == f"'{text}"
 

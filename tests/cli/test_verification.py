@@ -112,3 +112,22 @@ def test_nothing_that_a_folder_names_is_imported(run, monkeypatch):
 def test_a_folder_of_somebody_else_is_refused(tmp_path):
     with pytest.raises(pl.CheckpointError, match="must be a folder that Pluribus wrote"):
         verify(tmp_path)
+
+
+def test_a_frozen_ensemble_is_checked(tmp_path):
+    pl.convert(nn.Linear(2, 2), DeepEnsembles(members=2)).freeze().save(tmp_path / "one")
+    assert problems(tmp_path / "one") == {}
+    file = tmp_path / "one" / "frozen.json"
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps(document | {"notes": ["another"]}))
+    assert "frozen.json must be as it was saved" in problems(tmp_path / "one")["frozen.json"]
+    file.write_text(json.dumps(document | {"weights": [1.0, 1.0]}))
+    assert "sum to one" in problems(tmp_path / "one")["frozen.json"]
+
+
+@pytest.mark.parametrize(
+    "name", ["recommended.json", "space.json", "values.json", "choice.json", "study.db", "testbed.jsonl"]
+)
+def test_files_of_comparisons_searches_and_testbeds_are_checked(run, name):
+    (run / name).write_text("{")
+    assert list(problems(run)) == [name]

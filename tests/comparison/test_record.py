@@ -136,3 +136,13 @@ def test_a_full_disk_is_an_error_of_ours(tmp_path, monkeypatch):
         append(tmp_path, one("b"))
     monkeypatch.undo()
     assert [record.key for record in read([tmp_path])] == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["../../elsewhere", "a/b", "..", "a\\b", "", "a\n"])
+def test_a_method_whose_folder_would_lie_elsewhere_is_refused(tmp_path, kind):
+    append(tmp_path, replace(one("a"), method={"kind": kind}))
+    append(tmp_path, one("b"))
+    assert [found.key for found in read([tmp_path])] == ["b"]
+    (reason,) = damaged_lines([tmp_path])
+    assert "line 1" in reason
+    assert "method.kind must be the name of a method" in reason

@@ -55,7 +55,9 @@ def tensors_damage(rng: random.Random, path: Path, other: bytes) -> None:
 
 def _rehash(folder: Path) -> None:
     """Write the hashes anew, so that the damage behind them is reached."""
-    file = next((folder / name for name in ("ensemble.json", "frozen.json") if (folder / name).is_file()), None)
+    file = next(
+        (folder / name for name in ("ensemble.json", "frozen.json") if (folder / name).is_file()), None
+    )
     if file is None:
         return
     document = json.loads(file.read_text(encoding="utf-8"))

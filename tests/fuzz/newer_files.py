@@ -37,7 +37,11 @@ def read_frozen(case: Case, folder: Path, file: Path, rng: random.Random) -> Non
 
 def read_adapter(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
     found = case.attempt(
-        pl.from_checkpoints, corpus.network(), [folder, folder], example=corpus.inputs(), likelihood="categorical"
+        pl.from_checkpoints,
+        corpus.network(),
+        [folder, folder],
+        example=corpus.inputs(),
+        likelihood="categorical",
     )
     if found is not None:
         case.attempt(found.predict, corpus.inputs())
@@ -109,7 +113,9 @@ TARGETS: dict[str, Target] = {
     "weights of frozen": Target("frozen", "*/*.safetensors", (tensors_damage,) * 3, read_frozen, 5),
     "adapter_config.json": Target("adapters", "*/*.json", (json_damage,) * 3, read_adapter, 6),
     "adapter weights": Target("adapters", "*/*.safetensors", (tensors_damage,) * 3, read_adapter, 5),
-    "recommended.json": Target("compare", "recommended.json", (json_damage, text_damage), read_recommended, 3),
+    "recommended.json": Target(
+        "compare", "recommended.json", (json_damage, text_damage), read_recommended, 3
+    ),
     "records of a choice": Target("compare", "records.jsonl", (lines_damage,) * 3, read_recommended, 4),
     "onnx.json": Target("served", "*.onnx.json", (json_damage,) * 4, read_export, 6),
     "onnx": Target("served", "*.onnx", (bytes_damage,), read_export, 3),

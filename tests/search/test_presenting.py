@@ -25,3 +25,13 @@ def test_search_with_other_objectives_is_refused(tmp_path):
     study.save()
     with pytest.raises(SettingError, match="same objectives"):
         replace(study, objectives=parse_objectives("ece")).read_other(tmp_path)
+
+
+def test_other_search_with_a_value_too_few_is_refused(tmp_path):
+    study = small_study(tmp_path)
+    file = study.save()
+    document = json.loads(file.read_text())
+    document["values"][0].pop()
+    file.write_text(json.dumps(document))
+    with pytest.raises(CheckpointError, match="must have 2 values of each trial, got 1"):
+        study.read_other(tmp_path)

@@ -51,6 +51,14 @@ def test_an_exchanged_file_is_refused(tmp_path):
         Exported(path, 1)
 
 
+def test_a_damaged_file_is_refused_before_onnxruntime_parses_it(tmp_path, monkeypatch):
+    path = class_file(tmp_path / "m.onnx")
+    path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setattr("pluribus.serving.exported._session", None)
+    with pytest.raises(CheckpointError, match="got another hash"):
+        Exported(path, 1)
+
+
 def test_damaged_and_foreign_files_are_refused(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"no graph")

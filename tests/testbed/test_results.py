@@ -1,10 +1,14 @@
 """Results: lines come back as they were, and half a line is cut off."""
 
+import json
 import math
 
+import pytest
+
+from pluribus.errors import CheckpointError
 from pluribus.testbed.cells import Cell
 from pluribus.testbed.protocol import Protocol
-from pluribus.testbed.results import Result, append_results, read_results
+from pluribus.testbed.results import FILE, Result, append_results, check_lines, read_results
 
 SCORES = {"code": 0.25, "printed": 0.5}
 
@@ -43,3 +47,14 @@ def test_results_of_other_protocols_are_left_out(tmp_path):
 def test_a_diverged_score_is_a_large_number(tmp_path):
     append_results(tmp_path / "file", [make_result(joint=math.inf)])
     assert read_results(tmp_path / "file")[0].joint > 1e200
+
+
+@pytest.mark.parametrize("curve", [{"x": [1.0, 2.0]}, {"1": [1.0]}, {"9" * 5000: [1.0, 2.0]}], ids=len)
+def test_a_foreign_curve_costs_its_line_alone(tmp_path, curve):
+    file = tmp_path / FILE
+    append_results(file, [make_result(seed=1), make_result(seed=2)])
+    first, second = file.read_text().splitlines()
+    file.write_text(json.dumps(json.loads(first) | {"random": curve}) + "\n" + second + "\n")
+    assert [one.seed for one in read_results(file)] == [2]
+    with pytest.raises(CheckpointError, match="line 1 is damaged"):
+        check_lines(file)

@@ -26,7 +26,10 @@ from pluribus.document import check_counts, check_document, methods_of
 from pluribus.errors import CheckpointError, PluribusError
 from pluribus.export.description import check_description
 from pluribus.export.exporting import FORMATS
+from pluribus.mechanisms.running.frozen_file import FROZEN
+from pluribus.mechanisms.running.frozen_reading import load_frozen
 from pluribus.method import Method
+from pluribus.report import choice_file
 from pluribus.saving import (
     REMEDY,
     SETTINGS,
@@ -38,9 +41,26 @@ from pluribus.saving import (
     read_tensors,
     split_calibration,
 )
+from pluribus.schema import Fields
+from pluribus.search import storage, study
+from pluribus.search.engine import SPACE_FILE
+from pluribus.search.running import VALIDATION
+from pluribus.search.study import TAKEN
+from pluribus.testbed import results
 from pluribus.training import checkpoint
-from pluribus.untrusted import read_header
+from pluribus.untrusted import read_header, read_json
 from pluribus.weights import check_values
+
+
+CHECKS: dict[str, Callable[[Path], object]] = {
+    choice_file.FILE: lambda path: choice_file.read_choice(path.parent),
+    study.CHOICE: lambda path: study.read_label(path.parent),
+    study.VALUES: study.read_values,
+    results.FILE: results.check_lines,
+    SPACE_FILE: lambda path: read_json(path, Fields(others=True), "Run the search again."),
+    storage.FILE: storage.check_file,
+}
+"""What else commands write, and what raises an error where it is damaged."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +91,9 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield _checked(folder / run_folder.FILE, lambda path: run_file.read_run(path.parent))
     if (folder / signature.FILE).exists():
         yield _checked(folder / signature.FILE, lambda path: Signature.load(path.parent))
-    if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
+    if (folder / FROZEN.settings).exists():
+        yield _checked(folder / FROZEN.settings, _check_frozen)
+    elif (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
         yield from _ensemble_findings(folder)
     if (folder / checkpoint.FILE).exists():
         yield _checked(folder / checkpoint.FILE, _check_training)
@@ -79,8 +101,12 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield _checked(folder / record.FILE, _check_records)
     for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
         yield _checked(path, Outcomes.load)
+    for name, check in CHECKS.items():
+        if (folder / name).exists():
+            yield _checked(folder / name, check)
     yield from _exported_findings(folder)
-    for child in (folder / run_folder.ENSEMBLE, *sorted((folder / "runs").glob("*"))):
+    named = (folder / name for name in (run_folder.ENSEMBLE, TAKEN, VALIDATION))
+    for child in (*named, *sorted((folder / run_folder.RUNS).glob("*"))):
         # Links are not followed: they could lead round in a circle.
         if child.is_dir() and not child.is_symlink():
             yield from _findings(child)
@@ -116,6 +142,11 @@ def _check_settings(path: Path) -> None:
     if settings["method"]["kind"] in Method.known():
         method, _ = methods_of(settings, folder)
         check_counts(method, read_header(folder / WEIGHTS, REMEDY), settings, folder)
+
+
+def _check_frozen(path: Path) -> None:
+    load_frozen(path.parent)
+    check_settings_hash(path.parent, read_settings(path.parent, FROZEN), FROZEN)
 
 
 def _check_weights(path: Path) -> None:

@@ -234,12 +234,14 @@ def open_queue(place: Storage, name: str, directions: Sequence[Any], sampler: An
     import optuna
 
     from pluribus.search.queue import Queue
+    from pluribus.search.stored_trials import readable
 
     opened = place.open()
-    # Two processes that begin at once must not make two studies.
-    with place.locked(opened, name), contextlib.suppress(optuna.exceptions.DuplicatedStudyError):
-        optuna.create_study(storage=opened, study_name=name, directions=list(directions))
-    return Queue(name, place, opened, sampler, out)
+    with readable(place):
+        # Two processes that begin at once must not make two studies.
+        with place.locked(opened, name), contextlib.suppress(optuna.exceptions.DuplicatedStudyError):
+            optuna.create_study(storage=opened, study_name=name, directions=list(directions))
+        return Queue(name, place, opened, sampler, out)
 
 
 def finish(study: Study, take: str, against: Sequence[str | Path], shifted: bool, show: bool) -> Study:

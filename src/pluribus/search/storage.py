@@ -8,6 +8,7 @@ PostgreSQL. The system releases both when their holder is killed.
 import contextlib
 import hashlib
 import importlib.util
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -128,6 +129,19 @@ class Storage:
             finally:
                 connection.execute(sqlalchemy.text("select pg_advisory_unlock(:number)"), {"number": number})
                 connection.commit()
+
+
+def check_file(file: Path) -> None:
+    """Raise `StorageError` unless a file is a sound database of SQLite; nothing is written."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            found = database.execute("pragma quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        found = (str(error),)
+    if found != ("ok",):
+        raise StorageError(
+            f"{file} must be a sound database, got: {found[0]}. Run the search in a new folder."
+        )
 
 
 def check_installed(is_file: bool) -> None:

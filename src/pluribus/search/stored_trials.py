@@ -7,9 +7,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from pluribus.errors import PluribusError
 from pluribus.schema import Anything, Fields, Named, Number, Optional, Schema, Text, shown
 from pluribus.search.fingerprint import ATTRIBUTE
 from pluribus.search.space import Space
@@ -56,8 +58,8 @@ def readable(place: Storage) -> Iterator[None]:
     """Turn what Optuna raises for damaged cells into a `StorageError`."""
     try:
         yield
-    # The database cannot be reached: the message for this is made elsewhere.
-    except SQLAlchemyError:
+    # The database cannot be reached: the message for this is made elsewhere, as of all errors of ours.
+    except (SQLAlchemyError, StorageInternalError, PluribusError):
         raise
     # Optuna reads cells without a check, and raises whatever Python does.
     except Exception as error:

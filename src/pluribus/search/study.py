@@ -34,7 +34,6 @@ TAKEN = "taken"
 VALUES = "values.json"
 """File with the values of all measured trials."""
 VALUES_SCHEMA = Fields({"sampler": Text(), "objectives": Items(Text()), "values": Items(Items(Number()))})
-VALUES_REMEDY = "Run that search again."
 CHOICE = "choice.json"
 """File in it that names the trial."""
 CHOICE_SCHEMA = Fields(
@@ -130,7 +129,7 @@ class Study:
         Raises:
             SettingError: it has other objectives.
         """
-        found = read_json(folder / VALUES, VALUES_SCHEMA, VALUES_REMEDY)
+        found = read_values(folder / VALUES)
         own = [one.name for one in self.objectives]
         if found["objectives"] != own:
             raise SettingError(
@@ -139,11 +138,6 @@ class Study:
             )
         losses = []
         for values in found["values"]:
-            if len(values) != len(own):
-                raise CheckpointError(
-                    f"{folder / VALUES} must have {len(own)} values of each trial, got {len(values)}. "
-                    f"{VALUES_REMEDY}"
-                )
             losses.append([one.loss(value) for one, value in zip(self.objectives, values, strict=True)])
         return shown(found["sampler"]).strip("'"), losses
 
@@ -281,6 +275,23 @@ class Study:
         """Return the front as a table for notebooks."""
         title = f"{len(self.complete)} trials measured, {len(self.front)} on the front"
         return html_table(title, self.heads(), self.table(), ())
+
+
+def read_values(file: Path) -> dict[str, Any]:
+    """Return what `Study.save` wrote; the file is untrusted.
+
+    Raises:
+        CheckpointError: it is damaged, or a trial has not a value for each objective.
+    """
+    remedy = "Run that search again."
+    found: dict[str, Any] = read_json(file, VALUES_SCHEMA, remedy)
+    count = len(found["objectives"])
+    for values in found["values"]:
+        if len(values) != count:
+            raise CheckpointError(
+                f"{file} must have {count} values of each trial, got {len(values)}. {remedy}"
+            )
+    return found
 
 
 def read_label(taken: Path) -> str:

@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pluribus.errors import CheckpointError
 from pluribus.schema import Fields, Items, Named, Number, Text, Whole
 from pluribus.testbed.cells import Cell
 from pluribus.testbed.protocol import DIRECTIONS, Protocol
@@ -119,17 +120,30 @@ def read_results(path: Path, protocol: Protocol | None = None) -> list[Result]:
     if not path.is_file():
         return []
     found = dict[tuple[str, Cell, int], Result]()
-    for line in read_json_lines(path, SCHEMA, REMEDY):
-        if line.value is None:
-            continue
-        try:
-            result = Result.from_dict(line.value)
-        # A number of members is no number, or has other than two scores.
-        except ValueError:
-            continue
-        if protocol is None or result.settings == protocol.training:
+    for result, _ in _lines(path):
+        if result is not None and (protocol is None or result.settings == protocol.training):
             found[result.key] = result
     return list(found.values())
+
+
+def check_lines(path: Path) -> None:
+    """Raise `CheckpointError` if a line is damaged; the message has its number."""
+    damaged = [error for _, error in _lines(path) if error]
+    if damaged:
+        raise CheckpointError(" ".join(damaged))
+
+
+def _lines(path: Path) -> Iterator[tuple[Result | None, str]]:
+    """Yield the result of each line, or what is wrong with it."""
+    for line in read_json_lines(path, SCHEMA, REMEDY):
+        if line.error:
+            yield None, line.error
+            continue
+        try:
+            yield Result.from_dict(line.value), ""
+        # A number of members is no number, or has other than two scores.
+        except ValueError as error:
+            yield None, f"{path}, line {line.number} is damaged or foreign: {error}."
 
 
 def append_results(path: Path, results: Iterable[Result]) -> None:

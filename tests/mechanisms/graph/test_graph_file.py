@@ -134,3 +134,13 @@ def test_tensors_are_made_when_a_file_is_read(parameter):
 def test_what_cannot_be_made_is_refused(changes, reason):
     with pytest.raises(Mismatch, match=reason):
         graph_from_list(made(**changes), FACTORS)
+
+
+def test_two_inputs_of_one_name_are_refused():
+    nodes = [
+        {"does": "input", "name": "x"},
+        {"does": "input", "name": "x"},
+        {"does": "return", "value": {"node": 0}},
+    ]
+    with pytest.raises(Mismatch, match="must be of one input, got 'x' twice"):
+        graph_from_list(nodes, {})
