@@ -129,5 +129,5 @@ def test_a_frozen_ensemble_is_checked(tmp_path):
     "name", ["recommended.json", "space.json", "values.json", "choice.json", "study.db", "testbed.jsonl"]
 )
 def test_files_of_comparisons_searches_and_testbeds_are_checked(run, name):
-    (run / name).write_text("{")
+    (run / name).write_text("{" * 600)
     assert list(problems(run)) == [name]

@@ -1,10 +1,11 @@
 """Presenting a search on the terminal."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from pluribus.errors import SettingError
+from pluribus.errors import CheckpointError, SettingError
 from pluribus.search.objectives import parse_objectives
 from pluribus.search.presenting import present
 from tests.search.cases import made_up_study
@@ -28,7 +29,7 @@ def test_search_with_other_objectives_is_refused(tmp_path):
 
 
 def test_other_search_with_a_value_too_few_is_refused(tmp_path):
-    study = small_study(tmp_path)
+    study = made_up_study(tmp_path)
     file = study.save()
     document = json.loads(file.read_text())
     document["values"][0].pop()

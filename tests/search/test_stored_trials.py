@@ -31,7 +31,7 @@ def searched(tmp_path_factory):
         ("update study_user_attributes set value_json = 'x'", "damaged or foreign"),
         ("update study_user_attributes set value_json = '[]'", "pluribus must be an object"),
         ("update study_directions set direction = 'x'", "damaged or foreign"),
-        ("update version_info set schema_version = -1", "this version of Optuna"),
+        ("update alembic_version set version_num = 'v0'", "this version of Optuna"),
     ],
 )
 def test_damaged_cells_are_refused(searched, tmp_path, statement, reason):

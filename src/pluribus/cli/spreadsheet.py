@@ -2,8 +2,8 @@
 
 from typing import Any
 
-# Excel and LibreOffice run cells that begin so, although a CSV file has no formulas (CWE-1236). Wide forms count
-# where they are typed, in editions for East Asia. Both skip white space before the sign.
+# Excel and LibreOffice run cells that begin so, although a CSV file has no formulas (CWE-1236). The wide forms
+# count in editions for East Asia. White space before the sign does not help.
 SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 CONTROLS = ("\t", "\r", "\n", "\0")
 

@@ -51,7 +51,6 @@ from pluribus.training import checkpoint
 from pluribus.untrusted import read_header, read_json
 from pluribus.weights import check_values
 
-
 CHECKS: dict[str, Callable[[Path], object]] = {
     choice_file.FILE: lambda path: choice_file.read_choice(path.parent),
     study.CHOICE: lambda path: study.read_label(path.parent),
