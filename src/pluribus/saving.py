@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -23,6 +22,7 @@ from pluribus.calibration_file import calibration_of
 from pluribus.calibration_record import Calibration
 from pluribus.errors import CheckpointError
 from pluribus.schema import Fields, Text, shown
+from pluribus.torch_files import load_torch
 from pluribus.untrusted import document_hash, file_hash, read_header, read_json
 from pluribus.writing import explaining, remove, remove_stale, unfinished_name
 
@@ -277,7 +277,7 @@ def _load_any(path: Path) -> Any:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return load_torch(path)
     # safetensors, zipfile and torch raise errors without a common parent for damaged files.
     except Exception as error:
         kind = type(error).__name__

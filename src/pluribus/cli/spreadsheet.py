@@ -2,7 +2,7 @@
 
 from typing import Any
 
-# Excel and LibreOffice run cells that begin so, although a CSV file has no formulas (CWE-1236). The wide forms
+# Excel and LibreOffice run cells that begin so, although a CSV file has no formulas (CWE-1236). Wide forms
 # count in editions for East Asia. White space before the sign does not help.
 SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 CONTROLS = ("\t", "\r", "\n", "\0")

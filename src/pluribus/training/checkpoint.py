@@ -13,6 +13,7 @@ from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import difference
 from pluribus.mechanisms.members.names import renamed
 from pluribus.schema import Anything, Fields, Items, Mismatch, Named, Number, Schema, Whole, mismatch
+from pluribus.torch_files import load_torch
 from pluribus.training.averaging import start_mean
 from pluribus.training.fitting import check_optimizer, check_random, check_tensors
 from pluribus.untrusted import check_file
@@ -140,7 +141,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """Return the content of a checkpoint, checked: tensors and plain values, never code."""
     check_file(path, REMEDY)
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state: dict[str, Any] = load_torch(path)
     # zipfile, pickle and torch raise errors without a common parent for damaged files.
     except Exception as error:
         raise CheckpointError(
