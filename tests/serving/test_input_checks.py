@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pluribus.serving.input_checks import check_shape, fitted, to_array
+from pluribus.serving.input_checks import as_bytes, check_shape, fitted, to_array
 from pluribus.serving.refusal import Refusal
 from pluribus.serving.tensors import Input
 
@@ -36,3 +36,14 @@ def test_named_sizes_take_any_size_but_zero():
     for shape in ((2, 1, 0), (2, 2, 7), (2, 1), (2, 1, 7, 1)):
         with pytest.raises(Refusal, match="must have the shape"):
             check_shape(image, np.zeros(shape))
+
+
+@pytest.mark.parametrize("values", [[np.nan, 1.0], [0.5], [np.inf], [-1], [256], [], [[]]], ids=str)
+def test_numbers_that_are_no_bytes_are_refused(values):
+    with pytest.raises(Refusal, match="bytes must be"):
+        as_bytes(np.array(values))
+
+
+def test_bytes_stay_what_they_are():
+    assert as_bytes(np.array([0.0, 255.0])).tolist() == [0, 255]
+    assert as_bytes(np.array([True, False])).dtype == np.uint8

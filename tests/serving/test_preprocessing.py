@@ -39,7 +39,7 @@ def test_bytes_are_shares_of_255(tmp_path):
     scale = Scale(np.array(0.5), np.array(0.25))
     np.testing.assert_allclose(scale.apply(np.array([[255, 0]], np.uint8)), [[2, -2]])
     preprocessing = Preprocessing(Exported(number_file(tmp_path / "m.onnx"), 1))
-    with pytest.raises(Refusal, match="bytes must lie from 0 to 255, got -1 to 3"):
+    with pytest.raises(Refusal, match="bytes must be whole numbers from 0 to 255, got -1 to 3"):
         preprocessing.prepare([[-1, 3]], "uint8")
 
 

@@ -51,3 +51,12 @@ def check_shape(one: Input, values: Array) -> None:
     if not fits:
         expected_shape = ["batch", *one.shape]
         raise bad(f"{one.name} must have the shape {expected_shape}, got {list(values.shape)}.")
+
+
+def as_bytes(values: Array) -> Array:
+    """Return numbers as bytes; raise `Refusal` for numbers that a cast would change, and for NaN."""
+    if not values.size:
+        raise bad("bytes must be at least one number, got none.")
+    if not (values == np.floor(values)).all() or values.min() < 0 or values.max() > 255:
+        raise bad(f"bytes must be whole numbers from 0 to 255, got {values.min():g} to {values.max():g}.")
+    return values.astype(np.uint8)

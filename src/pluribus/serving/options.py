@@ -21,6 +21,7 @@ class ServerOptions(Settings):
         max_bytes: Length of a request.
         threads: Of onnxruntime; 0 takes as many as there are cores.
         drift_level: Probability of a false alarm of the drift monitor, over all time.
+        head_seconds: Time in which the head of a request must arrive; the connection is closed otherwise.
         body_seconds: Time in which the body of a request must arrive.
         drain_seconds: Time that accepted requests have to finish after SIGTERM.
     """
@@ -33,5 +34,6 @@ class ServerOptions(Settings):
     max_bytes: int = setting(16 << 20, at_least=1, at_most=64 << 20)
     threads: int = setting(0, at_least=0, at_most=1024)
     drift_level: float = setting(0.01, above=0, below=1)
+    head_seconds: float = setting(10.0, above=0, at_most=3600)
     body_seconds: float = setting(30.0, above=0, at_most=3600)
     drain_seconds: int = setting(60, at_least=1, at_most=3600)

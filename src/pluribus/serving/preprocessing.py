@@ -18,7 +18,7 @@ from pluribus.data.columns import Columns
 from pluribus.errors import CheckpointError, InputError
 from pluribus.schema import Fields, Items, Mismatch, Number, Optional, Schema, Text, Whole, shown
 from pluribus.serving.exported import Exported
-from pluribus.serving.input_checks import check_shape, fitted, to_array
+from pluribus.serving.input_checks import as_bytes, check_shape, fitted, to_array
 from pluribus.serving.named_rows import by_name, named_columns, read_table
 from pluribus.serving.refusal import bad
 from pluribus.serving.tensors import Array, Arrays
@@ -156,9 +156,7 @@ class Preprocessing:
     def _scaled(self, values: Array, dtype: str) -> Array:
         """Return the raw numbers of an input as the network takes them."""
         if dtype == BYTES:
-            if values.min() < 0 or values.max() > 255:
-                raise bad(f"bytes must lie from 0 to 255, got {values.min():g} to {values.max():g}.")
-            values = values.astype(np.uint8)
+            values = as_bytes(values)
         if self.scale is None:
             return values if len(self.inputs) > 1 else fitted(self.inputs[0], values)
         only = self.inputs[0]

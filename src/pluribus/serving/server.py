@@ -35,6 +35,7 @@ def serve(path: Path, options: ServerOptions, name: str | None = None, say: Say 
         import uvicorn
 
         from pluribus.serving.app import create_app
+        from pluribus.serving.impatient import impatient
     except ImportError as error:
         raise ExportError(
             f"a server needs fastapi and uvicorn, got no {error.name}. Install them: "
@@ -45,6 +46,7 @@ def serve(path: Path, options: ServerOptions, name: str | None = None, say: Say 
     listener = bind(options.host, options.port)
     config = uvicorn.Config(
         create_app(service, lambda done: say(last_line(done))),
+        http=impatient(options.head_seconds),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=options.drain_seconds,
