@@ -15,7 +15,10 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 ORDER = [
     {"notebook", "errors", "version"},
-    {"deprecation", "axes", "ranges", "settings", "schema", "untrusted", "writing"},
+    {
+        *("deprecation", "axes", "ranges", "settings", "schema", "untrusted", "writing"),
+        *("quiet_import", "torch_files"),
+    },
     {"mechanisms.network", "mechanisms.graph"},
     {"mechanisms.widths", "mechanisms.members"},
     {

@@ -1,6 +1,5 @@
 """A server: SIGTERM under load loses no accepted request, wrong addresses and files are told."""
 
-import asyncio
 import contextlib
 import http.client
 import json
@@ -109,41 +108,3 @@ def test_lines_tell_address_and_limits(tmp_path):
 def test_the_end_is_quiet():
     with quiet_end():
         raise KeyboardInterrupt
-
-
-def test_connections_without_a_whole_head_are_closed_and_others_are_kept(tmp_path):
-    pytest.importorskip("uvicorn")
-    options = ServerOptions(port=0, head_seconds=0.2)
-    lines = []
-
-    async def answer(scope, receive, send):
-        await asyncio.sleep(0.8)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
-
-    async def run():
-        import uvicorn
-
-        from pluribus.serving.impatient import impatient
-
-        config = uvicorn.Config(
-            answer, http=impatient(options.head_seconds), log_level="error", lifespan="off"
-        )
-        server = uvicorn.Server(config)
-        listener = bind("127.0.0.1", 0)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        for head in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
-            reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
-            writer.write(head)
-            # Without a limit this would wait for ever.
-            lines.append(await asyncio.wait_for(reader.read(), 30))
-            writer.close()
-        reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        lines.append((await asyncio.wait_for(reader.read(15), 30))[:15])
-        writer.close()
-        server.should_exit = True
-        await serving
-
-    asyncio.run(run())
-    assert lines == [b"", b"", b"HTTP/1.1 200 OK"]

@@ -1,5 +1,6 @@
 """Find the run to predict with: a folder of `train`, the run that a search or a comparison recommends."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pluribus.cli.printing import say
@@ -8,6 +9,7 @@ from pluribus.comparison.record import Record
 from pluribus.comparison.run_folder import FILE, RUNS
 from pluribus.errors import SettingError
 from pluribus.report.best_run import best_run, run_folder
+from pluribus.report.choice_file import FILE as CHOICE
 from pluribus.report.choice_file import Choice, read_choice
 from pluribus.report.groups import group_records
 from pluribus.report.recommendation import recommend
@@ -40,9 +42,24 @@ def chosen_run(folder: Path) -> tuple[Path, str]:
         return folder, ""
     records = record.read([folder])
     choice = read_choice(folder)
+    return _recommended(folder, records) if choice is None else _stored(folder, records, choice)
+
+
+def _stored(folder: Path, records: Sequence[Record], choice: Choice) -> tuple[Path, str]:
+    """Return the folder of the run that a page recommends, and a sentence on it."""
     for one in records:
-        if choice is not None and one.key == choice.key and run_folder(folder, one).is_dir():
-            return run_folder(folder, one), _told(choice, one, run_folder(folder, one))
+        place = run_folder(folder, one)
+        if one.key == choice.key and place.is_dir():
+            return place, _told(choice, one, place)
+    # Another run, chosen anew, could exceed the budget of the page.
+    raise SettingError(
+        f"{folder} must hold the run {shown(choice.key)} that {CHOICE} recommends, got none. "
+        "Write it again with `pluribus report FOLDER`, or name another run."
+    )
+
+
+def _recommended(folder: Path, records: Sequence[Record]) -> tuple[Path, str]:
+    """Return the folder of the run that would be recommended, and a sentence on it."""
     groups = [group for group in group_records(records) if group.entries]
     if len(groups) != 1:
         titles = ", ".join(group.title for group in groups) or "none"

@@ -51,16 +51,6 @@ from pluribus.training import checkpoint
 from pluribus.untrusted import read_header, read_json
 from pluribus.weights import check_values
 
-CHECKS: dict[str, Callable[[Path], object]] = {
-    choice_file.FILE: lambda path: choice_file.read_choice(path.parent),
-    study.CHOICE: lambda path: study.read_label(path.parent),
-    study.VALUES: study.read_values,
-    results.FILE: results.check_lines,
-    SPACE_FILE: lambda path: read_json(path, Fields(others=True), "Run the search again."),
-    storage.FILE: storage.check_file,
-}
-"""What else commands write, and what raises an error where it is damaged."""
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -86,23 +76,12 @@ def verify(folder: Path) -> list[Finding]:
 
 
 def _findings(folder: Path) -> Iterator[Finding]:
-    if (folder / run_folder.FILE).exists():
-        yield _checked(folder / run_folder.FILE, lambda path: run_file.read_run(path.parent))
-    if (folder / signature.FILE).exists():
-        yield _checked(folder / signature.FILE, lambda path: Signature.load(path.parent))
-    if (folder / FROZEN.settings).exists():
-        yield _checked(folder / FROZEN.settings, _check_frozen)
-    elif (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
-        yield from _ensemble_findings(folder)
-    if (folder / checkpoint.FILE).exists():
-        yield _checked(folder / checkpoint.FILE, _check_training)
-    if (folder / record.FILE).exists():
-        yield _checked(folder / record.FILE, _check_records)
-    for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
-        yield _checked(path, Outcomes.load)
     for name, check in CHECKS.items():
         if (folder / name).exists():
             yield _checked(folder / name, check)
+    yield from _ensemble_findings(folder)
+    for path in sorted((folder / record.OUTCOMES).glob("*.npz")):
+        yield _checked(path, Outcomes.load)
     yield from _exported_findings(folder)
     named = (folder / name for name in (run_folder.ENSEMBLE, TAKEN, VALIDATION))
     for child in (*named, *sorted((folder / run_folder.RUNS).glob("*"))):
@@ -112,8 +91,12 @@ def _findings(folder: Path) -> Iterator[Finding]:
 
 
 def _ensemble_findings(folder: Path) -> Iterator[Finding]:
-    yield _checked(folder / SETTINGS, _check_settings)
-    yield _checked(folder / WEIGHTS, _check_weights)
+    if (folder / FROZEN.settings).exists():
+        yield _checked(folder / FROZEN.settings, _check_frozen)
+        return
+    if (folder / SETTINGS).exists() or (folder / WEIGHTS).exists():
+        yield _checked(folder / SETTINGS, _check_settings)
+        yield _checked(folder / WEIGHTS, _check_weights)
 
 
 def _exported_findings(folder: Path) -> Iterator[Finding]:
@@ -166,3 +149,18 @@ def _check_records(path: Path) -> None:
     damaged = record.damaged_lines([path])
     if damaged:
         raise CheckpointError(" ".join(damaged))
+
+
+CHECKS: dict[str, Callable[[Path], object]] = {
+    run_folder.FILE: lambda path: run_file.read_run(path.parent),
+    signature.FILE: lambda path: Signature.load(path.parent),
+    checkpoint.FILE: _check_training,
+    record.FILE: _check_records,
+    choice_file.FILE: lambda path: choice_file.read_choice(path.parent),
+    study.CHOICE: lambda path: study.read_label(path.parent),
+    study.VALUES: study.read_values,
+    results.FILE: results.check_lines,
+    SPACE_FILE: lambda path: read_json(path, Fields(others=True), "Run the search again."),
+    storage.FILE: storage.check_file,
+}
+"""By name of a file that commands write, what raises an error where it is damaged."""

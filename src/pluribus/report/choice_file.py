@@ -24,7 +24,7 @@ REMEDY = "Write it again with `pluribus report FOLDER`."
 
 @dataclass(frozen=True)
 class Choice:
-    """What a page recommends.
+    """Recommended run of a page.
 
     Args:
         key: Of the record of the best run.

@@ -8,18 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule
 
 from pluribus.errors import CheckpointError, PluribusError
 from pluribus.likelihood import Likelihood
-from pluribus.mechanisms.graph.graph_file import GRAPH, IDENTIFIER, graph_from_list
+from pluribus.mechanisms.graph.graph_file import GRAPH, graph_from_list
 from pluribus.mechanisms.graph.packing import MASKS
-from pluribus.mechanisms.graph.plain_values import DTYPES, plain_from_data
-from pluribus.mechanisms.graph.program import Signature
 from pluribus.mechanisms.running.explain import Explanation, Fork, Saving
 from pluribus.mechanisms.running.frozen import Frozen
 from pluribus.mechanisms.running.frozen_file import FROZEN
-from pluribus.mechanisms.running.kinds import Kind
+from pluribus.mechanisms.running.kind_file import DTYPE, KIND, check_inputs, dtype_of, kind_of
 from pluribus.saving import CALIBRATION, HASHES, read_calibration, read_folder, split_calibration
 from pluribus.schema import (
     Anything,
@@ -34,22 +31,8 @@ from pluribus.schema import (
     Text,
     Whole,
 )
-from pluribus.untrusted import MOST_ARRAY_BYTES
 
 REMEDY = "Save the frozen ensemble again."
-DTYPE = Text(most=20)
-SIZES = Items(Optional(Whole()), most=20)
-FORM = Fields(optional={"dtype": DTYPE, "sizes": SIZES, "value": Anything()})
-KIND = Fields(
-    {
-        "names": Items(IDENTIFIER, most=1000),
-        "places": Items(Whole(most=1000), most=1000),
-        "plain": Flag(),
-        "example": Text(),
-        "structure": Text(),
-        "forms": Items(FORM, most=1000),
-    }
-)
 SAVING = Optional(Fields({"planned": Whole(), "alone": Whole()}))
 SUMMARY: Schema = Fields(
     {
@@ -140,8 +123,8 @@ def _frozen(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Froze
         prefix = f"{place}."
         own = {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
         networks.append(graph_from_list(graph["nodes"], own, graph["row"]))
-        kinds.append(_kind(graph["kind"]))
-        _check_inputs(networks[-1], kinds[-1])
+        kinds.append(kind_of(graph["kind"]))
+        check_inputs(networks[-1], kinds[-1])
         summaries.append(_summary(graph["summary"]))
     if not networks:
         raise Mismatch("field graphs must have at least one graph")
@@ -150,41 +133,6 @@ def _frozen(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Froze
         raise Mismatch("field weights must be at least 0 and sum to one")
     likelihood = Likelihood.from_dict(settings["likelihood"])
     return Frozen(networks, kinds, summaries, weights, settings["notes"], likelihood, settings["memory"])
-
-
-def _kind(values: Mapping[str, Any]) -> Kind:
-    """Return a kind of inputs."""
-    forms = list[Any]()
-    for place, form in enumerate(values["forms"]):
-        if "dtype" in form:
-            forms.append((_dtype(form["dtype"]), tuple(form.get("sizes", ()))))
-        else:
-            forms.append(plain_from_data(form.get("value"), f"forms[{place}]"))
-    if any(place >= len(forms) for place in values["places"]):
-        raise Mismatch(f"field places must be below {len(forms)}")
-    signature = Signature(values["example"], values["structure"], tuple(forms), None, None)
-    return Kind(signature, tuple(values["names"]), tuple(values["places"]), values["plain"])
-
-
-def _check_inputs(network: GraphModule, kind: Kind) -> None:
-    """Raise `Mismatch` unless a graph has the inputs of its kind, and one batch of them fits into memory."""
-    count = sum(node.op == "placeholder" for node in network.graph.nodes)
-    if not count == len(kind.names) == len(kind.places):
-        raise Mismatch(f"fields names and places must name the {count} inputs of the graph")
-    for place in kind.places:
-        form = kind.signature.forms[place]
-        if not isinstance(form, tuple):
-            raise Mismatch(f"forms[{place}] must be a tensor, as field places says")
-        dtype, sizes = form
-        # Inputs are made up when the graph is prepared: of two samples, where the batch is free.
-        if prod(2 if size is None else size for size in sizes) * dtype.itemsize > MOST_ARRAY_BYTES:
-            raise Mismatch(f"forms[{place}].sizes must take at most {MOST_ARRAY_BYTES} bytes")
-
-
-def _dtype(name: str) -> torch.dtype:
-    if name not in DTYPES:
-        raise Mismatch(f"field dtype must be one of {', '.join(DTYPES)}, got {name[:20]}")
-    return DTYPES[name]
 
 
 def _summary(values: Mapping[str, Any]) -> Explanation:
@@ -228,7 +176,7 @@ def _unpacked(packed: Tensor, bits: Mapping[str, Any], name: str) -> Tensor:
         bits: Shape, precision and values of the mask.
         name: Of the tensor in the file.
     """
-    count, dtype = prod(bits["shape"]), _dtype(bits["dtype"])
+    count, dtype = prod(bits["shape"]), dtype_of(bits["dtype"])
     # Before anything is allocated: a hostile shape must not need more memory than the file has bits.
     if packed.dtype != torch.uint8 or packed.ndim != 1 or len(packed) != -(-count // 8):
         raise Mismatch(f"tensor {name[:60]} must have the bits of {count} numbers")
