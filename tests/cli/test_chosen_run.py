@@ -68,6 +68,11 @@ def test_a_comparison_predicts_by_the_run_that_its_page_recommends(comparison, t
     assert "is recommended, by nll within parameters ≤ 1.5 ×" in sentence
     write_page(folder, groups, metric="calibrated_nll")
     assert "by calibrated_nll" in chosen_run(folder)[1]
+    # Another run, chosen anew, could exceed the budget.
+    stored = json.loads((folder / FILE).read_text())
+    (folder / FILE).write_text(json.dumps(stored | {"key": "missing"}))
+    with pytest.raises(SettingError, match="must hold the run 'missing'"):
+        chosen_run(folder)
     # Nothing within the budget: the choice of an earlier page is no longer one.
     write_page(folder, groups, parse_budget("parameters<=0.1x"))
     assert not (folder / FILE).exists()

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
+
+from uvicorn import Server
 
 from pluribus.cli import main as cli
 from tests.fuzz import mutations
@@ -92,6 +95,8 @@ WORDS = (
 )
 PLACES = ("out", "a/b/c", "out.csv", "/dev/null", "/proc/x", "ä", "a" * 300, "", ".", "…", "a\udcff")
 
+OBJECTIVES = ("nll,multiply_adds", "multiply_adds", "nll,nll", "", "x", "scaled_nll,parameters", ",,")
+GRIDS = ("D=1", "D=0", "D=x", "D=1e9", "lambda=-1", "=;;", "D=1;D=2", "epsilon=nan", "x=1", "D=" + "1," * 500)
 QUICK = ("--task", "two_moons", "--option", "train=40", "--epochs", "1")
 COMMANDS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "train": (
@@ -149,6 +154,57 @@ COMMANDS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     ),
     "verify": (("run",), {}),
     "methods": ((), {}),
+    "search": (
+        (*QUICK, "--methods", "single", "--trials", "1", "--sampler", "random", "--out", "out"),
+        {
+            "--objectives": OBJECTIVES,
+            "--methods": METHOD_TEXTS,
+            "--space": ("search/space.json", "none.json", "/dev/zero", "run", ""),
+            "--vary": ("lr", "width", "x", ""),
+            "--enumerate": ("single", "x", "all"),
+            "--budget": BUDGETS,
+            "--take": BUDGETS,
+            "--storage": (
+                "sqlite:///a.db",
+                "sqlite:////dev/null",
+                "mysql://x",
+                "postgresql://a:b@127.0.0.1:9/x",
+            ),
+            "--warm-start": ("compare", "run", "none", ""),
+            "--against": ("search", "run", "none"),
+            "--name": ("", "a\x1b[31m", "x" * 600),
+            "--out": PLACES,
+        },
+    ),
+    "monitor": (("run", "inputs/points.csv"), {"--level": RATES, "--task": TASKS, "--most-bytes": COUNTS}),
+    "export": (
+        ("run", "--format", "none", "--out", "out"),
+        {"--format": ("pt", "ONNX", "", "pt3"), "--level": RATES, "--task": TASKS, "--out": PLACES},
+    ),
+    "finetune": (
+        ("weights/weights.pt", *QUICK[:-2], "--epochs", "1", "--out", "out"),
+        {"--method": METHOD_TEXTS, "--model": MODELS, "--batch": COUNTS, "--lr": RATES, "--out": PLACES},
+    ),
+    "testbed": (
+        (
+            "--methods",
+            "x",
+            "--grid",
+            "D=1;lambda=1;epsilon=1",
+            "--seeds",
+            "1",
+            "--steps",
+            "1",
+            "--out",
+            "out",
+        ),
+        {"--grid": GRIDS, "--methods": METHOD_TEXTS, "--noise": WORDS, "--direction": WORDS, "--out": PLACES},
+    ),
+    "serve": (
+        ("served", "--port", "99999"),
+        {"--host": ("localhost", "256.1.1.1", "", "a" * 300), "--max-wait-ms": RATES, "--drift-level": RATES},
+    ),
+    "tasks": ((), {}),
 }
 # Commands that train take a hundred times longer than those that read.
 WEIGHTS = {
@@ -160,6 +216,13 @@ WEIGHTS = {
     "predict": 6,
     "verify": 6,
     "methods": 5,
+    "search": 2,
+    "monitor": 3,
+    "export": 3,
+    "finetune": 2,
+    "testbed": 4,
+    "serve": 4,
+    "tasks": 1,
 }
 FORBIDDEN = ("--devices", "--workers")
 """Options that start processes; they keep the value of the sound line."""
@@ -181,7 +244,8 @@ def run_line(arguments: Sequence[str]) -> tuple[int, str]:
     sys.argv = ["pluribus", *arguments]
     code = 0
     try:
-        with redirect_stdout(stream), redirect_stderr(complaints):
+        # A server that starts would run for ever.
+        with redirect_stdout(stream), redirect_stderr(complaints), patch.object(Server, "run"):
             cli.main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -197,8 +261,8 @@ def random_line(rng: random.Random) -> list[str]:
     arguments = [command, *base]
     for name in rng.sample(list(options), min(len(options), rng.choice((0, 1, 1, 2, 3)))):
         arguments += _option(rng, name, options[name])
-    if command == "methods":
-        arguments += [rng.choice(METHOD_TEXTS)]
+    if command in ("methods", "tasks"):
+        arguments += [rng.choice(METHOD_TEXTS if command == "methods" else TASKS)]
     damage = rng.random()
     if damage < 0.5:
         _damage(rng, arguments)
@@ -239,6 +303,6 @@ def _damage(rng: random.Random, arguments: list[str]) -> None:
 
 def prepared(folder: Path, corpus: Path) -> None:
     """Put the files that lines name into the folder where a line runs."""
-    for name in ("run", "compare", "inputs", "table"):
+    for name in ("run", "compare", "inputs", "table", "search", "served", "weights"):
         # Copies, because a command may write beside what it reads.
         shutil.copytree(corpus / name, folder / name)
