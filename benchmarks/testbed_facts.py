@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from pluribus.testbed.cells import Cell, parse_grid, paper_seeds
+from pluribus.testbed.cells import Cell, paper_seeds, parse_grid
 from pluribus.testbed.protocol import Protocol
 from pluribus.testbed.results import FILE, Result
 from pluribus.testbed.running import run_testbed
@@ -66,7 +66,7 @@ def state_facts(problems: list[dict[str, float]]) -> dict[str, str]:
     return {
         "K options are better than K networks, K = 3": count("layers 3, all 27", "deep 3"),
         "K options are better than K networks, K = 5": count("layers 5, all 125", "deep 5"),
-        "the prior improves": f"{mean['layers 5, no prior'] / mean['layers 5, all 125']:.2f} times in the mean",
+        "the prior improves": f"{mean['layers 5, no prior'] / mean['layers 5, all 125']:.2f} times",
         "the best number of ranked members lies inside": f"{min(sizes)} to {max(sizes)} of 125",
         "ranked members are better than all": count("layers 5, ranked", "layers 5, all 125"),
         "two ranked members are far off": f"{min(firsts):.0f} to {max(firsts):.0f}",

@@ -132,8 +132,8 @@ class Hypermodel(Method):
         layers: `all` varies every layer but norms, `last` the last layer alone.
         deviation: Where θ_k start, as a share of each tensor's root mean square, at least 0.
         prior_scale: β of the fixed random network, at least 0; 0 is none.
-        prior: `networks` is a linear hypermodel of random networks, `random_features` the authors' prior, whose
-            layers have parts of the index of their own and whose outputs are smaller (they take β = 5).
+        prior: `networks` is a linear hypermodel of random networks. `random_features` is the authors' prior,
+            whose layers have parts of the index of their own, and whose outputs are smaller (β is 5).
         train_draws: How many draws in a training step, at least 1.
 
     Example:

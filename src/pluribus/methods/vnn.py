@@ -39,7 +39,6 @@ from pluribus.mechanisms.members.drawn import Drawn, normal_numbers
 from pluribus.mechanisms.members.index import Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.tree import named_tensors, plant
-from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.drawn_outputs import (
     DEVIATION,
     NOISE,
@@ -47,6 +46,7 @@ from pluribus.mechanisms.network.drawn_outputs import (
     draw_outputs,
     find_followed,
 )
+from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.layers import Site, is_norm, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
@@ -98,12 +98,20 @@ class UnitNoise(Drawn):
     def draw(self, row: int | None) -> dict[str, Tensor]:
         """Return the weights of a seed, or with fresh random numbers for None, Eq. (2)."""
         means, deviations, found = self.parts()[0], named_tensors(self.deviations), {}
-        for place, names in enumerate(self.layers):
-            units = means[names[0]]
-            noise = self.factor * normal_numbers(units.shape[:1], row, place, units)
+        for noise, names in zip(self._numbers(row), self.layers, strict=True):
             for name in names:
-                found[name] = draw_units(means[name], deviations[name], noise)
+                found[name] = draw_units(means[name], deviations[name], self.factor * noise)
         return found
+
+    def index(self, row: int) -> Tensor:
+        """Return all random numbers of a seed, `[units of all layers]`."""
+        return torch.cat(self._numbers(row))
+
+    def _numbers(self, row: int | None) -> list[Tensor]:
+        """Return ε of each layer."""
+        means = self.parts()[0]
+        firsts = [means[names[0]] for names in self.layers]
+        return [normal_numbers(one.shape[:1], row, place, one) for place, one in enumerate(firsts)]
 
 
 class OutputNoise(Drawn):
@@ -121,6 +129,10 @@ class OutputNoise(Drawn):
             name: normal_numbers(held[name].shape, row, place, held[name])
             for place, name in enumerate(self.names)
         }
+
+    def index(self, row: int) -> Tensor:
+        """Return all random numbers of a seed, `[units of all layers]`."""
+        return torch.cat([*self.draw(row).values()])
 
 
 ACTING = ("end", "mean", "std", "mean+std", "mean+end", "std+end", "mean+std+end")
