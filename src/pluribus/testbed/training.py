@@ -240,8 +240,17 @@ class Bootstrapped(SomeRows):
     def squares(self, chosen: Tensor) -> Tensor:
         squares = super().squares(chosen)
         index = torch.stack([self.tensors.index(row) for row in self.rows]).to(squares)
-        projected = torch.einsum("kpbd,rd->kprb", self.directions[:, chosen], index)
-        return squares * projected.square().mean(0)
+        return squares * exponential_weights(self.directions[:, chosen], index)
+
+
+def exponential_weights(directions: Tensor, index: Tensor) -> Tensor:
+    """Return bootstrap weights with mean 1 that follow from the rows' numbers, `[problems, rows, batch]`.
+
+    Args:
+        directions: b and c of every sample, divided by the root of their size, `[2, problems, batch, size]`.
+        index: Numbers of the rows, `[rows, size]`.
+    """
+    return torch.einsum("kpbd,rd->kprb", directions, index).square().mean(0)
 
 
 def _places(chosen: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
     y = a_end(n_end(a_mean(n_mean(μ(x))) + ε ∘ a_std(n_std(σ(x)))))                         (1)
 
 The layer itself gives μ. A copy of it, attached to it, gives σ, and a buffer holds ε. Hooks put them
-together, so that the layer stays what it is. The drawn output keeps its parts, and a norm or an activation that is
-called with it, in the user's own code, acts on the parts that it is meant for.
+together, so that the layer stays what it is. The drawn output keeps its parts, and a norm or an activation
+that is called with it, in the user's own code, acts on the parts that it is meant for.
 """
 
 import copy
@@ -192,7 +192,7 @@ def act_on_parts(module: nn.Module, norms: Sequence[nn.Module], activation: str,
 
 
 def find_followed(module: nn.Module, example: Inputs) -> set[str]:
-    """Return the names of the layers whose drawn outputs go to an activation layer, by a run of the example."""
+    """Return the names of the layers whose drawn outputs go to an activation, by a run of the example."""
     found = set[str]()
 
     def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
