@@ -6,7 +6,9 @@ from statistics import fmean
 
 import pytest
 
+from pluribus.testbed.cells import Cell
 from pluribus.testbed.page import show
+from pluribus.testbed.presets import VARIANTS
 from pluribus.testbed.protocol import Protocol
 from pluribus.testbed.results import read_results
 from pluribus.testbed.summary import by_cell, mean_over_cells, rows_of, summarise
@@ -14,6 +16,7 @@ from pluribus.testbed.summary import by_cell, mean_over_cells, rows_of, summaris
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "testbed.md").read_text(encoding="utf-8")
 CLAIMS = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+CELL = Cell(10, 10, 0.1)
 NOISES = (0.01, 0.1, 1.0)
 
 
@@ -46,6 +49,22 @@ def test_every_row_of_the_table_is_that_of_the_results(results):
         ranked = row.label != row.method
         expected.append("–" if ranked else show(mean_over_cells(by_cell(own, lambda one: one.joint))))
         assert cells.split(" | ") == expected, label
+
+
+def test_variants_have_the_scores_that_were_measured(results):
+    path = ROOT / "benchmarks" / "results" / "testbed_variants.jsonl"
+    found = {one.method: one for one in read_results(path, Protocol())}
+    assert set(found) <= set(VARIANTS)
+    hyper, selected = (found[name].scores["code"] for name in VARIANTS[1:])
+    same = {one.method: one.scores["code"] for one in results if (one.cell, one.seed) == (CELL, 1)}
+    assert f"{hyper:.3f} instead of {same['hypermodel']:.3f}" in PAGE
+    assert f"30 networks have {same['deep_ensembles']:.3f} there" in PAGE
+    assert f"Layer Ensembles {same['layer_ensembles_5']:.3f})" in PAGE
+    assert (
+        f"it has {hyper:.3f} on a problem where all 125 members have {same['layer_ensembles_5']:.3f}"
+        in CLAIMS
+    )
+    assert f"without an activation: {selected:.3f} instead" in PAGE
 
 
 def test_claims_of_figures_2_and_4_are_those_of_the_results(results):
