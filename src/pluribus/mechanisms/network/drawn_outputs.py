@@ -183,12 +183,12 @@ def act_on_parts(module: nn.Module, norms: Sequence[nn.Module], activation: str,
             layer.inplace = False
         ActOnParts(_split(activation), False).attach(layer)
     places = _split(norm)
-    for layer in norms:
+    for one in norms:
         # Statistics and weights of a mean are not those of a deviation.
-        copies = {place: copy.deepcopy(layer) for place in places[1:]}
-        for place, one in copies.items():
-            layer.add_module(twin(place), one)
-        ActOnParts(places, True).attach(layer)
+        copies = {place: copy.deepcopy(one) for place in places[1:]}
+        for place, other in copies.items():
+            one.add_module(twin(place), other)
+        ActOnParts(places, True).attach(one)
 
 
 def find_followed(module: nn.Module, example: Inputs) -> set[str]:
