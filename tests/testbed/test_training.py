@@ -102,6 +102,9 @@ def test_a_preset_with_bootstrap_weights_trains_rows_that_have_names():
     preset = make_preset("vnn", 3, True)
     preset = replace(preset, method=replace(preset.method, train_draws=2))
     learner = train(preset, PROBLEMS, Protocol(steps=2, as_in_paper=True), quiet)
-    assert learner.squares(torch.zeros(2, 4, dtype=torch.long)).shape == (2, 2, 4)
+    chosen = torch.arange(4).expand(2, 4)
+    assert learner.squares(chosen).shape == (2, 2, 4)
+    # The weights are all that differs between rows: their targets are the same.
+    assert torch.equal(learner._targets(learner.rows, chosen)[:, 0], learner.data.y[:, :4])
     assert len(set(learner.rows)) == 2
     assert learner.evaluate(0, PROBLEMS[0].test[0]).std(0).min() > 0

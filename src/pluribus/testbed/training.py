@@ -229,7 +229,7 @@ class Bootstrapped(SomeRows):
         self.tensors, self.generator = tensors, generator
         size = tensors.index(0).numel()
         shape = (2, data.y.shape[1], size)
-        self.directions = (torch.randn(shape, generator=generator) / math.sqrt(size)).to(data.y)
+        self.projections = (torch.randn(shape, generator=generator) / math.sqrt(size)).to(data.y)
 
     def draw_rows(self) -> Sequence[Row]:
         # Fresh numbers have no name, by which the weights could follow from them.
@@ -240,7 +240,7 @@ class Bootstrapped(SomeRows):
     def squares(self, chosen: Tensor) -> Tensor:
         squares = super().squares(chosen)
         index = torch.stack([self.tensors.index(row) for row in self.rows]).to(squares)
-        return squares * exponential_weights(self.directions[:, chosen], index)
+        return squares * exponential_weights(self.projections[:, chosen], index)
 
 
 def exponential_weights(directions: Tensor, index: Tensor) -> Tensor:
