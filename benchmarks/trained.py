@@ -147,7 +147,7 @@ def run_method(network: nn.Module, run: Run, task: Task, seed: int) -> dict[str,
     untuned.finish([task.train.x])
     found: dict[str, object] = {
         "method": str(run.method),
-        "promise": run.method.on_trained,
+        "promise": untuned.conversion.on_trained,
         "converted": measured(untuned, task, alone),
     }
 
@@ -160,7 +160,7 @@ def run_method(network: nn.Module, run: Run, task: Task, seed: int) -> dict[str,
     validation = float(METRICS["nll"](tuned.predict(task.validation.x), task.validation.y))
     found |= {
         "tuned as": str(method),
-        "tuned promise": method.on_trained,
+        "tuned promise": tuned.conversion.on_trained,
         "lr": training.lr,
         "schedule": training.schedule,
         "tuned": measured(tuned, task, alone) | {"validation_nll": validation},

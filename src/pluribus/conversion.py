@@ -16,7 +16,7 @@ from pluribus.likelihood import likelihood as likelihood_named
 from pluribus.mechanisms.network.layers import Selector, Site, find_sites, select, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import Output
-from pluribus.method import ON_TRAINED, LayerChoice, Method
+from pluribus.method import LayerChoice, Method
 from pluribus.method_text import read_method
 from pluribus.methods import Single  # and with it all others, which text may name
 from pluribus.ranges import check
@@ -213,9 +213,8 @@ def assemble(
 ) -> Ensemble:
     """Build the ensemble of a network whose layers all have their choices."""
     built = method.build(network, choices, seed)
-    conversion = Conversion(
-        f"{method} on {network.kind}", built.layers, built.notes, ON_TRAINED[method.on_trained]
-    )
+    on_trained = built.on_trained or method.on_trained
+    conversion = Conversion(f"{method} on {network.kind}", built.layers, built.notes, on_trained)
     # Loading must convert the same layers, even if another example would lead the method to others.
     depending: set[tuple[str, ...]] = set()
     if method.depends_on_example:

@@ -9,6 +9,13 @@ from pluribus.deprecation import find_renamed
 from pluribus.errors import InputError
 from pluribus.notebook import html_table
 
+ON_TRAINED = {
+    "kept": "a trained network is kept: every member starts as it",
+    "approximate": "a trained network is nearly kept: members start around it",
+    "retrain": "a trained network is not kept: train the ensemble before it predicts",
+}
+"""What becomes of a trained network, and the same as a sentence."""
+
 
 @dataclass(frozen=True)
 class LayerRecord:
@@ -35,7 +42,7 @@ class Conversion:
         title: The method and the network.
         rows: One for each layer, in the network's order.
         notes: Further facts that a user should know.
-        on_trained: What becomes of a trained network, a sentence.
+        on_trained: What becomes of a trained network, one of `ON_TRAINED`.
     """
 
     title: str
@@ -74,7 +81,7 @@ class Conversion:
 
     def _remarks(self) -> tuple[str, ...]:
         """Return all sentences below the table."""
-        return (self.on_trained, *self.notes) if self.on_trained else self.notes
+        return (ON_TRAINED[self.on_trained], *self.notes) if self.on_trained else self.notes
 
     def _summary(self) -> str:
         """Return how many layers were converted, and why others were left."""

@@ -30,14 +30,6 @@ RENAMED = {
 """Hooks of `Method` by their old names, which methods outside this library may still define."""
 
 
-ON_TRAINED = {
-    "kept": "a trained network is kept: every member starts as it",
-    "approximate": "a trained network is nearly kept: members start around it",
-    "retrain": "a trained network is not kept: train the ensemble before it predicts",
-}
-"""What becomes of a trained network, and the same as a sentence."""
-
-
 @dataclass(frozen=True)
 class LayerChoice:
     """The decision for one layer.
@@ -67,6 +59,7 @@ class Built:
         notes: What else a user should know.
         no_decay: Names of the members' parameters that weight decay must leave alone.
         left: Layers that were chosen and could not be converted, by name, each with the reason.
+        on_trained: What becomes of a trained network, where the network decides; empty is the method's.
     """
 
     members: AnyMembers
@@ -74,6 +67,7 @@ class Built:
     notes: tuple[str, ...] = ()
     no_decay: frozenset[str] = field(default_factory=frozenset)
     left: Mapping[str, str] = field(default_factory=dict)
+    on_trained: str = ""
 
     rows = RenamedAttribute("layers")
 

@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy
 import pluribus as pl
 from pluribus import methods
 from pluribus.comparison.diagnosis import doctor
+from pluribus.conversion_record import ON_TRAINED
 from pluribus.data.split import Split
 from pluribus.data.task import Task
-from pluribus.method import ON_TRAINED
 
 METHODS = [getattr(methods, name)() for name in methods.__all__]
 CLASSES = 4
@@ -56,23 +56,35 @@ def made(method, trained):
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.kind())
 @pytest.mark.sampled(2)
 def test_a_trained_network_becomes_what_the_method_promises(method, trained):
-    assert method.on_trained in ON_TRAINED
     x, y = blobs(400, 2)
     ensemble = made(method, trained)
-    assert ON_TRAINED[method.on_trained] in str(ensemble.conversion)
+    promise = ensemble.conversion.on_trained
+    assert ON_TRAINED[promise] in str(ensemble.conversion)
+    # On a network without dropout MCDropout keeps less than it can.
+    assert promise in (method.on_trained, "retrain")
     with torch.no_grad():
         alone = trained(x).softmax(1)
     members = ensemble.predict(x).member_probabilities
-    if method.on_trained == "kept":
+    if promise == "kept":
         assert (members - alone).abs().max() < 1e-4
-    if method.on_trained == "approximate":
+    if promise == "approximate":
         pooled = ensemble.predict(x)
         agree = (pooled.labels == alone.argmax(1)).float().mean()
         assert agree > 0.95
         nll = -pooled.probabilities[torch.arange(len(y)), y].log().mean()
         assert nll < cross_entropy(alone.log(), y) + 0.05
     found = [one.code for one in doctor(ensemble, (x, y))]
-    assert ("untrained" in found) == (method.on_trained == "retrain")
+    assert ("untrained" in found) == (promise == "retrain")
+
+
+def test_dropout_that_a_network_never_learnt_to_bear_is_no_promise():
+    plain = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    own = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Linear(8, CLASSES))
+    x = blobs(8, 0)[0]
+    assert pl.convert(plain, methods.MCDropout(), example=x).conversion.on_trained == "retrain"
+    assert pl.convert(plain, methods.MCDropout(rate=0.0), example=x).conversion.on_trained == "kept"
+    assert pl.convert(own, methods.MCDropout(), example=x).conversion.on_trained == "approximate"
+    assert methods.DropConnect().on_trained == "retrain"
 
 
 ALIKE = [

@@ -6,8 +6,9 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.mechanisms.members.drawn import normal_numbers
 from pluribus.methods import Hypermodel
-from pluribus.methods.hypermodel import combine_directions
+from pluribus.methods.hypermodel import combine_directions, random_features, split_index
 from tests.perturb import perturbed
 from tests.verify import verify_forms
 
@@ -66,7 +67,45 @@ def test_training_learns_start_and_directions(scale):
     assert all(p.grad is not None for p in ensemble.parameters() if p.requires_grad)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0])
-def test_every_form_agrees(scale, tmp_path):
-    method = Hypermodel(draws=4, prior_scale=scale)
+@pytest.mark.parametrize(
+    "method",
+    [
+        Hypermodel(draws=4),
+        Hypermodel(draws=4, prior_scale=1.0),
+        Hypermodel(draws=4, prior_scale=5.0, prior="random_features"),
+    ],
+    ids=["plain", "networks", "random features"],
+)
+def test_every_form_agrees(method, tmp_path):
     verify_forms(perturbed(pl.convert(network(), method, example=X)), network, X, tmp_path)
+
+
+def test_random_features_have_length_1_and_only_their_places():
+    found = random_features((3, 4), [1, 2], 5, torch.Generator().manual_seed(0))
+    assert found.shape == (5, 3, 4)
+    assert not found[[0, 3, 4]].any()
+    assert_close(found.square().sum(0), torch.full((3, 4), 1 / 4))
+    bias = random_features((3,), [0], 5, torch.Generator().manual_seed(0))
+    assert_close(bias.abs().sum(0), torch.ones(3))
+
+
+def test_layers_share_a_short_index_and_split_a_long_one():
+    assert split_index(2, 3) == [[0, 1]] * 3
+    assert split_index(7, 3) == [[0, 1, 2], [3, 4], [5, 6]]
+
+
+def test_the_authors_prior_is_a_network_whose_layers_have_parts_of_the_index():
+    method = Hypermodel(draws=3, dimension=5, prior_scale=5.0, prior="random_features")
+    ensemble = pl.convert(network(), method, example=X).eval()
+    prior = ensemble.members.prior.tensors
+    assert not any(parameter.requires_grad for parameter in prior.parameters())
+    row = ensemble.members.index.rows(training=False)[1]
+    index = normal_numbers([5], row, 0, X) / 5**0.5
+    every, x = dict(prior.directions.named_parameters()), X
+    for layer, places in (("0", [0, 1, 2]), ("2", [3, 4])):
+        weight, bias = (
+            torch.tensordot(index[places], every[f"{layer}.{one}"][places], 1) for one in ("weight", "bias")
+        )
+        x = nn.functional.linear(x.relu() if layer == "2" else x, weight, bias)
+    learnt = torch.func.functional_call(network(), ensemble.members.learnt.tensors.of_one(row), X)
+    assert_close(ensemble(X)[1], learnt + 5.0 * x)

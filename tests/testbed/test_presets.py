@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from pluribus.conversion import convert
 from pluribus.errors import SettingError
-from pluribus.methods import BayesByBackprop, Hypermodel, Masksembles
+from pluribus.methods import VNN, BayesByBackprop, Hypermodel, Masksembles
 from pluribus.testbed.networks import make_mlp
 from pluribus.testbed.presets import (
     ALL,
@@ -34,6 +34,16 @@ def test_the_papers_draws_are_those_of_its_code():
     assert isinstance(bayes, BayesByBackprop)
     assert isinstance(hyper, Hypermodel)
     assert (bayes.train_draws, hyper.train_draws, hyper.dimension) == (64, 400, 20)
+
+
+def test_as_in_paper_vnn_and_hypermodel_are_those_that_the_sweeps_selected():
+    vnn, hyper = (make_preset(name, 10, True) for name in ("vnn", "hypermodel"))
+    assert (vnn.width, vnn.cosine, vnn.bootstrap) == (100, True, True)
+    assert vnn.method == VNN(
+        draws=100, deviation=1.0, global_std="multiply", factor=2.0, train_draws=100, activation="none"
+    )
+    assert (hyper.method.prior, hyper.method.prior_scale) == ("random_features", 5.0)
+    assert hyper.target_noise == "index"
 
 
 def test_bayes_by_backprop_starts_as_the_authors_code_does():

@@ -1,5 +1,7 @@
 """Training: presets learn, and many problems at once learn as each alone."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -8,7 +10,7 @@ from pluribus.data.testbed import draw_problems
 from pluribus.methods import DeepEnsembles
 from pluribus.testbed.presets import PRESETS, Preset, make_preset
 from pluribus.testbed.protocol import Protocol
-from pluribus.testbed.training import Data, train
+from pluribus.testbed.training import Data, exponential_weights, train
 
 PROBLEMS = draw_problems(3, 4, [0.1, 1.0], seed=0, points=8)
 
@@ -82,3 +84,27 @@ def test_drawing_with_replacement_trains_too():
         make_preset("layer_ensembles_2", 3, True), PROBLEMS, Protocol(steps=2, as_in_paper=True), quiet
     )
     assert learner.evaluate(0, PROBLEMS[0].test[0]).isfinite().all()
+
+
+def test_bootstrap_weights_are_exponential_and_follow_from_the_row():
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(2, 1, 5000, 60, generator=generator) / 60**0.5
+    index = torch.randn(3, 60, generator=generator)
+    index = torch.cat((index, index[:1])) / index.square().mean(1).sqrt()[[0, 1, 2, 0], None]
+    weights = exponential_weights(directions, index)[0]
+    assert_close(weights.mean(1), torch.ones(4), rtol=0, atol=0.05)
+    assert_close(weights.std(1), torch.ones(4), rtol=0, atol=0.1)
+    assert torch.equal(weights[0], weights[3])
+    assert torch.corrcoef(weights)[0, 1] < 0.3
+
+
+def test_a_preset_with_bootstrap_weights_trains_rows_that_have_names():
+    preset = make_preset("vnn", 3, True)
+    preset = replace(preset, method=replace(preset.method, train_draws=2))
+    learner = train(preset, PROBLEMS, Protocol(steps=2, as_in_paper=True), quiet)
+    chosen = torch.arange(4).expand(2, 4)
+    assert learner.squares(chosen).shape == (2, 2, 4)
+    # The weights are all that differs between rows: their targets are the same.
+    assert torch.equal(learner._targets(learner.rows, chosen)[:, 0], learner.data.y[:, :4])
+    assert len(set(learner.rows)) == 2
+    assert learner.evaluate(0, PROBLEMS[0].test[0]).std(0).min() > 0

@@ -36,6 +36,7 @@ from pluribus.comparison.finetuning import finetune as run_finetuning
 from pluribus.comparison.finetuning import usual_training, warm_start
 from pluribus.comparison.run_folder import write_run
 from pluribus.conversion import convert
+from pluribus.conversion_record import ON_TRAINED
 from pluribus.data import TASKS
 from pluribus.data.raw_inputs import RawInputs, far_outside, input_chunks
 from pluribus.data.signature import Signature
@@ -47,7 +48,7 @@ from pluribus.export.exporting import description_path, find_format
 from pluribus.likelihood import Gaussian
 from pluribus.loading import load_weights
 from pluribus.mechanisms.network.dry_run import seeded
-from pluribus.method import ON_TRAINED, Method
+from pluribus.method import Method
 from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
 from pluribus.metrics.costs import parse_costs

@@ -232,7 +232,7 @@ def _disagreement(evidence: Evidence) -> float:
 def untrained(evidence: Evidence) -> Iterator[Finding]:
     """Find an ensemble that predicts before it was trained, though its method does not keep a network."""
     method = evidence.ensemble.method
-    if method.on_trained != "retrain" or evidence.ensemble.trained:
+    if evidence.ensemble.conversion.on_trained != "retrain" or evidence.ensemble.trained:
         return
     loss = evidence.losses.median().item()
     message = (

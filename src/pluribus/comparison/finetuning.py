@@ -19,10 +19,11 @@ from torch import nn
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.record import Record
 from pluribus.conversion import convert
+from pluribus.conversion_record import ON_TRAINED
 from pluribus.data.task import Task, check_task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
-from pluribus.method import ON_TRAINED, Method
+from pluribus.method import Method
 from pluribus.method_text import read_method
 from pluribus.methods import DropConnect, MCDropout, Single
 from pluribus.notebook import html_table
@@ -50,6 +51,8 @@ ROWS = {
     "multiply_adds": "multiply-adds",
 }
 """Metrics and costs of the table before and after, with their titles."""
+NOISES = (MCDropout, DropConnect)
+"""Methods that keep all weights, and add a noise that the network may not have learnt to bear."""
 WORSE = 0.01
 """Rise of the NLL, in nats, above which a tuning made the network worse."""
 REMEDIES = {
@@ -118,9 +121,9 @@ class Finetuned:
 
 def _reason(method: Method) -> str:
     """Return why a method made a network worse, a key of `REMEDIES`."""
-    if method.on_trained == "retrain":
-        return "retrain"
-    return "noise" if isinstance(method, MCDropout | DropConnect) else "other"
+    if isinstance(method, NOISES):
+        return "noise"
+    return "retrain" if method.on_trained == "retrain" else "other"
 
 
 def finetune(
@@ -198,7 +201,7 @@ def warm_start(method: Method, freeze_shared: bool | None) -> Method:
 
 def usual_training(method: Method) -> Training:
     """Return a short training with a low learning rate, or the usual one where nothing is kept."""
-    if method.on_trained != "retrain":
+    if method.on_trained != "retrain" or isinstance(method, NOISES):
         recipe = method.recipe()
         rate = TUNING.lr if recipe.tuning_lr is None else recipe.tuning_lr
         return replace(TUNING, lr=rate, schedule=recipe.schedule or TUNING.schedule)

@@ -64,7 +64,8 @@ class DropConnect(Method):
 
     @property
     def on_trained(self) -> str:
-        return "approximate" if self.rate else "kept"
+        # It never learnt to bear the noise.
+        return "retrain" if self.rate else "kept"
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the weights.

@@ -8,15 +8,20 @@ member's weights are their sum. A fixed random network, made from the same index
     θ(z) = θ_0 + Σ_k z_k θ_k,    z ~ N(0, I/d)                                    (1)
     f_z(x) = f(x; θ(z)) + β f(x; φ(z)),    φ_k drawn once, no gradient            (2)
 
+The prior of the authors' code has random features. Each layer has a part of the index to itself, and every
+weight is the product of that part with a random direction of length 1:
+
+    φ_l(z) = ⟨u_l, z_l⟩ / √inputs_l,    z = (z_1 … z_L),  |u_l| = 1                (3)
+
     symbol   here
     d        dimension
     θ_0      the network's own weights
     θ_k      directions.<name>, [d, ...]
     β        prior_scale
+    u_l      random_features()
 
 Cost: 1 + d networks to store, twice that with a prior; one pass for each draw, two with a prior.
-Deviations: the prior is a linear hypermodel of random networks, where the authors split the index among the
-layers of a random-feature network.
+Deviation: by default the prior is a linear hypermodel of random networks, whose natural scale is 1.
 """
 
 import math
@@ -25,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from pluribus.axes import Between, OneOf
 from pluribus.conversion_record import LayerRecord
@@ -62,6 +67,29 @@ def combine_directions(start: Tensor, directions: Tensor, index: Tensor) -> Tens
     """
     combined: Tensor = start + torch.tensordot(index, directions, 1)
     return combined
+
+
+def random_features(shape: Sequence[int], places: Sequence[int], size: int, generator: Generator) -> Tensor:
+    """Return random directions of a tensor's entries by Eq. (3), `[d, ...]`.
+
+    Args:
+        shape: Of the tensor; a weight has its inputs behind the first axis, and a bias has none.
+        places: Of the index that the tensor's layer has to itself.
+        size: d.
+        generator: Of the directions.
+    """
+    drawn = torch.randn((len(places), *shape), generator=generator, **ALIKE)
+    drawn = drawn / drawn.norm(dim=0) / math.sqrt(math.prod(shape[1:]))
+    directions = torch.zeros((size, *shape))
+    directions[list(places)] = drawn
+    return directions
+
+
+def split_index(size: int, layers: int) -> list[list[int]]:
+    """Return the part of an index that each layer has: of nearly equal lengths, or all of a short index."""
+    if size < layers:
+        return [[*range(size)]] * layers
+    return [part.tolist() for part in torch.arange(size).tensor_split(layers)]
 
 
 class Directions(Drawn):
@@ -104,6 +132,8 @@ class Hypermodel(Method):
         layers: `all` varies every layer but norms, `last` the last layer alone.
         deviation: Where θ_k start, as a share of each tensor's root mean square, at least 0.
         prior_scale: β of the fixed random network, at least 0; 0 is none.
+        prior: `networks` is a linear hypermodel of random networks. `random_features` is the authors' prior,
+            whose layers have parts of the index of their own, and whose outputs are smaller (β is 5).
         train_draws: How many draws in a training step, at least 1.
 
     Example:
@@ -118,6 +148,7 @@ class Hypermodel(Method):
     layers: str = setting("all", choices=("all", "last"))
     deviation: float = setting(0.5, at_least=0, at_most=LARGEST, search=Between(0.1, 1.0))
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
+    prior: str = setting("networks", choices=("networks", "random_features"))
     train_draws: int = setting(4, at_least=1, at_most=MOST_DRAWS)
 
     @property
@@ -132,7 +163,8 @@ class Hypermodel(Method):
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """Return members that are named by seeds of their index."""
-        names = self._names(network, choices)
+        layers = self._layers(network, choices)
+        names = dict.fromkeys(name for layer in layers for name in layer)
         if not names:
             raise ConversionError(
                 "Hypermodel must have a trained layer besides norms, got none. "
@@ -140,7 +172,7 @@ class Hypermodel(Method):
             )
         network.allow_other_weights(names)
         held, directions = network.tensors(), {}
-        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
+        generator = Generator().manual_seed(derived_seed(seed, 0))
         for name in names:
             scale = self.deviation * max(held[name].detach().square().mean().sqrt().item(), LEAST_SCALE)
             shape = (self.dimension, *held[name].shape)
@@ -148,28 +180,50 @@ class Hypermodel(Method):
         members: AnyMembers = self._members(network, Directions(network, directions, True), seed)
         if self.prior_scale:
             assert isinstance(members, Members)
-            members = WithPrior(members, self._prior(network, [*names], seed), self.prior_scale)
-        layers = tuple(_record(choice, names) for choice in choices)
-        return Built(members, layers)
+            members = WithPrior(members, self._prior(network, layers, seed), self.prior_scale)
+        return Built(members, tuple(_record(choice, names) for choice in choices))
 
-    def _names(self, network: Network, choices: Sequence[LayerChoice]) -> dict[str, None]:
-        """Return the names of the weights that vary."""
+    def _layers(self, network: Network, choices: Sequence[LayerChoice]) -> list[tuple[str, ...]]:
+        """Return the names of the weights that vary, layer by layer; a tied weight is the first layer's."""
         sites = [choice.site for choice in choices if choice.method and not is_norm(choice.site)]
         if self.layers == "last":
             last = find_ends(network, sites)[1]
             sites = [] if last is None else [last]
-        return dict.fromkeys(name for site in sites for name in site.trained)
+        seen, layers = set[str](), []
+        for site in sites:
+            own = tuple(name for name in site.trained if name not in seen)
+            seen.update(own)
+            if own:
+                layers.append(own)
+        return layers
 
-    def _prior(self, network: Network, names: Sequence[str], seed: int) -> Members:
-        """Return fixed random networks, one for each entry of the index, Eq. (2)."""
-        wanted = dict.fromkeys(names, (self.dimension, "fresh"))
-        drawn, _ = draw_options(network, wanted, seed + PRIOR_SEED)
+    def _prior(self, network: Network, layers: Sequence[Sequence[str]], seed: int) -> Members:
+        """Return the fixed members that are added, Eq. (2) or (3)."""
+        names = [name for layer in layers for name in layer]
+        if self.prior == "networks":
+            # One for each entry of the index.
+            wanted = dict.fromkeys(names, (self.dimension, "fresh"))
+            drawn, _ = draw_options(network, wanted, seed + PRIOR_SEED)
+        else:
+            drawn = self._random_features(network, layers, seed + PRIOR_SEED)
         tensors = Directions(network, drawn, False)
         with torch.no_grad():
             # A prior knows nothing, and so nothing of the network's own weights.
             for name in names:
                 tensors.parts()[0][name].zero_()
         return self._members(network, tensors, seed)
+
+    def _random_features(
+        self, network: Network, layers: Sequence[Sequence[str]], seed: int
+    ) -> dict[str, Tensor]:
+        """Return the directions of the authors' prior by name of the weight."""
+        held, found = network.tensors(), dict[str, Tensor]()
+        generator = Generator().manual_seed(derived_seed(seed, 0))
+        for names, places in zip(layers, split_index(self.dimension, len(layers)), strict=True):
+            for name in names:
+                drawn = random_features(held[name].shape, places, self.dimension, generator)
+                found[name] = drawn.to(held[name])
+        return found
 
     def _members(self, network: Network, tensors: Directions, seed: int) -> Members:
         code = PlainCode.of(network.module, network.output)

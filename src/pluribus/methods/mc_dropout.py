@@ -182,7 +182,10 @@ class MCDropout(Method):
 
     @property
     def on_trained(self) -> str:
-        return "approximate" if self.rate else "kept"
+        if not self.rate:
+            return "kept"
+        # Of its own dropout the network has learnt to bear the noise.
+        return "retrain" if self.insert else "approximate"
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the network's own dropout, and the layers to put one before.
@@ -207,7 +210,8 @@ class MCDropout(Method):
         # Record what happened.
         rows = tuple(_rows(choices, kept, places))
         left = {choice.site.name: NOT_CALLED for choice in choices if choice.reason == NOT_CALLED}
-        return Built(members, rows, tuple(notes), left=left)
+        on_trained = "retrain" if places else ""
+        return Built(members, rows, tuple(notes), left=left, on_trained=on_trained)
 
     def _unused_rate(self, kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]) -> list[str]:
         """Return a note where `rate` holds for nothing, because the network has dropout of its own."""

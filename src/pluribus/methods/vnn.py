@@ -8,18 +8,24 @@ either sign. One random number for each output unit, the same for all samples of
     y = μ(x) + ε ∘ σ(x),    μ(x) = W_μ x + b_μ,  σ(x) = W_σ x + b_σ,  ε ~ N(0, I)           (1)
       = (W_μ + diag(ε) W_σ) x + b_μ + ε ∘ b_σ                                              (2), the same
 
+The activation a that follows the layer can act on the mean, on the deviation, on the drawn output (the end),
+or on several of these, and so can a norm between them:
+
+    y = a_end(a_mean(μ(x)) + ε ∘ a_std(σ(x)))                                              (3)
+
     symbol     here
     W_μ, b_μ   the network's own weights
-    W_σ, b_σ   deviations.<name>
+    W_σ, b_σ   deviations.<name>; <layer>.drawn_deviation for Eq. (3)
     c          factor: σ(x) is multiplied by it, or replaced (`global_std`)
 
-Cost: two networks to store; one pass for each draw, as weights are added before they are used, Eq. (2).
-Deviations: the activation follows the draw, as in the network itself; the paper also tries it on the mean or
-the deviation alone. Norms keep their weights.
+Cost: two networks to store; one pass for each draw, as weights are added before they are used, Eq. (2). Where
+Eq. (3) is more than Eq. (1), two passes for each draw.
+Deviation: norms and activations act at the end, as in the network itself, unless set otherwise; the authors'
+layers act on the mean.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,8 +39,15 @@ from pluribus.mechanisms.members.drawn import Drawn, normal_numbers
 from pluribus.mechanisms.members.index import Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.tree import named_tensors, plant
+from pluribus.mechanisms.network.drawn_outputs import (
+    DEVIATION,
+    NOISE,
+    act_on_parts,
+    draw_outputs,
+    find_followed,
+)
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
-from pluribus.mechanisms.network.layers import Site, there_are
+from pluribus.mechanisms.network.layers import Site, is_norm, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import LARGEST, MOST_DRAWS
@@ -79,19 +92,51 @@ class UnitNoise(Drawn):
             # A bias of ones alone makes σ(x) = c, whatever x is.
             value = torch.ones_like(mean) if mean.ndim == 1 else torch.zeros_like(mean)
         else:
-            scale = share * max(mean.square().mean().sqrt().item(), LEAST_SCALE)
-            value = scale * torch.randn(mean.shape, generator=generator, **ALIKE).to(mean)
+            value = _random_deviation(mean, share, generator)
         plant(self.deviations, name, nn.Parameter(value, requires_grad=not self.fixed))
 
     def draw(self, row: int | None) -> dict[str, Tensor]:
         """Return the weights of a seed, or with fresh random numbers for None, Eq. (2)."""
         means, deviations, found = self.parts()[0], named_tensors(self.deviations), {}
-        for place, names in enumerate(self.layers):
-            units = means[names[0]]
-            noise = self.factor * normal_numbers(units.shape[:1], row, place, units)
+        for noise, names in zip(self._numbers(row), self.layers, strict=True):
             for name in names:
-                found[name] = draw_units(means[name], deviations[name], noise)
+                found[name] = draw_units(means[name], deviations[name], self.factor * noise)
         return found
+
+    def index(self, row: int) -> Tensor:
+        """Return all random numbers of a seed, `[units of all layers]`."""
+        return torch.cat(self._numbers(row))
+
+    def _numbers(self, row: int | None) -> list[Tensor]:
+        """Return ε of each layer."""
+        means = self.parts()[0]
+        firsts = [means[names[0]] for names in self.layers]
+        return [normal_numbers(one.shape[:1], row, place, one) for place, one in enumerate(firsts)]
+
+
+class OutputNoise(Drawn):
+    """One random number for each output unit of each layer; all weights are shared.
+
+    Args:
+        network: Whose layers draw their outputs.
+        names: Of the buffers that hold the numbers, in the order of the layers.
+    """
+
+    def draw(self, row: int | None) -> dict[str, Tensor]:
+        """Return the numbers of a seed, or fresh ones for None."""
+        held = self.parts()[0]
+        return {
+            name: normal_numbers(held[name].shape, row, place, held[name])
+            for place, name in enumerate(self.names)
+        }
+
+    def index(self, row: int) -> Tensor:
+        """Return all random numbers of a seed, `[units of all layers]`."""
+        return torch.cat([*self.draw(row).values()])
+
+
+ACTING = ("end", "mean", "std", "mean+std", "mean+end", "std+end", "mean+std+end")
+"""Where norms and activations act."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +150,11 @@ class VNN(Method):
             deviation `factor`, which learns nothing and needs biases.
         factor: c, above 0.
         train_draws: How many draws in a training step, at least 1.
+        activation: On what an activation layer acts that follows a chosen one: `mean`, `std`, `end`, several
+            joined by `+`, or `none`, which leaves it out. Activations in code between layers act at the end.
+        norm: The same for a norm layer that follows. Norms on several parts have weights for each.
+        per_sample: Whether training draws a number for each output of each sample, as the authors' code
+            for images does; in prediction a member has one for each unit.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -118,10 +168,19 @@ class VNN(Method):
     global_std: str = setting("none", choices=("none", "multiply", "replace"))
     factor: float = setting(2.0, above=0, at_most=LARGEST)
     train_draws: int = setting(1, at_least=1, at_most=MOST_DRAWS)
+    activation: str = setting("end", choices=(*ACTING, "none"))
+    norm: str = setting("end", choices=ACTING)
+    per_sample: bool = setting(False)
 
     @property
     def on_trained(self) -> str:
-        return {"none": "approximate", "multiply": "approximate", "replace": "retrain"}[self.global_std]
+        # A mean keeps its activation once, as in the network.
+        once = all(len({"mean", "end"}.intersection(one.split("+"))) == 1 for one in self._acting)
+        return "approximate" if once and self.global_std != "replace" else "retrain"
+
+    @property
+    def _acting(self) -> tuple[str, str]:
+        return self.activation, self.norm
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         """Return members that are drawn unit by unit."""
@@ -132,17 +191,70 @@ class VNN(Method):
                 "VNN must have a trained linear layer or convolution, got none. "
                 + there_are([choice.site for choice in choices])
             )
+        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
+        if self._acting != ("end", "end") or self.per_sample:
+            return self._draw_outputs(network, choices, chosen, seed, generator)
         names = _names_by_layer(chosen)
         network.allow_other_weights(name for layer in names for name in layer)
-        factor = 1.0 if self.global_std == "none" else self.factor
-        tensors = UnitNoise(network, names, factor, self.global_std == "replace")
-        generator = torch.Generator().manual_seed(derived_seed(seed, 0))
+        tensors = UnitNoise(network, names, self._factor, self._fixed)
         for name in tensors.names:
             tensors.add(name, self.deviation, generator)
-        code = PlainCode.of(network.module, network.output)
-        members = Members(Seeds(self.draws, self.train_draws, seed, anonymous=True), tensors, code)
         layers = tuple(_record(choice, chosen) for choice in choices)
-        return Built(members, layers)
+        return Built(self._members(network, tensors, seed), layers)
+
+    @property
+    def _factor(self) -> float:
+        return 1.0 if self.global_std == "none" else self.factor
+
+    @property
+    def _fixed(self) -> bool:
+        return self.global_std == "replace"
+
+    def _members(self, network: Network, tensors: Drawn, seed: int) -> Members:
+        code = PlainCode.of(network.module, network.output)
+        return Members(Seeds(self.draws, self.train_draws, seed, anonymous=True), tensors, code)
+
+    def _draw_outputs(
+        self,
+        network: Network,
+        choices: Sequence[LayerChoice],
+        chosen: Sequence[Site],
+        seed: int,
+        generator: torch.Generator,
+    ) -> Built:
+        """Return members whose layers compute a mean and a deviation of their outputs, Eq. (3)."""
+        draw_outputs(chosen, self._factor, self._fixed, self.per_sample)
+        norms = [choice.site.module for choice in choices if is_norm(choice.site)]
+        act_on_parts(network.module, norms, *self._acting)
+        # The graph is that of the layers as they are now.
+        network.become(network.module)
+        if not self._fixed:
+            for site in chosen:
+                start_deviation(site.module, self.deviation, generator)
+        followed = find_followed(network.module, network.example)
+        names = [f"{site.name}.{NOISE}".lstrip(".") for site in chosen]
+        tensors = OutputNoise(network, names)
+        layers = []
+        for choice in choices:
+            record = _record(choice, chosen)
+            if choice.site.name in followed and choice.site in chosen and self.activation != "end":
+                record = replace(record, became=f"{record.became}, activation: {self.activation}")
+            layers.append(record)
+        return Built(self._members(network, tensors, seed), tuple(layers))
+
+
+def start_deviation(layer: nn.Module, share: float, generator: torch.Generator) -> None:
+    """Start the deviations of a layer's weights: normal numbers of a share of each root mean square."""
+    means = dict(layer.named_parameters(recurse=False))
+    for name, deviation in layer.get_submodule(DEVIATION).named_parameters():
+        deviation.data.copy_(_random_deviation(means[name], share, generator))
+
+
+def _random_deviation(mean: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Return normal numbers of a share of the root mean square of a tensor."""
+    mean = mean.detach()
+    scale = share * max(mean.square().mean().sqrt().item(), LEAST_SCALE)
+    return scale * torch.randn(mean.shape, generator=generator, **ALIKE).to(mean)
 
 
 def _names_by_layer(sites: Sequence[Site]) -> list[list[str]]:

@@ -2,12 +2,12 @@
 
 Settings of Figure 5 are those that the authors' sweeps selected. Where a step of theirs takes many draws of
 the weights (64 to 400), a few give the same gradient on average at a fraction of the cost; `as_in_paper`
-takes theirs.
+takes theirs. It also gives VNN and the hypermodel what the authors' have and ours leave out by default.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pluribus.errors import SettingError
 from pluribus.method import Method
@@ -54,6 +54,7 @@ class Preset:
             `member`, for each `option` of the first layer, or a linear function of the `index` of a
             hypermodel.
         cosine: Whether the learning rate falls to a thousandth by a cosine.
+        bootstrap: Whether samples have weights that follow from the row's numbers, as VNN's.
         zeroed: Whether weights start at zero: those of a method that draws them around their means.
     """
 
@@ -64,6 +65,7 @@ class Preset:
     target_noise: str = "none"
     cosine: bool = False
     zeroed: bool = False
+    bootstrap: bool = False
 
 
 def parameters_of(inputs: int, width: int = WIDTH) -> int:
@@ -105,24 +107,29 @@ def _bayes(inputs: int, paper: bool) -> Preset:
     return Preset("bayes_by_backprop", method, scaled=True, zeroed=True)
 
 
-def _vnn(inputs: int, paper: bool) -> Preset:
-    draws = 100 if paper else FEW
-    # The authors initialise the deviations as they do the means.
-    method = VNN(draws=DRAWS, deviation=1.0, global_std="multiply", factor=2.0, train_draws=draws)
-    return Preset("vnn", method, width=2 * WIDTH, cosine=True)
+def _vnn(name: str, selected: bool) -> Callable[[int, bool], Preset]:
+    def make(inputs: int, paper: bool) -> Preset:
+        draws = 100 if paper else FEW
+        # The authors initialise the deviations as they do the means.
+        method = VNN(draws=DRAWS, deviation=1.0, global_std="multiply", factor=2.0, train_draws=draws)
+        if paper or selected:
+            # Their sweep selected layers without an activation, and samples with exponential weights.
+            method = replace(method, activation="none")
+        return Preset(name, method, width=2 * WIDTH, cosine=True, bootstrap=paper or selected)
+
+    return make
 
 
-def _hypermodel(inputs: int, paper: bool) -> Preset:
-    # The authors' prior of scale 5 is a random-feature network; here it is a random network as large as
-    # the one that learns, whose natural scale is 1.
-    method = Hypermodel(
-        draws=DRAWS,
-        dimension=20,
-        prior_scale=1.0,
-        deviation=0.5,
-        train_draws=400 if paper else 2 * FEW,
-    )
-    return Preset("hypermodel", method, target_noise="index")
+def _hypermodel(name: str, random_features: bool) -> Callable[[int, bool], Preset]:
+    def make(inputs: int, paper: bool) -> Preset:
+        draws = 400 if paper else 2 * FEW
+        # The random network of the default prior is as large as the one that learns: its natural scale is 1.
+        method = Hypermodel(draws=DRAWS, dimension=20, prior_scale=1.0, deviation=0.5, train_draws=draws)
+        if paper or random_features:
+            method = replace(method, prior="random_features", prior_scale=5.0)
+        return Preset(name, method, target_noise="index")
+
+    return make
 
 
 def _emp(inputs: int, paper: bool) -> Preset:
@@ -158,8 +165,10 @@ PRESETS: dict[str, Callable[[int, bool], Preset]] = {
     "layer_ensembles_5_no_prior": _layers(5, prior=0.0),
     "mc_dropout": _dropout,
     "bayes_by_backprop": _bayes,
-    "vnn": _vnn,
-    "hypermodel": _hypermodel,
+    "vnn": _vnn("vnn", False),
+    "vnn_without_activation": _vnn("vnn_without_activation", True),
+    "hypermodel": _hypermodel("hypermodel", False),
+    "hypermodel_random_features": _hypermodel("hypermodel_random_features", True),
     "emp": _emp,
     "ecmp": _ecmp,
     "masksembles": _masksembles,
@@ -170,12 +179,14 @@ PRESETS: dict[str, Callable[[int, bool], Preset]] = {
 """By name, the preset for a number of inputs, and for the authors' draws or a few."""
 REFERENCES = ("exact_posterior", "half_as_wide", "prior")
 """Samplers of a known distribution, which calibrate the score itself."""
-ALL = (*(name for name in PRESETS if not name.endswith("no_prior")), *REFERENCES)
+VARIANTS = ("layer_ensembles_5_no_prior", "hypermodel_random_features", "vnn_without_activation")
+"""Presets that run by name alone."""
+ALL = (*(name for name in PRESETS if name not in VARIANTS), *REFERENCES)
 """What `--methods all` runs."""
 
 
 def read_names(text: str) -> list[str]:
-    """Return the names of presets and texts of methods that a text lists; `all` is all but one.
+    """Return the names of presets and texts of methods that a text lists; `all` leaves out `VARIANTS`.
 
     Raises:
         SettingError: A name is neither a preset nor a method.

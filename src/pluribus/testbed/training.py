@@ -2,10 +2,11 @@
 
 Every member sees the same batches. The loss is the Gaussian one with the known noise,
 
-    L = 1/R Σ_r w_r 1/B Σ_b (f_r(x_b) − y_rb)² / (2 ε²) + penalty
+    L = 1/R Σ_r w_r 1/B Σ_b v_rb (f_r(x_b) − y_rb)² / (2 ε²) + penalty
 
-where y_r are the targets with the fixed noise of row r, if a preset has such, and w_r how often the row was
-drawn. Adam makes nothing of the loss's scale, except where there is a penalty.
+where y_r are the targets with the fixed noise of row r, if a preset has such, w_r how often the row was
+drawn, and v_rb the bootstrap weight of a sample, if a preset has such, and 1 otherwise. Adam makes nothing of
+the loss's scale, except where there is a penalty.
 """
 
 import math
@@ -23,6 +24,7 @@ from pluribus.mechanisms.members.index import Combinations, Index, Row
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.method import Method
 from pluribus.methods import Hypermodel, LayerEnsembles
+from pluribus.methods.vnn import OutputNoise, UnitNoise
 from pluribus.testbed.networks import LAYERS, make_mlp
 from pluribus.testbed.presets import Preset
 from pluribus.testbed.protocol import Protocol
@@ -33,6 +35,8 @@ AGENT_SEED = 0
 """Of weights and training, the same for all problems as in the authors' code."""
 LEAST_RATE = 1e-3
 """Where a cosine ends, as a share of the learning rate."""
+MOST_SEEDS = 2**31
+"""Seeds of rows that are drawn for a step."""
 CHUNK = 1000
 """Points at a time where all members run."""
 
@@ -87,6 +91,10 @@ class Learner(ABC):
     @abstractmethod
     def errors(self, chosen: Tensor) -> Tensor:
         """Return f_r(x_b) − y_rb, `[problems, rows, batch]`, of the chosen samples, `[problems, batch]`."""
+
+    def squares(self, chosen: Tensor) -> Tensor:
+        """Return v_rb (f_r(x_b) − y_rb)², `[problems, rows, batch]`."""
+        return self.errors(chosen).square()
 
     @abstractmethod
     def evaluate(self, place: int, x: Tensor) -> Tensor:
@@ -170,8 +178,12 @@ class SomeRows(Learner):
         parts = [run(self.members.prior, rows, part) for part in torch.split(x, CHUNK)]
         return self.members.scale * torch.cat(parts, 1)
 
+    def draw_rows(self) -> Sequence[Row]:
+        """Return the rows of a step."""
+        return self.members.index.rows(training=True)
+
     def errors(self, chosen: Tensor) -> Tensor:
-        rows, x = self.members.index.rows(training=True), self.batch(chosen)
+        rows, x = self.draw_rows(), self.batch(chosen)
         outputs = self.stack.outputs(rows, x)
         if self.prior is not None:
             outputs = outputs + self.data.pick(self.prior, chosen)
@@ -200,6 +212,45 @@ class SomeRows(Learner):
     def evaluate(self, place: int, x: Tensor) -> Tensor:
         outputs = [self.stack.ensembles[place](part) for part in torch.split(x, CHUNK)]
         return torch.cat(outputs, 1).squeeze(-1)
+
+
+class Bootstrapped(SomeRows):
+    """Rows that draw one number for each unit, from which exponential weights of the samples follow.
+
+        v = ((b · z)² + (c · z)²) / 2,    z the numbers of the row, with a length of about 1
+
+    b and c are normal numbers of the sample, the same for all problems, as in the authors' code.
+    """
+
+    def __init__(self, stack: Stack, data: Data, preset: Preset, generator: Generator) -> None:
+        super().__init__(stack, data, preset, generator)
+        tensors = self.members.tensors
+        assert isinstance(tensors, UnitNoise | OutputNoise)
+        self.tensors, self.generator = tensors, generator
+        size = tensors.index(0).numel()
+        shape = (2, data.y.shape[1], size)
+        self.projections = (torch.randn(shape, generator=generator) / math.sqrt(size)).to(data.y)
+
+    def draw_rows(self) -> Sequence[Row]:
+        # Fresh numbers have no name, by which the weights could follow from them.
+        count = len(super().draw_rows())
+        self.rows = torch.randint(MOST_SEEDS, (count,), generator=self.generator).tolist()
+        return self.rows
+
+    def squares(self, chosen: Tensor) -> Tensor:
+        squares = super().squares(chosen)
+        index = torch.stack([self.tensors.index(row) for row in self.rows]).to(squares)
+        return squares * exponential_weights(self.projections[:, chosen], index)
+
+
+def exponential_weights(directions: Tensor, index: Tensor) -> Tensor:
+    """Return bootstrap weights with mean 1 that follow from the rows' numbers, `[problems, rows, batch]`.
+
+    Args:
+        directions: b and c of every sample, divided by the root of their size, `[2, problems, batch, size]`.
+        index: Numbers of the rows, `[rows, size]`.
+    """
+    return torch.einsum("kpbd,rd->kprb", directions, index).square().mean(0)
 
 
 def _places(chosen: Tensor) -> Tensor:
@@ -244,8 +295,7 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
         example=problems[0].x[:2],
     ).to(protocol.device, protocol.dtype)
     stack = Stack(ensemble.train(), len(problems))
-    kind = AllOptions if _is_chain(preset) else SomeRows
-    learner = kind(stack, data, preset, generator)
+    learner = _learner_of(preset)(stack, data, preset, generator)
     optimizer = torch.optim.Adam(list(stack.values.values()), lr=protocol.rate, fused=True)
     for step in range(protocol.steps):
         progress = (step + 1) / protocol.steps
@@ -253,7 +303,7 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
             _set_rate(optimizer, protocol.rate, step / protocol.steps)
         chosen = torch.randint(data.y.shape[1], (len(problems), protocol.batch), generator=generator)
         chosen = chosen.to(data.y.device)
-        losses = learner.errors(chosen).square().mean(2) / (2 * data.noise[:, None].square())
+        losses = learner.squares(chosen).mean(2) / (2 * data.noise[:, None].square())
         penalties = stack.penalties(protocol.batch, data.y.shape[1], progress)
         weights = _draw_weights(losses.shape[1], protocol.as_in_paper, generator).to(losses)
         optimizer.zero_grad()
@@ -264,6 +314,13 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
     for one in stack.ensembles:
         one.eval()
     return learner
+
+
+def _learner_of(preset: Preset) -> type[Learner]:
+    """Return how the members of a preset learn."""
+    if _is_chain(preset):
+        return AllOptions
+    return Bootstrapped if preset.bootstrap else SomeRows
 
 
 def _is_chain(preset: Preset) -> bool:

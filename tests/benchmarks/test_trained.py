@@ -1,0 +1,74 @@
+"""The page on trained networks has the numbers that were measured."""
+
+import json
+import re
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+
+from pluribus.settings import snake_case
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "howto" / "trained_network.md").read_text(encoding="utf-8")
+PROMISES = {"kept": "kept", "approximate": "nearly kept", "retrain": "to be trained"}
+
+
+def read(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["runs"]
+
+
+def rows_of(start, end):
+    part = PAGE[PAGE.index(start) :]
+    lines = part[: part.index(end)].splitlines()
+    return [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")][
+        1:
+    ]
+
+
+def spread(values):
+    return stdev(values) / len(values) ** 0.5
+
+
+def test_every_row_of_the_small_network_is_that_of_the_results():
+    runs = read("trained")
+    alone = [run["converted"] for run in runs if run["name"] == "single"]
+    rows = rows_of("## Measured", "- Every method")
+    assert len(rows) == 21
+    for label, untuned, before, tuned, *cells in rows:
+        own = [run for run in runs if run["name"] == snake_case(label.split(",")[0])]
+        assert len(own) == 3
+        first, after = own[0], [run["tuned"] for run in own]
+        assert (untuned, tuned) == (PROMISES[first["promise"]], PROMISES[first["tuned promise"]]), label
+        assert before == f"{fmean(run['converted']['nll'] for run in own):.3f}", label
+        change = [one["nll"] - other["nll"] for one, other in zip(after, alone, strict=True)]
+        information = fmean(one["mutual_information"] for one in after)
+        expected = [
+            f"{fmean(one['accuracy'] for one in after):.3f}",
+            f"{fmean(one['nll'] for one in after):.3f}",
+            f"{fmean(change):+.3f} ± {spread(change):.3f}".replace("-", "−"),
+            f"{fmean(one['ece'] for one in after):.3f}",
+            "0" if information < 1e-9 else f"{information:.4f}",
+            f"{fmean(one['parameters'] for one in after) / alone[0]['parameters']:.2f}",
+        ]
+        assert cells == expected, label
+
+
+def test_every_row_of_efficientnet_is_that_of_the_results():
+    runs = read("trained_efficientnet")
+    rows = rows_of("### A network of ImageNet", "LoRA ensembles are as accurate")
+    assert len(rows) == 8
+    size = next(run["parameters"] for run in runs if run["method"] == "Single")
+    for label, *cells in rows:
+        own = [run for run in runs if run["method"] == re.split(r"[ ,]", label)[0]]
+        assert {run["seed"] for run in own} == {0, 1, 2}, label
+        columns = {name: [run[name] for run in own] for name in ("accuracy", "nll", "ece", "auroc")}
+        digits = {"auroc": 2}
+        shown = [
+            f"{fmean(values):.{digits.get(name, 3)}f} ± {spread(values):.{digits.get(name, 3)}f}"
+            for name, values in columns.items()
+        ]
+        assert [cell.replace("**", "") for cell in cells[:4]] == shown, label
+        assert cells[5] == f"{own[0]['parameters'] / size:.2f}", label
+        assert float(cells[4]) == pytest.approx(fmean(run["mutual_information"] for run in own), abs=6e-5)
+        assert float(cells[6]) == pytest.approx(fmean(run["seconds"] for run in own), abs=0.51), label
