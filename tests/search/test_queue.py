@@ -5,6 +5,7 @@ import contextlib
 import optuna
 import pytest
 from optuna.trial import TrialState
+from sqlalchemy import text
 
 from pluribus.search.engine import open_queue
 from pluribus.search.queue import ERROR, HALVED, RETRIES, SKIPPED, WORKER, QueueEmpty
@@ -90,6 +91,20 @@ def test_trial_of_another_machine_is_left_alone(queue):
     lose(queue).set_user_attr(WORKER, {"host": "elsewhere", "lease": "/nowhere"})
     queue.fill(1)
     assert states(queue) == ["RUNNING"]
+
+
+def test_trial_of_another_machine_that_is_silent_is_run_again(queue):
+    queue.fill(1)
+    trial = lose(queue)
+    trial.set_user_attr(WORKER, {"host": "elsewhere", "lease": "/nowhere"})
+    queue.opened.record_heartbeat(trial._trial_id)
+    queue.fill(1)
+    assert states(queue) == ["RUNNING"]
+    with queue.opened.engine.begin() as connection:
+        connection.execute(text("update trial_heartbeats set heartbeat = datetime('now', '-181 seconds')"))
+    queue.fill(1)
+    assert states(queue) == ["FAIL", "WAITING"]
+    assert queue.trials[1].params == trial.params
 
 
 def test_trial_that_is_lost_again_and_again_is_replaced(queue):

@@ -12,11 +12,16 @@ from pluribus.search.storage import Storage, StorageError, explaining
 
 
 def test_file_of_sqlite_is_made(tmp_path):
-    place = Storage(f"sqlite:///{tmp_path}/a/study.db", heartbeat=5, grace=9)
+    place = Storage(f"sqlite:///{tmp_path}/a/study.db", heartbeat=90, grace=200)
     opened = place.open()
     assert isinstance(opened, RDBStorage)
-    assert opened.get_heartbeat_interval() == 5
+    assert opened.get_heartbeat_interval() == 90
     assert place.file.is_file()
+
+
+def test_heartbeat_of_less_than_a_minute_is_refused():
+    with pytest.raises(SettingError, match="heartbeat must be at least 60"):
+        Storage("sqlite:///study.db", heartbeat=59)
 
 
 @pytest.mark.parametrize("url", ["mysql://x", "journal.log", "sqlite:x", ""])

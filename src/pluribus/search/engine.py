@@ -114,7 +114,8 @@ def search(
         halving: Stops trials early that many others are better than; None lets all finish.
         warm_start: Folders of `compare`, whose trained ensembles of this task and network count as trials.
         threads: Of torch in this process.
-        heartbeat: Seconds between signs of life, by which other machines know that a trial is running.
+        heartbeat: Seconds between signs of life, by which other machines know that a trial is running; at
+            least 60, because a busy process is late with shorter ones.
         grace: Seconds without one after which a trial counts as lost; by default three heartbeats.
         take: Limits of cost of the ensemble in the folder `taken`, besides those of the budget.
         against: Folders of other searches with the same objectives, such as a random one, for the page.

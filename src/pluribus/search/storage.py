@@ -43,7 +43,7 @@ class Storage:
 
     Args:
         url: `sqlite:///file` or `postgresql://user:password@host/database`.
-        heartbeat: Seconds between signs of life of a running trial, at least 1.
+        heartbeat: Seconds between signs of life of a running trial, at least 60.
         grace: Seconds without one after which a trial counts as lost.
     """
 
@@ -52,7 +52,7 @@ class Storage:
     grace: int = 3 * HEARTBEAT_SECONDS
 
     def __post_init__(self) -> None:
-        check("heartbeat", self.heartbeat, int, at_least=1)
+        check("heartbeat", self.heartbeat, int, at_least=HEARTBEAT_SECONDS)
         check("grace", self.grace, int, at_least=1)
         if not self.url.startswith((SQLITE, POSTGRES, DRIVER)):
             raise SettingError(
