@@ -365,7 +365,7 @@ def report(
         Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
     ] = None,
 ) -> None:
-    """Write one page about the records of runs, and recommend a method. It may have a budget."""
+    """Write one page about all records of runs, and recommend a method."""
     commands().report(runs=runs, budget=budget, metric=metric, costs=costs, figures=figures, out=out)
 
 
@@ -680,7 +680,7 @@ def verify(
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method whose settings to explain.")] = None,
 ) -> None:
-    """List the methods and their settings, or explain the settings of one method."""
+    """List the methods with their settings, or explain those of one."""
     commands().methods(name=name)
 
 
