@@ -365,7 +365,7 @@ def report(
         Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
     ] = None,
 ) -> None:
-    """Write one page about all records of runs, and recommend a method."""
+    """Write one page about records of runs, and recommend a method."""
     commands().report(runs=runs, budget=budget, metric=metric, costs=costs, figures=figures, out=out)
 
 
