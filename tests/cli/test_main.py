@@ -14,6 +14,7 @@ import pluribus as pl
 from pluribus.backbones import BACKBONES
 from pluribus.cli import commands, run_file
 from pluribus.cli import main as cli
+from pluribus.cli.start import COMPUTING
 from pluribus.comparison import record
 from pluribus.data import TASKS, csv_file
 from pluribus.export.exporting import FORMATS
@@ -313,6 +314,13 @@ def test_help_does_not_cut_its_examples(width):
     assert max(map(len, result.output.splitlines())) <= width
 
 
+def test_help_lists_commands_by_whole_sentences():
+    listed = CliRunner().invoke(cli.app, ["--help"], terminal_width=80).output.partition("Commands:")[2]
+    # Sentences that are too long are cut, with dots at their end.
+    assert "compare " in listed
+    assert "..." not in listed
+
+
 def test_methods_lists_every_method_with_its_settings():
     printed = invoke("methods")
     for name in pl.Method.known():
@@ -415,6 +423,8 @@ def test_export_writes_a_file_that_is_described_by_the_run(run, tmp_path):
 def test_export_refuses_a_format_that_there_is_not_before_it_reads_the_run(tmp_path):
     with pytest.raises(pl.SettingError, match="format must be one of onnx, pt2, openvino, got 'onx'"):
         invoke("export", tmp_path, "--format", "onx")
+    with pytest.raises(pl.SettingError, match="precision of exports must be 32-true, got 'bf16-mixed'"):
+        invoke("export", tmp_path, "--precision", "bf16-mixed")
 
 
 def test_tasks_lists_every_task_and_the_options_of_one():
@@ -429,10 +439,15 @@ def test_tasks_lists_every_task_and_the_options_of_one():
         invoke("tasks", "cvs")
 
 
-@pytest.mark.parametrize("command", ["compare", "train", "evaluate", "doctor", "predict"])
-def test_commands_that_compute_choose_device_and_precision(command):
-    for name in ("accelerator", "devices", "precision"):
-        assert help_of(command, name)
+def test_commands_that_compute_choose_device_and_precision():
+    chosen = {
+        name
+        for name, command in get_command(cli.app).commands.items()
+        if {"accelerator", "devices", "precision"} <= {one.name for one in command.params}
+    }
+    assert chosen == set(COMPUTING)
+    # The others read records and files, print lists, or serve a file without PyTorch.
+    assert set(get_command(cli.app).commands) - chosen == {"report", "serve", "verify", "methods", "tasks"}
 
 
 def test_trained_ensembles_predict_in_other_precisions(run, tmp_path):

@@ -41,7 +41,10 @@ def test_kind_follows_from_the_cells(cells, kind):
 def test_more_words_than_the_limit_are_text():
     words = [f"w{i % 65}" for i in range(650)]
     found = learn_columns({"x": [str(i * 7 % 11) for i in range(650)], "it": words})
-    assert found.columns[1].note == "text: 65 different values in 650 rows"
+    note = "text: 65 different values in 650 rows"
+    assert found.columns[1].note == f"{note}, more than 64; kinds='it=category' uses it"
+    found = learn_columns({"x": [str(i * 7 % 11) for i in range(100)], "it": words[:100]})
+    assert found.columns[1].note == "text: 65 different values in 100 rows"
 
 
 def test_dates_that_are_not_read_are_named():
@@ -72,6 +75,8 @@ def test_a_first_column_that_counts_the_rows_is_an_index():
     assert learn_columns({"x": counted}).columns[0].kind == "number"  # alone, it is meant
     years = [str(1990 + i) for i in range(COUNT)]
     assert kind_of("x", years, first=True).kind == "number"
+    both = learn_columns({"rownames": counted, "order": counted} | OTHER | {"last": counted})
+    assert [column.kind for column in both] == ["dropped", "dropped", "number", "number"]
 
 
 def test_nothing_is_learnt_from_other_rows():

@@ -12,14 +12,17 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.cli.commands import predict
-from pluribus.comparison import evaluate
+from pluribus.cli.parsing import Build
+from pluribus.comparison import evaluate, evaluation
 from pluribus.comparison.comparison import compare
 from pluribus.comparison.record import read
 from pluribus.data import Split, Task
+from pluribus.data.image_folders import image_folder
+from pluribus.data.picture_files import PictureFiles
 from pluribus.methods import DeepEnsembles, Single
 from pluribus.report.groups import group_records
 from pluribus.report.page import write_page
-from pluribus.training import Training, train
+from pluribus.training import Training, split_prediction, train
 
 OPTIONS = {"seeds": 1, "recipes": False, "shifted": False, "show": False}
 
@@ -160,6 +163,37 @@ def test_segmentation_by_a_unet(tmp_path, importable):
     assert {"mean_entropy", "mean_confidence"} <= set(rows[0])
 
 
+@pytest.mark.slow
+def test_a_folder_of_pictures_is_never_in_memory_as_a_whole(tmp_path, monkeypatch):
+    from sklearn.datasets import load_digits
+
+    pillow = pytest.importorskip("PIL.Image")
+    digits = load_digits()
+    for place in np.flatnonzero(digits.target < 2).tolist():
+        file = tmp_path / "digits" / str(digits.target[place]) / f"{place}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pillow.fromarray((digits.images[place] * 15).astype(np.uint8)).save(file)
+    alive, most, read = weakref.WeakSet(), [0], PictureFiles.__getitem__
+
+    def counted(self, place):
+        image, label = read(self, place)
+        alive.add(image)
+        most[0] = max(most[0], len(alive))
+        return image, label
+
+    monkeypatch.setattr(PictureFiles, "__getitem__", counted)
+    monkeypatch.setattr(evaluation, "CHUNK", 16)
+    monkeypatch.setattr(split_prediction, "CHUNK", 16)
+    task = image_folder(tmp_path / "digits", size=8, grey=True, stream=True)
+    pictures = tmp_path / "digits" / "1"
+    rows = whole_way(Build("cnn", task), "cnn", task, tmp_path / "run", pictures)
+    assert len(rows) == len(list(pictures.iterdir())) == 182
+    assert sum(row["labels"] == "1" for row in rows) > 150
+    gc.collect()
+    # All three parts have 360 pictures; a batch of at most 64 is in use while the next one is read.
+    assert 0 < most[0] <= 140
+
+
 class Counted:
     """A dataset that counts how many of its samples are alive."""
 
@@ -178,9 +212,6 @@ class Counted:
 
 def test_samples_of_a_stream_are_not_kept(monkeypatch):
     """Samples die with their batch: training and measuring hold a few of them, however many there are."""
-    from pluribus.comparison import evaluation
-    from pluribus.training import split_prediction
-
     monkeypatch.setattr(evaluation, "CHUNK", 16)
     monkeypatch.setattr(split_prediction, "CHUNK", 16)
     sets = [Counted(160), Counted(96), Counted(96)]

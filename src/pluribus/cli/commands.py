@@ -64,7 +64,7 @@ from pluribus.testbed.presets import read_names
 from pluribus.testbed.protocol import Protocol
 from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
-from pluribus.training.hardware import Hardware
+from pluribus.training.hardware import PLAIN, Hardware
 from pluribus.training.progress import SECONDS_BETWEEN_LINES
 from pluribus.training.split_prediction import CHUNK
 
@@ -409,15 +409,22 @@ def export(
     task: str | None,
     model: str | None,
     data_dir: Path | None,
+    accelerator: str,
+    devices: int,
+    precision: str,
     out: Path | None,
 ) -> None:
     """Write a trained ensemble as one file that runs without Pluribus, and check it."""
-    # A wrong format or a missing package is found before the run is read.
+    # A wrong format, a missing package or a precision that files do not have is found before the run is read.
     find_format(format).load_packages()
+    hardware = Hardware(accelerator, devices, precision)
+    if not hardware.is_plain:
+        raise SettingError(f"the precision of exports must be {PLAIN}, got {precision!r}.")
     ensemble, signature = load_for_prediction(announced_run(run), data_dir, task, model)
     target = out or run / "ensemble"
     writable(target.parent)
-    path = ensemble.export(target, format, members=members, level=level, signature=signature)
+    with hardware.predicting(ensemble):
+        path = ensemble.export(target, format, members=members, level=level, signature=signature)
     console.print(
         f"{path}: {path.stat().st_size:,} bytes; inputs and outputs are in {description_path(path).name}",
         highlight=False,

@@ -365,7 +365,7 @@ def report(
         Path | None, typer.Option(help="The folder to write to; by default that of the first records.")
     ] = None,
 ) -> None:
-    """Write one page about all records of some runs, and recommend a method within a budget."""
+    """Write one page about records of runs, and recommend a method."""
     commands().report(runs=runs, budget=budget, metric=metric, costs=costs, figures=figures, out=out)
 
 
@@ -487,7 +487,7 @@ def finetune(
     option: Options = None,
     out: Out = None,
 ) -> None:
-    """Make a trained network an ensemble: tune it, calibrate it, and compare it with what it was."""
+    """Make a trained network an ensemble, and calibrate it. It is compared with the network."""
     commands().finetune(
         checkpoint=checkpoint,
         method=method,
@@ -564,7 +564,7 @@ def predict(
     devices: Devices = 1,
     precision: Precision = PLAIN,
 ) -> None:
-    """Write predictions with their uncertainty, one row for each input; needs no training data."""
+    """Write predictions with their uncertainty, a row for each input. Needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
     commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given, **computed)
@@ -579,13 +579,19 @@ def export(
     task: OwnTask = None,
     model: OwnModel = None,
     data_dir: DataDir = None,
+    accelerator: Annotated[
+        str, typer.Option(help="Where the ensemble runs while it is written and checked: cpu, cuda, mps.")
+    ] = "cpu",
+    devices: Devices = 1,
+    precision: Annotated[str, typer.Option(help=f"Of the file: {PLAIN}.")] = PLAIN,
     out: Annotated[
         Path | None, typer.Option(help="The file to write; by default RUN/ensemble with the format's suffix.")
     ] = None,
 ) -> None:
-    """Write a trained ensemble as one file that runs without Pluribus; needs no training data."""
+    """Write a trained ensemble as a file that runs without Pluribus. Needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
-    commands().export(run=run, format=format, members=members, level=level, out=out, **given)
+    computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
+    commands().export(run=run, format=format, members=members, level=level, out=out, **given, **computed)
 
 
 @app.command()
@@ -609,7 +615,7 @@ def serve(
         float, typer.Option(help="Probability of a false alarm of drift, over all time.")
     ] = 0.01,
 ) -> None:
-    """Serve an exported ensemble over HTTP, without PyTorch: Open Inference Protocol, plain JSON, metrics."""
+    """Serve an exported ensemble over HTTP, without PyTorch. Speaks the Open Inference Protocol and JSON."""
     from pluribus.serving.options import ServerOptions
     from pluribus.serving.server import serve as run_server
 
@@ -645,7 +651,7 @@ def monitor(
     devices: Devices = 1,
     precision: Precision = PLAIN,
 ) -> None:
-    """Tell whether inputs still look like validation data, and from which on not; exit code 1 if not."""
+    """Tell whether inputs still look like validation data. Exit code 1 if not."""
     from pluribus.cli.monitor_run import monitor_run
 
     monitor_run(
@@ -674,7 +680,7 @@ def verify(
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method whose settings to explain.")] = None,
 ) -> None:
-    """List the methods and their settings, or explain the settings of one method."""
+    """List the methods with their settings, or explain those of one."""
     commands().methods(name=name)
 
 

@@ -5,8 +5,21 @@ from collections.abc import Sequence
 
 from pluribus.version import VERSION
 
-SLOW = ("compare", "search", "train", "finetune", "testbed", "evaluate", "export", "monitor", "predict")
-"""Commands that compute, and so need PyTorch."""
+COMPUTING = (
+    "compare",
+    "search",
+    "train",
+    "finetune",
+    "testbed",
+    "evaluate",
+    "doctor",
+    "export",
+    "monitor",
+    "predict",
+)
+"""Commands that run networks. They choose the device and the precision."""
+SLOW = (*COMPUTING, "report", "verify")
+"""Commands that import PyTorch and then take long."""
 INTERRUPTED = 130
 """Exit code that shells expect after Ctrl-C."""
 

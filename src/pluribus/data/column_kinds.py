@@ -47,6 +47,7 @@ MOST_CATEGORIES = 64
 """Categories of a column whose kind was not given; more make more inputs than most tables can teach."""
 MOST_GIVEN_CATEGORIES = 10_000
 """Categories of a column that the user called a category or a code."""
+AN_ID = "an id: a whole number of its own in every row"
 LEAST_ROWS_OF_ID = 3
 """Rows from which on different whole numbers are taken for an id."""
 ID_NAME = re.compile(
@@ -83,8 +84,8 @@ def learn_columns(
     added = [word.strip().lower() for word in missing_words]
     words = tuple(dict.fromkeys((*MISSING_WORDS, *added)))
     places = list(range(_length(table)) if rows is None else rows)
-    # A column that is alone is meant to be learnt from, even if it counts.
-    first = next(iter(table)) if len(table) > 1 else None
+    # A column that is alone is meant to be learnt from, even if it counts. An index may follow another one.
+    first = len(table) > 1
     found = []
     for name, all_cells in table.items():
         cells = [all_cells[place] for place in places]
@@ -94,8 +95,9 @@ def learn_columns(
             kind, note = infer_kind(name, cells, missing)
             # Whom the user chose to predict from is no id, whatever it looks like.
             may_be_id = kind == NUMBER and name not in keep
-            if may_be_id and is_id(name, cells, places, name == first):
-                kind, note = DROPPED, "an id: a whole number of its own in every row"
+            if may_be_id and is_id(name, cells, places, first):
+                kind, note = DROPPED, AN_ID
+        first = first and note == AN_ID
         column = learn_column(name, kind, note, cells, missing)
         found.append(column)
     _check_some_used(found)
@@ -133,7 +135,11 @@ def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
                 DROPPED,
                 f"dates with the day or the month first: {to_word(present[0])}; write the year first",
             )
-        return DROPPED, f"text: {distinct} different values in {len(present)} rows"
+        note = f"text: {distinct} different values in {len(present)} rows"
+        # Words that repeat are categories, only more than most tables can teach.
+        if distinct <= len(present) / 2:
+            note += f", more than {MOST_CATEGORIES}; kinds='{name}=category' uses it"
+        return DROPPED, note
     return CATEGORY, ""
 
 
@@ -168,7 +174,7 @@ def is_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> bool:
         name: Of the column.
         cells: Of the training rows.
         places: Of these rows in the table.
-        first: True for the first column, where an index of rows is written.
+        first: True for the first column and those after other ids, where an index of rows is written.
     """
     named = bool(ID_NAME.search(name) or CAMEL_ID_NAME.search(name))
     if not named and not first:
