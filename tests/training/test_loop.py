@@ -1,6 +1,9 @@
 """The training loop: it learns, it stops, it goes on to the same weights, on several processes too."""
 
 import csv
+import multiprocessing
+import os
+import signal
 import sys
 from dataclasses import replace
 from math import isnan
@@ -127,6 +130,67 @@ def test_augmented_training_resumes_to_the_same_weights(tmp_path, method, augmen
     with pytest.raises(KeyboardInterrupt):
         train(make(), images, training, out=tmp_path, show=False, on_epoch=stop)
     train(resumed, images, training, out=tmp_path, show=False)
+    assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+EVERYTHING = [
+    Training(
+        steps=14,
+        batch=8,
+        optimizer="sgd",
+        lr=0.05,
+        weight_decay=1e-3,
+        nesterov=True,
+        schedule="steps",
+        milestones=(0.3, 0.6),
+        clip=0.5,
+        label_smoothing=0.1,
+        accumulate=2,
+        ema=0.9,
+        keep="brier",
+        augment=Augment(flip=True, crop=1, operations=1, mixup=0.2, cutmix=0.2),
+    ),
+    Training(
+        epochs=8,
+        batch=8,
+        warmup=0.2,
+        schedule="constant",
+        patience=7,
+        check_every=2,
+        keep="accuracy",
+        augment=Augment(flip=True, operations=1, each=False),
+    ),
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed process is a fork")
+@pytest.mark.parametrize("training", EVERYTHING, ids=["all settings", "the others"])
+def test_a_killed_training_resumes_to_the_same_weights(tmp_path, training):
+    x = torch.rand(32, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    split = Split(x, (x.mean((1, 2, 3)) > x.mean()).long())
+    images = replace(two_moons(train=24), train=split, validation=split, test=split, shifted={}, ood={})
+
+    def make():
+        torch.manual_seed(0)
+        norm = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()]
+        method = DeepEnsembles(members=2, prior_scale=0.3, shuffle_members=True)
+        return pl.convert(nn.Sequential(*norm, nn.Linear(64, 2)), method, example=x[:2])
+
+    def kill(row):
+        if row["epoch"] == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def train_until_killed():
+        train(make(), images, training, out=tmp_path, show=False, on_epoch=kill)
+
+    whole, resumed = make(), make()
+    train(whole, images, training, show=False)
+    process = multiprocessing.get_context("fork").Process(target=train_until_killed)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    history = train(resumed, images, training, out=tmp_path, show=False)
+    assert len(history) > 5
     assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
