@@ -250,6 +250,15 @@ def test_members_end_where_separate_trainings_end(task, method):
         assert_close(ensemble.member(i).state_dict(), alone.member(0).state_dict())
 
 
+def test_smoothed_labels_are_learnt(task):
+    torch.manual_seed(0)
+    network = nn.Linear(2, 2)
+    expected = nn.functional.cross_entropy(network(task.train.x), task.train.y, label_smoothing=0.4)
+    one = pl.convert(network, Single(), example=task.train.x[:2])
+    (row,) = train(one, task, Training(steps=1, batch=120, label_smoothing=0.4), show=False)
+    assert row["loss"] == pytest.approx(expected.item())
+
+
 def test_the_mean_of_the_weights_is_kept(task):
     plain, mean = ensemble(), ensemble()
     how = replace(QUICK, epochs=None, steps=1, keep="last")
