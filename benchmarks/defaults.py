@@ -172,11 +172,22 @@ def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
     prediction = ensemble.predict(task.test.x, chunk=1000)
     found = {f"test_{metric}": METRICS[metric](prediction.raw, task.test.y) for metric in SCORES[:3]}
     found["test_calibrated_nll"] = METRICS["nll"](prediction, task.test.y)
-    if hasattr(ensemble.method, "fit_weights"):
+    if getattr(ensemble.method, "fit_weights", False):
+        found |= exit_scores(prediction.raw, task.test.y)
+    elif hasattr(ensemble.method, "fit_weights"):
         ensemble.calibrate(task, weights=True)
         refitted = ensemble.predict(task.test.x, chunk=1000)
         found["test_nll_fitted_weights"] = METRICS["nll"](refitted.raw, task.test.y)
         found["test_calibrated_nll_fitted_weights"] = METRICS["nll"](refitted, task.test.y)
+    return found
+
+
+def exit_scores(prediction: pl.Prediction, target: torch.Tensor) -> dict[str, float]:
+    """Return the NLL of exits that count alike, and of each exit alone."""
+    count = len(prediction.weights)
+    found = {"test_nll_equal_weights": METRICS["nll"](prediction.weighted(torch.ones(count) / count), target)}
+    for number, alone in enumerate(torch.eye(count), 1):
+        found[f"test_nll_exit_{number}"] = METRICS["nll"](prediction.weighted(alone), target)
     return found
 
 
