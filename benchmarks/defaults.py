@@ -6,8 +6,8 @@
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read,
-because defaults are chosen on validation data alone; only `papers`, which chooses nothing, has scores on test
-data, for networks with exits also with fitted weights. One line per run goes to
+because defaults are chosen on validation data alone; only `papers` and `longer`, which choose nothing, have
+scores on test data, for networks with exits also with other weights. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
@@ -118,6 +118,13 @@ def patching() -> Iterator[Candidate]:
         yield Candidate(f"ecmp {distance}", ECMP(perturbation=distance, draws=20))
 
 
+def longer() -> Iterator[Candidate]:
+    """Yield patches and one network that train for twice the usual steps."""
+    yield Candidate("single, 2 x steps", Single(), 2)
+    yield Candidate("emp, 2 x steps", EMP(draws=16), 2)
+    yield Candidate("ecmp, 2 x steps", ECMP(draws=16), 2)
+
+
 def masks() -> Iterator[Candidate]:
     """Yield candidates for the training of Masksembles, at equal steps."""
     for repeat in (False, True):
@@ -159,12 +166,17 @@ def papers() -> Iterator[Candidate]:
 STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
     "exits": exits,
     "layers": layers,
+    "longer": longer,
     "masks": masks,
     "mimo": mimo,
     "papers": papers,
     "patching": patching,
     "sae": sae,
 }
+
+
+ON_TEST = ("papers", "longer")
+"""Studies that choose nothing, and have scores on test data."""
 
 
 def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
@@ -245,7 +257,7 @@ def run(study: str, tasks: list[str], seeds: int, labels: str, steps: int | None
                 done = any(known.items() <= one.items() for one in runs)
                 if done or labels not in candidate.label:
                     continue
-                found = known | measure(candidate, name, task, seed, steps, study == "papers")
+                found = known | measure(candidate, name, task, seed, steps, study in ON_TEST)
                 found["settings"] = candidate.method.to_dict()
                 runs.append(found)
                 with path.open("a", encoding="utf-8") as file:

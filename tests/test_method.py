@@ -146,8 +146,8 @@ def test_every_row_sees_every_sample_unless_a_method_says_otherwise():
         (methods.LayerEnsembles(start="copy"), 1, None),
         (methods.SAE(), 2, None),
         (methods.SAE(inputs=1), 1, None),
-        (methods.EMP(), 2, 0),
-        (methods.ECMP(options=1), 1, 0),
+        (methods.EMP(), 1, 0),
+        (methods.EMP(divide=True), 2, 0),
     ],
     ids=str,
 )
