@@ -168,7 +168,7 @@ def test_images_are_corrupted_to_try_a_temperature_below_one():
 def test_the_score_that_tells_altered_samples_best_is_taken():
     generator = torch.Generator().manual_seed(0)
     target = torch.arange(80) % 2
-    # One corner is bright; altered images have it elsewhere, where outputs are sure and far from both classes.
+    # One corner is bright; altered images have it elsewhere, where outputs are sure and both classes far.
     x = 0.1 * torch.rand(80, 1, 8, 8, generator=generator)
     x[target == 0, :, :4, :4] += 1
     x[target == 1, :, :4, 4:] += 1
