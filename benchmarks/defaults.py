@@ -2,11 +2,12 @@
 
     python benchmarks/defaults.py patching
     python benchmarks/defaults.py papers --seeds 3      # every method of the five papers, and one network
+    python benchmarks/defaults.py papers --table        # the table of the docs, of the runs that are there
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read,
-because defaults are chosen on validation data alone; only `papers`, which chooses nothing, has scores on test
-data, for networks with exits also with fitted weights. One line per run goes to
+because defaults are chosen on validation data alone; only `papers` and `longer`, which choose nothing, have
+scores on test data, for networks with exits also with other weights. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
@@ -63,6 +64,8 @@ def _halved(split: Split) -> Split:
 
 
 TASKS: dict[str, Callable[[], Task]] = {"digits": digits, "fashion": fashion}
+LIMIT = 4.3
+"""Standard errors of a paired difference over three seeds that chance makes in 5 % of cases (Student's t)."""
 CHECKS = {"digits": 5, "fashion": 2}
 """Epochs between two validations: fewer than by default, for the time they take."""
 
@@ -115,6 +118,13 @@ def patching() -> Iterator[Candidate]:
         yield Candidate(f"ecmp {distance}", ECMP(perturbation=distance, draws=20))
 
 
+def longer() -> Iterator[Candidate]:
+    """Yield patches and one network that train for twice the usual steps."""
+    yield Candidate("single, 2 x steps", Single(), 2)
+    yield Candidate("emp, 2 x steps", EMP(draws=16), 2)
+    yield Candidate("ecmp, 2 x steps", ECMP(draws=16), 2)
+
+
 def masks() -> Iterator[Candidate]:
     """Yield candidates for the training of Masksembles, at equal steps."""
     for repeat in (False, True):
@@ -156,6 +166,7 @@ def papers() -> Iterator[Candidate]:
 STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
     "exits": exits,
     "layers": layers,
+    "longer": longer,
     "masks": masks,
     "mimo": mimo,
     "papers": papers,
@@ -164,16 +175,31 @@ STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
 }
 
 
+ON_TEST = ("papers", "longer")
+"""Studies that choose nothing, and have scores on test data."""
+
+
 def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
     """Return scores on test data, also with fitted weights where members are exits of different depths."""
     prediction = ensemble.predict(task.test.x, chunk=1000)
     found = {f"test_{metric}": METRICS[metric](prediction.raw, task.test.y) for metric in SCORES[:3]}
     found["test_calibrated_nll"] = METRICS["nll"](prediction, task.test.y)
-    if hasattr(ensemble.method, "fit_weights"):
+    if getattr(ensemble.method, "fit_weights", False):
+        found |= exit_scores(prediction.raw, task.test.y)
+    elif hasattr(ensemble.method, "fit_weights"):
         ensemble.calibrate(task, weights=True)
         refitted = ensemble.predict(task.test.x, chunk=1000)
         found["test_nll_fitted_weights"] = METRICS["nll"](refitted.raw, task.test.y)
         found["test_calibrated_nll_fitted_weights"] = METRICS["nll"](refitted, task.test.y)
+    return found
+
+
+def exit_scores(prediction: pl.Prediction, target: torch.Tensor) -> dict[str, float]:
+    """Return the NLL of exits that count alike, and of each exit alone."""
+    count = len(prediction.weights)
+    found = {"test_nll_equal_weights": METRICS["nll"](prediction.weighted(torch.ones(count) / count), target)}
+    for number, alone in enumerate(torch.eye(count), 1):
+        found[f"test_nll_exit_{number}"] = METRICS["nll"](prediction.weighted(alone), target)
     return found
 
 
@@ -213,10 +239,15 @@ def measure(
     return scores | (test_scores(ensemble, task) if on_test else {})
 
 
+def read_runs(study: str) -> list[dict[str, Any]]:
+    """Return the runs of a study that are there."""
+    path = RESULTS / f"defaults_{study}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def run(study: str, tasks: list[str], seeds: int, labels: str, steps: int | None) -> list[dict[str, Any]]:
     """Run what is missing, write it, and return all runs of the study."""
-    path = RESULTS / f"defaults_{study}.jsonl"
-    runs = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    path, runs = RESULTS / f"defaults_{study}.jsonl", read_runs(study)
     for seed in range(seeds):
         for name in tasks:
             task = TASKS[name]()
@@ -226,7 +257,7 @@ def run(study: str, tasks: list[str], seeds: int, labels: str, steps: int | None
                 done = any(known.items() <= one.items() for one in runs)
                 if done or labels not in candidate.label:
                     continue
-                found = known | measure(candidate, name, task, seed, steps, study == "papers")
+                found = known | measure(candidate, name, task, seed, steps, study in ON_TEST)
                 found["settings"] = candidate.method.to_dict()
                 runs.append(found)
                 with path.open("a", encoding="utf-8") as file:
@@ -242,13 +273,53 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
     parser.add_argument("--labels", default="", help="only candidates whose label contains this")
     parser.add_argument("--steps", type=int, help="of a method without a recipe; by default 1000 and more")
+    parser.add_argument("--table", action="store_true", help="print a table of test scores, train nothing")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(table(read_runs(arguments.study)))
+        return
     torch.set_num_threads(1)
     runs = run(arguments.study, arguments.tasks, arguments.seeds, arguments.labels, arguments.steps)
     for name in arguments.tasks:
         for label in dict.fromkeys(one["label"] for one in runs if one["task"] == name):
             found = [one for one in runs if one["task"] == name and one["label"] == label]
             print(f"{name:8} {label:32} {_summary(found)}  {len(found)} runs")
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """Return test scores in Markdown; an arrow is a difference from one network beyond noise."""
+    head = ["method"]
+    for name in TASKS:
+        head += [f"accuracy, {name} ↑", f"NLL, {name} ↓", f"NLL calibrated, {name} ↓"]
+    lines = [f"| {' | '.join(head)} | multiply-adds |", "|---" * (len(head) + 1) + "|"]
+    for label in dict.fromkeys(one["label"] for one in runs):
+        cells = [f"`{label}`"]
+        for name in TASKS:
+            found, single = _of(runs, name, label), _of(runs, name, "single")
+            cells.append(f"{fmean(one['test_accuracy'] for one in found):.3f}")
+            for metric in ("test_nll", "test_calibrated_nll"):
+                values = [one[metric] for one in found]
+                error = stdev(values) / math.sqrt(len(values))
+                arrow = _beyond_noise(values, [one[metric] for one in single])
+                cells.append(f"{fmean(values):.3f} ± {error:.3f}{arrow}")
+        cells.append(f"{fmean(one['multiply_adds_ratio'] for one in found):.2f} ×")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _of(runs: list[dict[str, Any]], name: str, label: str) -> list[dict[str, Any]]:
+    """Return the runs of a candidate on a task, by seed."""
+    found = [one for one in runs if (one["task"], one["label"]) == (name, label)]
+    return sorted(found, key=lambda one: one["seed"])
+
+
+def _beyond_noise(own: list[float], single: list[float]) -> str:
+    """Return an arrow where the paired difference from one network exceeds noise."""
+    differences = [one - other for one, other in zip(own, single, strict=True)]
+    mean, error = fmean(differences), stdev(differences) / math.sqrt(len(differences))
+    if abs(mean) <= LIMIT * error or not any(differences):
+        return ""
+    return " ↓" if mean < 0 else " ↑"
 
 
 def _summary(runs: list[dict[str, Any]]) -> str:

@@ -165,6 +165,24 @@ def test_images_are_corrupted_to_try_a_temperature_below_one():
     assert found.temperature < 1 or found.notes
 
 
+def test_the_score_that_tells_altered_samples_best_is_taken():
+    generator = torch.Generator().manual_seed(0)
+    target = torch.arange(80) % 2
+    # One corner is bright; altered images have it elsewhere, where outputs are sure and both classes far.
+    x = 0.1 * torch.rand(80, 1, 8, 8, generator=generator)
+    x[target == 0, :, :4, :4] += 1
+    x[target == 1, :, :4, 4:] += 1
+
+    def outputs(x):
+        corners = torch.nn.functional.avg_pool2d(x, 4).flatten(1)
+        return torch.stack((corners[:, 0] + 3 * corners[:, 2], corners[:, 1] + 3 * corners[:, 3]), 1)[None]
+
+    found, predict = calibrated(Categorical(), outputs, x, target)
+    assert found.score == "mahalanobis"
+    assert found.aurocs["mahalanobis"] > 0.9 > 0.6 > found.aurocs["entropy"]
+    assert predict(x.flip(2)).flagged.double().mean() > 0.9
+
+
 def test_few_samples_give_infinite_quantiles_and_a_note():
     found, predict = calibrated(Categorical(), two_sharp_members, *classes(6, 0), level=0.9)
     assert found.quantile == found.threshold == math.inf

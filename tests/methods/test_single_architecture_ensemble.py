@@ -139,6 +139,26 @@ def test_training_learns_which_exits_to_keep_and_states_their_temperature():
     assert float(ensemble.members.index.temperature) == pytest.approx(1.0 - 0.9 * 19 / 20)
 
 
+def weights_after_training(method):
+    torch.manual_seed(0)
+    ensemble = made(method, depth=2).train()
+    optimizer = torch.optim.Adam(ensemble.parameter_groups(1e-2))
+    for step in range(100):
+        optimizer.zero_grad()
+        ensemble.loss(X, Y, progress=step / 100).backward()
+        optimizer.step()
+    return ensemble.eval().weights
+
+
+def test_all_exits_are_alive_after_training_with_the_defaults():
+    weights = weights_after_training(SAE(inputs=2, exits=2))
+    assert len(weights) == 4
+    assert float(weights.min()) > 0.05
+    # The defaults of the first version left one exit of each input.
+    cold = weights_after_training(SAE(inputs=2, exits=2, temperature=(1.0, 0.01), draw_from="logits"))
+    assert int((cold > 0.05).sum()) == 2
+
+
 def test_logits_are_spared_weight_decay():
     groups = made(SAE()).parameter_groups(0.1, weight_decay=0.3)
     (spared,) = [group for group in groups if group["weight_decay"] == 0]

@@ -1,6 +1,9 @@
 """The training loop: it learns, it stops, it goes on to the same weights, on several processes too."""
 
 import csv
+import multiprocessing
+import os
+import signal
 import sys
 from dataclasses import replace
 from math import isnan
@@ -130,6 +133,67 @@ def test_augmented_training_resumes_to_the_same_weights(tmp_path, method, augmen
     assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
+EVERYTHING = [
+    Training(
+        steps=14,
+        batch=8,
+        optimizer="sgd",
+        lr=0.05,
+        weight_decay=1e-3,
+        nesterov=True,
+        schedule="steps",
+        milestones=(0.3, 0.6),
+        clip=0.5,
+        label_smoothing=0.1,
+        accumulate=2,
+        ema=0.9,
+        keep="brier",
+        augment=Augment(flip=True, crop=1, operations=1, mixup=0.2, cutmix=0.2),
+    ),
+    Training(
+        epochs=8,
+        batch=8,
+        warmup=0.2,
+        schedule="constant",
+        patience=7,
+        check_every=2,
+        keep="accuracy",
+        augment=Augment(flip=True, operations=1, each=False),
+    ),
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed process is a fork")
+@pytest.mark.parametrize("training", EVERYTHING, ids=["all settings", "the others"])
+def test_a_killed_training_resumes_to_the_same_weights(tmp_path, training):
+    x = torch.rand(32, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    split = Split(x, (x.mean((1, 2, 3)) > x.mean()).long())
+    images = replace(two_moons(train=24), train=split, validation=split, test=split, shifted={}, ood={})
+
+    def make():
+        torch.manual_seed(0)
+        norm = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()]
+        method = DeepEnsembles(members=2, prior_scale=0.3, shuffle_members=True)
+        return pl.convert(nn.Sequential(*norm, nn.Linear(64, 2)), method, example=x[:2])
+
+    def kill(row):
+        if row["epoch"] == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def train_until_killed():
+        train(make(), images, training, out=tmp_path, show=False, on_epoch=kill)
+
+    whole, resumed = make(), make()
+    train(whole, images, training, show=False)
+    process = multiprocessing.get_context("fork").Process(target=train_until_killed)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    history = train(resumed, images, training, out=tmp_path, show=False)
+    assert len(history) > 5
+    assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("settings", NEW_SETTINGS, ids=str)
 def test_training_resumes_after_an_epoch_to_the_same_weights(task, tmp_path, settings):
     training = replace(QUICK, **{"keep": "last"} | settings)
@@ -184,6 +248,15 @@ def test_members_end_where_separate_trainings_end(task, method):
     for i, alone in enumerate(members):
         train(alone, data, how, show=False)
         assert_close(ensemble.member(i).state_dict(), alone.member(0).state_dict())
+
+
+def test_smoothed_labels_are_learnt(task):
+    torch.manual_seed(0)
+    network = nn.Linear(2, 2)
+    expected = nn.functional.cross_entropy(network(task.train.x), task.train.y, label_smoothing=0.4)
+    one = pl.convert(network, Single(), example=task.train.x[:2])
+    (row,) = train(one, task, Training(steps=1, batch=120, label_smoothing=0.4), show=False)
+    assert row["loss"] == pytest.approx(expected.item())
 
 
 def test_the_mean_of_the_weights_is_kept(task):

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+import torch
+from torch.testing import assert_close
 
 from pluribus import SettingError
 from pluribus.recipe import Recipe
@@ -77,3 +79,16 @@ def test_impossible_settings_are_refused(settings, message):
 def test_warmup_rises_from_zero():
     training = Training(lr=1.0, schedule="constant", warmup=0.5)
     assert [training.rate(p) for p in (0.0, 0.25, 0.5, 1.0)] == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_nesterov_and_momentum_reach_the_optimizer():
+    weight, expected = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    settings = Training(optimizer="sgd", lr=0.1, momentum=0.8, nesterov=True)
+    optimizer = settings.make_optimizer([{"params": [weight], "weight_decay": 0.5}])
+    other = torch.optim.SGD([expected], lr=0.1, momentum=0.8, weight_decay=0.5, nesterov=True)
+    for one, parameter in ((optimizer, weight), (other, expected)):
+        for _ in range(3):
+            parameter.grad = parameter.detach() ** 2
+            one.step()
+    assert_close(weight, expected)
+    assert not Training(optimizer="sgd").make_optimizer([{"params": [weight]}]).defaults["nesterov"]
