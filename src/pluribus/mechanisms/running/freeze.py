@@ -38,8 +38,8 @@ from pluribus.mechanisms.running.quick import QuickGraph
 from pluribus.mechanisms.running.specialised import cut_members
 
 PROOFS = (2, 1, 3)
-"""Sizes of batch at which a graph is compared with the members: the first two that the members take. Code that
-squeezes axes of size one fails by itself on one sample. The sizes are small because all members run."""
+"""Sizes of batch at which a graph is compared with the members: the first two that the members take. Code
+that squeezes axes of size one fails by itself on one sample. They are small because all members run."""
 DRAWN = 1 << 30
 """Bytes of weights that are drawn for rows and may be stored: beyond, rows draw them in every call."""
 
