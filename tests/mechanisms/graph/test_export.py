@@ -169,6 +169,18 @@ def test_the_batch_is_dynamic(name):
     assert_close(logits(program(part.args, part.keywords)), logits(expected))
 
 
+def test_a_graph_for_the_example_alone_has_the_same_operators():
+    network = Network(zoo.batch_norm_mlp())
+    free, fixed = network.graph(training=False), network.graph(training=False, any_batch=False)
+    assert free is not fixed
+    assert fixed is network.graph(training=False, any_batch=False)
+    assert [one.operator for one in free.operations()] == [one.operator for one in fixed.operations()]
+    for graph, is_free in ((free, True), (fixed, False)):
+        values = [node.meta["val"] for node in graph.program.graph.nodes if "val" in node.meta]
+        sizes = [size for value in values for size in value.shape]
+        assert any(isinstance(size, torch.SymInt) for size in sizes) == is_free
+
+
 def test_train_and_eval_graphs_differ_where_the_code_does():
     network = Network(case_named("mini_vit").model(), case_named("mini_vit").inputs())
     rates = [

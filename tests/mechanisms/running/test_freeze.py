@@ -13,6 +13,8 @@ import pluribus as pl
 from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.operators import normalises, operator_name
+from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.freeze import _proofs
 from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, blocks, each, normal, run
@@ -164,6 +166,20 @@ def test_narrow_convolutions_have_channels_last_where_no_view_minds():
 def test_wide_convolutions_stay():
     model = nn.Sequential(nn.Conv2d(2, 160, 3), nn.Conv2d(160, 320, 3), zoo.Apply(lambda x: x.mean((2, 3))))
     assert pl.convert(model, DEEP).freeze().notes == ()
+
+
+@pytest.mark.parametrize(("fewest", "sizes"), [(1, [2, 1]), (2, [2, 3])])
+def test_graphs_are_compared_on_one_sample_unless_the_members_refuse_it(fewest, sizes):
+    def run(m, x):
+        # Not `len`, which fixes the size of the batch in the graph.
+        if x.shape[0] < fewest:
+            raise ValueError
+        return m.conv(x)
+
+    ensemble = pl.convert(Two(run).double(), DEEP, example=images).eval()
+    (kind,) = ensemble.freeze().kinds
+    proofs = list(_proofs(ensemble.members, Inputs.of(images), kind.signature))
+    assert [inputs.batch for inputs, _ in proofs] == [expected.shape[1] for _, expected in proofs] == sizes
 
 
 def test_a_network_that_cannot_be_read_says_so():

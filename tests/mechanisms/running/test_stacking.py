@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.fx import Graph
 from torch.testing import assert_close
@@ -9,7 +10,8 @@ from torch.testing import assert_close
 from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.executor import EAGER, Piece, Task
-from pluribus.mechanisms.running.stacking import LARGE, _picked, compute
+from pluribus.mechanisms.running.stacking import IMAGES, LARGE, _picked, compute
+from tests import zoo
 from tests.cases import seeded
 
 LAYERS = {
@@ -18,6 +20,9 @@ LAYERS = {
     "norm": nn.LayerNorm(4),
     "flatten": nn.Flatten(),
     "softmax": nn.Softmax(-1),
+    "swapped": zoo.Apply(lambda x: x.transpose(1, -1)),
+    "split": zoo.Apply(lambda x: x.unflatten(2, (2, 2))),
+    "picked": zoo.Apply(lambda x: x.select(1, 1)),
 }
 
 
@@ -51,6 +56,52 @@ def test_large_versions_run_one_by_one():
         values = {entry: {place: Piece(torch.randn(1, size)) for place in range(2)}}
         came = compute(program, node, 2, {entry: [0, 1]}, values)
         assert all((piece.position is not None) == stacked for piece in came)
+
+
+def test_images_of_rows_with_nothing_in_common_are_not_copied_to_a_stack():
+    program = read_program(Network(nn.Sequential(nn.ReLU()), torch.zeros(2, 1, 1, 3)))
+    (node,), (entry,) = program.steps, program.entries
+    wide = IMAGES // 4 + 1
+    for size, apart, stacked in ((3, True, True), (wide, False, True), (wide, True, False)):
+        values = {entry: {place: Piece(torch.randn(1, 1, 1, size)) for place in range(2)}}
+        came = compute(program, node, 2, {entry: [0, 1]}, values, apart=apart)
+        assert all((piece.position is not None) == stacked for piece in came)
+
+
+def test_large_versions_that_lie_on_a_stack_stay_on_it():
+    program = read_program(Network(nn.Sequential(nn.ReLU()), torch.zeros(2, 3)))
+    (node,), (entry,) = program.steps, program.entries
+    stack = torch.randn(2, 1, LARGE // 4 + 1)
+    for order, stays in (([1, 0], True), ([0, 0], False)):
+        values = {entry: {place: Piece(stack, order[place], 2) for place in range(2)}}
+        came = compute(program, node, 2, {entry: [0, 1]}, values)
+        assert all((piece.position is not None) == stays for piece in came)
+        for place, piece in enumerate(came):
+            assert_close(piece.value, stack[order[place]].relu())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_all_versions_is_one_call_unless_it_has_a_mask(masked):
+    def attend(query):
+        mask = torch.ones(5, 1, 4, 4, dtype=torch.bool).tril() if masked else None
+        return F.scaled_dot_product_attention(query, query * 2, query + 1, attn_mask=mask)
+
+    shape = (5, 2, 4, 3)
+    program = read_program(Network(zoo.Apply(attend), torch.zeros(shape, dtype=torch.float64)))
+    (entry,), node = program.entries, program.steps[-1]
+    reads = {one: [0, 1] if one in node.args[:3] else [0, 0] for one in node.all_input_nodes}
+    inputs = versions(shape, count=2)
+    values = {part: {} for part in reads}
+    for version, query in enumerate(inputs):
+        alone = {entry: query}
+        for step in program.steps[:-1]:
+            alone[step] = program.step(step, alone)
+        for part, held in values.items():
+            held[version] = Piece(alone[part])
+    came = compute(program, node, 2, reads, values)
+    assert (came[0].whole is came[1].whole) != masked
+    for piece, query in zip(came, inputs, strict=True):
+        assert_close(piece.value, attend(query))
 
 
 def test_positions_of_all_versions_are_picked_at_once():

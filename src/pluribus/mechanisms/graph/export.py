@@ -75,8 +75,14 @@ class Graph:
         }
 
 
-def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
-    """Export `module` in one mode with a dynamic batch; its state and its mode stay as they were.
+def read_graph(module: nn.Module, example: Inputs, training: bool, any_batch: bool = True) -> Graph:
+    """Export `module` in one mode; its state and its mode stay as they were.
+
+    Args:
+        module: The network.
+        example: One input.
+        training: The mode.
+        any_batch: Whether the batch is dynamic, or has the size of the example.
 
     Raises:
         UnreadableError: The network cannot be exported; the message carries torch's reason.
@@ -87,10 +93,10 @@ def read_graph(module: nn.Module, example: Inputs, training: bool) -> Graph:
         has_batch = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
         return {0: torch.export.Dim.AUTO} if has_batch else None
 
-    shapes = (
-        tuple(map(dynamic, example.args)),
-        {name: dynamic(value) for name, value in example.keywords.items()},
-    )
+    shapes = None
+    if any_batch:
+        named = {name: dynamic(value) for name, value in example.keywords.items()}
+        shapes = tuple(map(dynamic, example.args)), named
     try:
         with PROCESS, restored(module, training), silence(), kept_random_state():
             program = torch.export.export(

@@ -66,7 +66,7 @@ def reuse_memory(module: GraphModule, inputs: Sequence[Tensor]) -> Graph:
             node.target = _IN_PLACE[node.target]
     products = [node for node in graph.nodes if _is_masked(node)]
     if products:
-        forms = _forms(GraphModule(module, graph), inputs)
+        forms = _forms(module, graph, inputs)
         for node in products:
             # A mask of more axes would make the result larger than the value.
             if node.name in forms and forms[node.name] == forms.get(node.args[0].name):
@@ -114,8 +114,16 @@ def _is_masked(node: Node) -> bool:
     return is_constant and _is_own(value)
 
 
-def _forms(module: GraphModule, inputs: Sequence[Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """Return shape and type of all values by the name of their step, without computing them."""
+def _forms(
+    module: GraphModule, graph: Graph, inputs: Sequence[Tensor]
+) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Return shape and type of all values of a graph by the name of their step, without computing them.
+
+    Args:
+        module: Holds what the graph reads.
+        graph: Its steps.
+        inputs: One input.
+    """
     found = dict[str, tuple[torch.Size, torch.dtype]]()
 
     class Shapes(Interpreter):
@@ -127,5 +135,5 @@ def _forms(module: GraphModule, inputs: Sequence[Tensor]) -> dict[str, tuple[tor
 
     with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         # An operator that cannot run without numbers ends it: then later products make new values.
-        Shapes(module).run(*[mode.from_tensor(tensor) for tensor in inputs])
+        Shapes(module, graph=graph).run(*[mode.from_tensor(tensor) for tensor in inputs])
     return found

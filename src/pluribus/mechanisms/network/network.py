@@ -55,7 +55,7 @@ class Network:
             copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
         self.kind = type(self.module).__name__
         self.output = output
-        self._graphs: dict[bool, Graph | UnreadableError] = {}
+        self._graphs: dict[tuple[bool, bool], Graph | UnreadableError] = {}
 
     @property
     def example(self) -> Inputs:
@@ -78,14 +78,21 @@ class Network:
         """Take another module in place of its own, which takes the same inputs."""
         self.module, self.factory, self._graphs = module, factory, {}
 
-    def graph(self, training: bool) -> Graph:
-        """Return the data flow in train or in eval mode, read once, or failed once."""
-        if training not in self._graphs:
+    def graph(self, training: bool, any_batch: bool = True) -> Graph:
+        """Return the data flow in train or in eval mode, read once, or failed once.
+
+        Args:
+            training: The mode.
+            any_batch: Whether the graph must take batches of any size; one for the example alone is read in
+                half the time.
+        """
+        kind = training, any_batch
+        if kind not in self._graphs:
             try:
-                self._graphs[training] = read_graph(self.module, self.example, training)
+                self._graphs[kind] = read_graph(self.module, self.example, training, any_batch)
             except UnreadableError as error:
-                self._graphs[training] = error
-        if isinstance(found := self._graphs[training], UnreadableError):
+                self._graphs[kind] = error
+        if isinstance(found := self._graphs[kind], UnreadableError):
             raise found
         return found
 

@@ -121,12 +121,15 @@ class Task:
         pieces: By argument, what each version is computed from; the data first, then the weights.
         varying: The arguments in which versions differ.
         executor: Carries out operators.
+        apart: Whether each row of the block has a version of its own, so that later steps share nothing
+            but weights.
     """
 
     node: Node
     pieces: Pieces
     varying: Sequence[Node]
     executor: Executor
+    apart: bool = False
 
     def like(self, node: Node) -> Any:
         """Return a value of the shape of one version of an argument."""

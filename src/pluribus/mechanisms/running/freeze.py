@@ -6,11 +6,12 @@ why.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import ConversionError, InputError, UnreadableError
@@ -30,15 +31,15 @@ from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.cut_flow import flow_of_cut
 from pluribus.mechanisms.running.engines import run_slowly
 from pluribus.mechanisms.running.explain import Explanation, explain_one_pass, explain_steps
-from pluribus.mechanisms.running.kinds import Kind, add_inputs, takes_any_batch
+from pluribus.mechanisms.running.kinds import Kind, add_inputs, made_up, takes_any_batch
 from pluribus.mechanisms.running.lowering import NOMINAL, Flow, Lowered, lower
 from pluribus.mechanisms.running.planner import planner_of
 from pluribus.mechanisms.running.quick import QuickGraph
 from pluribus.mechanisms.running.specialised import cut_members
 
-PROOFS = (2, 3)
-"""Sizes of batch at which a graph is compared with the members. One sample is left out: code that squeezes
-axes of size one fails there by itself."""
+PROOFS = (2, 1, 3)
+"""Sizes of batch at which a graph is compared with the members: the first two that the members take. Code
+that squeezes axes of size one fails by itself on one sample. They are small because all members run."""
 DRAWN = 1 << 30
 """Bytes of weights that are drawn for rows and may be stored: beyond, rows draw them in every call."""
 
@@ -52,12 +53,14 @@ class Graphed:
         kind: The inputs that it takes.
         summary: What its rows share, for one sample.
         notes: What became part of what.
+        quick: The graph as it runs; None until it is proved.
     """
 
     module: GraphModule
     kind: Kind
     summary: Explanation
     notes: tuple[str, ...]
+    quick: QuickGraph | None = None
 
 
 def freeze(members: AnyMembers, example: Inputs | None, memory: int | None = None) -> Graphed:
@@ -95,13 +98,14 @@ def _freeze_cut_or_masked(members: Members, example: Inputs, memory: int | None)
 
 
 def _proved(made: Graphed, members: AnyMembers, example: Inputs) -> Graphed:
-    """Return a graph that computes what the members compute; raise for any other."""
-    rows = members.index.rows(training=False)
-    for inputs in _proofs(example, made.kind.signature):
-        why = _why_wrong(made, members, rows, inputs)
+    """Return a graph that computes what the members compute, and what runs; raise for any other."""
+    device = next(example.tensors()).device
+    quick = QuickGraph(made.module, made_up(made.kind, device))
+    for inputs, expected in _proofs(members, example, made.kind.signature):
+        why = _why_wrong(made, quick, inputs, expected)
         if why:
             raise UnreadableError(f"the graph differs from the members at a batch of {inputs.batch}: {why}")
-    return made
+    return replace(made, quick=quick)
 
 
 def _example(members: AnyMembers, example: Inputs | None) -> Inputs:
@@ -217,18 +221,34 @@ def _sized(example: Inputs, batch: int, signature: Signature) -> Inputs:
     return example.map(lambda tensor: torch.cat([tensor] * copies)[:batch])
 
 
-def _proofs(example: Inputs, signature: Signature) -> list[Inputs]:
-    """Return batches of two sizes; the example alone where the network takes no other size."""
+def _proofs(members: AnyMembers, example: Inputs, signature: Signature) -> Iterator[tuple[Inputs, Tensor]]:
+    """Yield batches of two sizes with the outputs of the members, `[members, batch, ...]`.
+
+    Where the network takes no other size, the example is the only batch.
+    """
+    rows = members.index.rows(training=False)
     if not takes_any_batch(signature):
-        return [example]
-    return [_sized(example, batch, signature) for batch in PROOFS]
+        yield example, run_slowly(members, rows, example.copy())
+        return
+    first, *others = PROOFS
+    inputs = _sized(example, first, signature)
+    yield inputs, run_slowly(members, rows, inputs.copy())
+    for size in others:
+        inputs = _sized(example, size, signature)
+        try:
+            expected = run_slowly(members, rows, inputs.copy())
+        except Exception:
+            # The user's code may refuse one sample in any way. It took those of the example.
+            if size == others[-1]:
+                raise
+            continue
+        yield inputs, expected
+        return
 
 
-def _why_wrong(made: Graphed, members: AnyMembers, rows: Sequence[Any], inputs: Inputs) -> str:
+def _why_wrong(made: Graphed, quick: QuickGraph, inputs: Inputs, expected: Tensor) -> str:
     """Return why a graph does not compute what the members compute; empty where it does."""
-    given = made.kind.inputs(inputs.copy())
-    expected = run_slowly(members, rows, inputs.copy())
-    quick = QuickGraph(made.module, given)
+    given = made.kind.inputs(inputs)
     plain = prove(lambda: made.module(*given), lambda: expected)
     # The graph is exported, and what runs here was derived from it.
     return plain or prove(lambda: quick.forward(*given), lambda: expected)

@@ -74,6 +74,7 @@ class Frozen(nn.Module):
         notes: What became part of what, or why members are looped.
         likelihood: What the outputs mean.
         memory: The most bytes of activations of `predict`; None is no bound.
+        quick: The graphs as they run; derived from the graphs where they are not given.
 
     Attributes:
         notes: As above.
@@ -96,6 +97,7 @@ class Frozen(nn.Module):
         notes: Sequence[str],
         likelihood: Likelihood,
         memory: int | None = None,
+        quick: Sequence[QuickGraph | None] = (),
     ) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
@@ -108,7 +110,7 @@ class Frozen(nn.Module):
         self.origin: Origin | None = None
         self._counted = Cache()
         # A tuple: looking a module up in a ModuleList takes as long as a small operator.
-        self._graphs: tuple[QuickGraph | LoopedRows | CompiledGraph, ...] = self._quick()
+        self._graphs: tuple[QuickGraph | LoopedRows | CompiledGraph, ...] = self._quick(quick)
         self.train(False)
 
     @classmethod
@@ -123,16 +125,27 @@ class Frozen(nn.Module):
         notes = dict.fromkeys(note for graph in graphs for note in graph.notes)
         modules, kinds = [graph.module for graph in graphs], [graph.kind for graph in graphs]
         summaries = [graph.summary for graph in graphs]
-        return cls(modules, kinds, summaries, weights, tuple(notes), likelihood, memory)
+        quick = [graph.quick for graph in graphs]
+        return cls(modules, kinds, summaries, weights, tuple(notes), likelihood, memory, quick)
 
-    def _quick(self) -> tuple[QuickGraph | LoopedRows | CompiledGraph, ...]:
-        """Return what runs for each kind of inputs; looped members, of any kind, run as they are."""
+    def _quick(
+        self, known: Sequence[QuickGraph | None] = ()
+    ) -> tuple[QuickGraph | LoopedRows | CompiledGraph, ...]:
+        """Return what runs for each kind of inputs; looped members, of any kind, run as they are.
+
+        Args:
+            known: For each graph, what was derived from it already, if anything.
+        """
         found = list[QuickGraph | LoopedRows | CompiledGraph]()
         for place, network in enumerate(self.networks):
             if isinstance(network, LoopedRows):
                 found.append(network)
                 continue
             assert isinstance(network, GraphModule)
+            quick = known[place] if known else None
+            if quick is not None:
+                found.append(quick)
+                continue
             kind = self.kinds[place]
             held = _first_float(network)
             device = self.weights.device if held is None else held.device

@@ -152,7 +152,8 @@ class ExecutionPlan:
             for row, held in zip(block.bound, tensors, strict=False):
                 self._hold(values, row, held)
             for run in block.runs:
-                pieces = compute(program, run.node, len(run.versions), run.reads, values, executor)
+                apart = len(run.versions) == len(block.rows)
+                pieces = compute(program, run.node, len(run.versions), run.reads, values, executor, apart)
                 values[run.node].update(zip(run.versions, pieces, strict=True))
                 # A name that is left over would keep memory that the plan frees.
                 del pieces

@@ -167,7 +167,8 @@ def read_widths(network: Network, keep: Iterable[str] = ()) -> Widths:
     Raises:
         ConversionError: The network has no graph, or an operator without a rule.
     """
-    graph = network.graph(training=False)
+    # Widths do not depend on the size of a batch, and a fixed one is read faster.
+    graph = network.graph(training=False, any_batch=False)
     operations = {operation.node: operation for operation in graph.operations()}
     flow = Flow(operations)
     held, inputs = _inputs(network, graph, flow)

@@ -156,8 +156,9 @@ def prove(widths: Widths, module: nn.Module, sizes: Mapping[Group, int]) -> None
             raise _refused(module, error) from error
         if came != expected:
             raise ConversionError(f"expected output {expected} of the resized network, got {came}. {REMEDY}")
-    old = _calls(network.graph(training=False))
-    new = _calls(read_graph(module, network.example, training=False))
+    # As the widths were read, with the batch of the example.
+    old = _calls(network.graph(training=False, any_batch=False))
+    new = _calls(read_graph(module, network.example, training=False, any_batch=False))
     for before, after in zip(old, new, strict=False):
         _check_step(widths, before, after, sizes)
     if len(old) != len(new):
