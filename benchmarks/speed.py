@@ -1,7 +1,7 @@
 """How long predictions take, for every method on five networks, beside the plain network in the same engine.
 
     python benchmarks/speed.py [--networks mlp cnn] [--methods PackedEnsembles] [--engines frozen inductor]
-                               [--seconds 10] [--again] [--page]
+                               [--batches 1] [--seconds 10] [--again] [--page]
     python benchmarks/speed.py --predict
     python benchmarks/speed.py --large
 
@@ -160,11 +160,13 @@ class Bench:
         network: A name of `NETWORKS`.
         engines: Those to measure.
         most: Seconds of one measurement.
+        batches: Sizes of batch to measure, of those that the network has.
     """
 
-    def __init__(self, network: str, engines: list[str], most: float) -> None:
+    def __init__(self, network: str, engines: list[str], most: float, batches: list[int]) -> None:
         self.network, self.engines, self.most = network, engines, most
-        build, self.shape, self.batches = NETWORKS[network]
+        build, self.shape, sizes = NETWORKS[network]
+        self.batches = tuple(size for size in sizes if size in batches)
         torch.manual_seed(0)
         module = build().eval()
         single = pl.convert(module, "single", example=torch.randn(2, *self.shape)).eval()
@@ -287,6 +289,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--methods", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 32, 256])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--again", action="store_true", help="measure again what is known")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/speed.md alone")
@@ -327,7 +330,7 @@ def main() -> None:
         return
 
     for network in options.networks:
-        bench = Bench(network, options.engines, options.seconds)
+        bench = Bench(network, options.engines, options.seconds, options.batches)
         for method in METHODS:
             if type(method).__name__ not in options.methods:
                 continue
