@@ -1,32 +1,37 @@
 """How long predictions take, for every method on five networks, beside the plain network in the same engine.
 
-    python benchmarks/speed.py [--networks mlp cnn] [--methods PackedEnsembles] [--engines frozen onnxruntime]
-                               [--seconds 10] [--again] [--page]
+    python benchmarks/speed.py [--networks mlp cnn] [--methods PackedEnsembles] [--engines frozen inductor]
+                               [--batches 1] [--seconds 10] [--again] [--page]
     python benchmarks/speed.py --predict
     python benchmarks/speed.py --large
 
 Times are those of the processor, with one thread, so that other work on the machine does not count. An
 ensemble and the plain network run in turn, and a number is the median of their ratios. `bound` is the ratio
-of their multiply-adds: what a perfect program would reach. `--page` writes the tables of docs/speed.md.
+of their multiply-adds: what a perfect program would reach. `--page` writes the tables and figures of
+docs/speed.md.
 
 `--predict` measures how much longer `frozen.predict(x)` takes than `frozen(x)` on one sample of the MLP,
 `--large` the seconds of `convert` and `freeze` for networks of Hugging Face (random weights, no download).
+
+The engine `inductor` is `torch.compile`, as `frozen.with_engine("inductor")` runs it. What an engine refuses
+(inductor: more than 1,000 operators) is written with the reason. `torch_uncertainty` measures the same
+methods of that library on ResNet-18, beside its own plain network, where it is installed.
 
 Every result is written as soon as it is there. Run again, it continues.
 """
 
 import argparse
-import copy
 import json
 import platform
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from speed_page import ENGINES, write_page
+from speed_peers import NETWORK, is_installed, peer_networks
 from torch import Tensor, nn
 
 import pluribus as pl
@@ -55,8 +60,8 @@ from pluribus.methods import (
 )
 
 RESULTS = Path(__file__).parent / "results" / "speed.json"
-PAGE = Path(__file__).parent.parent / "docs" / "speed.md"
-MEMBERS, DRAWS = 4, 16
+MEMBERS, DRAWS, RATE = 4, 16, 0.1
+PEER = "torch_uncertainty"
 METHODS = [
     PackedEnsembles(members=MEMBERS, alpha=2.0),
     BatchEnsemble(members=MEMBERS),
@@ -67,7 +72,7 @@ METHODS = [
     DeepEnsembles(members=MEMBERS),
     DeepSubEnsembles(members=MEMBERS),
     LoRAEnsembles(members=MEMBERS),
-    MCDropout(rate=0.1, draws=DRAWS),
+    MCDropout(rate=RATE, draws=DRAWS),
     EMP(draws=DRAWS),
     LayerEnsembles(draws=DRAWS),
     Laplace(draws=DRAWS),
@@ -88,8 +93,6 @@ NETWORKS: dict[str, Network] = {
     "wide_resnet_16_4": (lambda: wide_resnet(16, 4), (3, 32, 32), (1, 32)),
 }
 """By name, a builder, the shape of a sample, and the batch sizes."""
-ENGINES = ("unfrozen", "frozen", "onnxruntime", "inductor", "openvino")
-USUAL = ("unfrozen", "frozen", "onnxruntime")
 LEAST_ROUNDS, MOST_ROUNDS = 5, 40
 SAMPLE = 2e-3
 """Seconds of one timing at least; shorter ones are repeated, because the clock has its own cost."""
@@ -112,37 +115,11 @@ def prepared(network: str, method: pl.Method) -> tuple[pl.Ensemble, float]:
     return ensemble.eval(), taken
 
 
-def onnx_session(path: Path) -> Run:
-    """Return a function that runs an ONNX file on one thread."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda x: session.run(None, {name: x.numpy()})
-
-
-def openvino_model(path: Path) -> Run:
-    """Return a function that runs an OpenVINO file on one thread."""
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-    model = openvino.Core().compile_model(str(path), "CPU", settings)
-    return lambda x: model(x.numpy())
-
-
-def engine(name: str, ensemble: pl.Ensemble, frozen: Any, folder: Path) -> Run:
+def engine(name: str, ensemble: nn.Module, frozen: Any) -> Run:
     """Return a function that runs all members in an engine."""
     if name == "unfrozen":
         return ensemble
-    if name == "frozen":
-        return frozen
-    if name == "inductor":
-        return torch.compile(copy.deepcopy(frozen.module), dynamic=False)
-    if name == "onnxruntime":
-        return onnx_session(frozen.export(folder / "model", "onnx"))
-    return openvino_model(frozen.export(folder / "model", "openvino"))
+    return frozen if name == "frozen" else frozen.with_engine(name)
 
 
 def seconds(run: Run, x: Tensor, repeats: int) -> float:
@@ -183,27 +160,31 @@ class Bench:
         network: A name of `NETWORKS`.
         engines: Those to measure.
         most: Seconds of one measurement.
-        folder: For exported files.
+        batches: Sizes of batch to measure, of those that the network has.
     """
 
-    def __init__(self, network: str, engines: list[str], most: float, folder: Path) -> None:
-        self.network, self.engines, self.most, self.folder = network, engines, most, folder
-        build, self.shape, self.batches = NETWORKS[network]
+    def __init__(self, network: str, engines: list[str], most: float, batches: list[int]) -> None:
+        self.network, self.engines, self.most = network, engines, most
+        build, self.shape, sizes = NETWORKS[network]
+        self.batches = tuple(size for size in sizes if size in batches)
         torch.manual_seed(0)
         module = build().eval()
         single = pl.convert(module, "single", example=torch.randn(2, *self.shape)).eval()
-        (folder / "plain").mkdir()
-        self.plain: dict[str, Run] = {}
-        for name in engines:
-            made = engine(name, single, single.freeze(), folder / "plain")
-            # Unfrozen, the plain network is the user's own module.
-            self.plain[name] = module if name == "unfrozen" else made
+        frozen = single.freeze()
+        # Unfrozen, the plain network is the user's own module.
+        self.plain = {name: engine(name, module, frozen) for name in engines if name != PEER}
+        self.peers: dict[str, Callable[[], nn.Module]] = {}
+        if PEER in engines and network == NETWORK and is_installed():
+            self.peers = peer_networks(MEMBERS, DRAWS, RATE)
+            self.plain[PEER] = self.peers["Single"]().eval()
         self.work = pl.cost(module, torch.randn(1, *self.shape)).multiply_adds
 
     def measure(self, method: pl.Method, known: Mapping[str, Any], keep: Callable[[str, Any], None]) -> None:
         """Measure one method in all engines and batch sizes that are not known yet."""
-        label = f"{self.network}/{type(method).__name__}"
-        cells = [(name, batch) for name in self.engines for batch in self.batches]
+        kind = type(method).__name__
+        label = f"{self.network}/{kind}"
+        names = [name for name in self.engines if name != PEER or kind in self.peers]
+        cells = [(name, batch) for name in names for batch in self.batches]
         missing = [(name, batch) for name, batch in cells if f"{label}/{name}/{batch}" not in known]
         if not missing:
             return
@@ -228,9 +209,8 @@ class Bench:
             "looped": not frozen.kinds,
         }
         for name in dict.fromkeys(name for name, _ in missing):
-            place = Path(tempfile.mkdtemp(dir=self.folder))
             try:
-                run = engine(name, ensemble, frozen, place)
+                run = self.peers[kind]().eval() if name == PEER else engine(name, ensemble, frozen)
             except pl.PluribusError as error:
                 for batch in self.batches:
                     keep(f"{label}/{name}/{batch}", common | {"refused": str(error)[:300]})
@@ -297,35 +277,10 @@ def preparation(build: Callable[[], nn.Module], method: pl.Method, example: Any)
     }
 
 
-def write_page(results: Mapping[str, Any]) -> None:
-    """Write the tables of the documentation between the marks of its page."""
-    tables = []
-    for network, (_, _, batches) in NETWORKS.items():
-        columns = [(name, batch) for batch in batches for name in USUAL]
-        rows = []
-        for method in METHODS:
-            kind = type(method).__name__
-            cells = [results.get(f"{network}/{kind}/{name}/{batch}") for name, batch in columns]
-            if not any(cells):
-                continue
-            some = next(cell for cell in cells if cell)
-            numbers = [_shown(cell) for cell in cells]
-            rows.append(f"| `{kind}` | {some['members']} | {some['bound']:.2f} | {' | '.join(numbers)} |")
-        if rows:
-            heads = [f"{name}, {batch}" for name, batch in columns]
-            head = f"| method | members | bound | {' | '.join(heads)} |"
-            line = "|---" * (len(columns) + 3) + "|"
-            tables.append("\n".join([f"### {network}", "", head, line, *rows]))
-    start, end = "<!-- speed -->", "<!-- end of speed -->"
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(start)[0], text.split(end)[1]
-    PAGE.write_text(f"{before}{start}\n\n" + "\n\n".join(tables) + f"\n\n{end}{after}", encoding="utf-8")
-
-
-def _shown(cell: Mapping[str, Any] | None) -> str:
-    if cell is None:
-        return ""
-    return "refused" if "refused" in cell else f"{cell['ratio']:.2f}"
+def write_tables(cells: Mapping[str, Any]) -> None:
+    """Write the tables and figures of docs/speed.md."""
+    batches = {name: sizes for name, (_, _, sizes) in NETWORKS.items()}
+    write_page(cells, batches, [type(method).__name__ for method in METHODS])
 
 
 def main() -> None:
@@ -333,7 +288,8 @@ def main() -> None:
     kinds = [type(method).__name__ for method in METHODS]
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--methods", nargs="+", choices=kinds, default=kinds)
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(USUAL))
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 32, 256])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--again", action="store_true", help="measure again what is known")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/speed.md alone")
@@ -344,7 +300,7 @@ def main() -> None:
     torch.set_num_threads(1)
     record = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {"cells": {}}
     if options.page:
-        write_page(record["cells"])
+        write_tables(record["cells"])
         return
     versions = f"torch {torch.__version__}, pluribus {pl.__version__}"
     record["machine"] = f"{platform.machine()}, 1 thread, {versions}"
@@ -374,16 +330,15 @@ def main() -> None:
         return
 
     for network in options.networks:
-        with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(network, options.engines, options.seconds, Path(folder))
-            for method in METHODS:
-                if type(method).__name__ not in options.methods:
-                    continue
-                try:
-                    bench.measure(method, {} if options.again else record["cells"], keep)
-                # A network that a method refuses is told, and the others are measured.
-                except pl.PluribusError as error:
-                    print(network, type(method).__name__, f"refused: {error}", flush=True)
+        bench = Bench(network, options.engines, options.seconds, options.batches)
+        for method in METHODS:
+            if type(method).__name__ not in options.methods:
+                continue
+            try:
+                bench.measure(method, {} if options.again else record["cells"], keep)
+            # A network that a method refuses is told, and the others are measured.
+            except pl.PluribusError as error:
+                print(network, type(method).__name__, f"refused: {error}", flush=True)
 
 
 if __name__ == "__main__":

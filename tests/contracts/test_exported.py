@@ -199,6 +199,15 @@ def test_dynamic_sizes_of_a_unet_are_multiples(form, tmp_path):
 
 
 @pytest.mark.slow
+def test_dynamic_sizes_of_a_network_with_strides_have_a_least_one(tmp_path):
+    ensemble = converted("resnet18", Single())
+    path = ensemble.export(tmp_path / "model", dynamic={"input": {2: "height", 3: "width"}})
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert found["sizes"]["height"] == {"multiple_of": 1, "at_least": 9}
+    assert found["verified"]["calls"][-1] == "(float32[2, 3, 32, 32])"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "pt2", "openvino"])
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian", "point"])
 def test_every_likelihood_exports(likelihood, form, tmp_path):

@@ -98,13 +98,13 @@ def test_sizes_of_one_branch_alone_are_refused():
         ("_width = Dim('_width', min=1, max=oo)\nwidth = 4*_width", {"width": SizeRule(4, 4)}),
         ("width = Dim('width', min=2)", {"width": SizeRule(1, 2)}),
         ("width = Dim('width', max=8)", {}),
-        ("width = Dim('width', min=33)", {}),
+        ("width = Dim('width', min=33)", {"width": SizeRule(1, 33)}),
         ("width = 2*_width\nbatch = 2*_batch", {}),
         ("width = height", {}),
         ("width = 4", {}),
     ],
 )
-def test_suggested_rules_are_multiples_alone(fixes, rules):
+def test_suggested_rules_are_multiples_and_least_sizes(fixes, rules):
     sizes = {"image": {0: "batch", 1: "width"}}
     assert suggested_rules(f"Constraints violated\nSuggested fixes:\n{fixes}\n\nThe error", sizes) == rules
     assert suggested_rules("Constraints violated", sizes) == {}

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import pluribus as pl
 from pluribus.calibration_record import Calibration
 from pluribus.export.file_format import FileFormat
 from pluribus.export.head import Pooled
+from pluribus.export.tracing import SizeRule
 from pluribus.export.verification import difference, verify
 from pluribus.likelihood import Categorical, Gaussian, Point
 from tests.export.sources import linear_source
@@ -135,3 +137,44 @@ def test_numbers_are_compared_with_the_largest_one():
 def test_dynamic_sizes_that_the_network_cannot_take_are_refused():
     with pytest.raises(pl.ExportError, match="no other that it takes"):
         verified(lambda outputs: outputs, dynamic={"image": {1: "width"}})
+
+
+class Narrow(nn.Module):
+    """Does something else with inputs of fewer than four numbers."""
+
+    def forward(self, image):
+        sign = -1 if image.shape[1] < 4 else 1
+        rows = torch.stack([image.mean(1), image.amax(1), sign * image.amin(1)])
+        return rows.unsqueeze(2) * torch.tensor([0.0, 1.0, 2.0, 3.0])
+
+
+def without_branch(image):
+    """Return what a file of `Narrow` computes, which has the graph of wide inputs alone."""
+    source = linear_source(module=Narrow())
+    rows = torch.stack([image.mean(1), image.amax(1), image.amin(1)])
+    outputs = rows.unsqueeze(2) * torch.tensor([0.0, 1.0, 2.0, 3.0])
+    pooled = Pooled(replace(source, module=nn.Identity()), True, 0.9)
+    return pooled(outputs)
+
+
+def refusing(image):
+    """Return the same, as a file that refuses narrow inputs."""
+    if image.shape[1] < 4:
+        raise ValueError(image.shape)
+    return without_branch(image)
+
+
+def verify_narrow(function):
+    source = linear_source(module=Narrow())
+    outputs = list(Pooled(source, True, 0.9).outputs)
+    rules = {"width": SizeRule(1, 4)}
+    return verify(Path("none"), Memory(function), source, outputs, {"image": {1: "width"}}, 0.9, rules)
+
+
+def test_a_branch_below_the_least_size_is_found():
+    with pytest.raises(pl.ExportError, match=r"for width=3, below the least size of the graph, 4: the netw"):
+        verify_narrow(without_branch)
+
+
+def test_a_file_that_refuses_sizes_below_the_least_is_right():
+    assert verify_narrow(refusing).calls[-1] == "(float32[2, 8])"

@@ -110,9 +110,10 @@ def _export(module: nn.Module, tensors: Sequence[Tensor], shapes: dict[str, Any]
 def suggested_rules(message: str, sizes: Dynamic) -> dict[str, SizeRule]:
     """Return the rules of free sizes that torch's message suggests; none where they are of another kind.
 
-    Multiples come from layers that divide a size, and the bounds 1 and 2 of their factors from torch, which
-    takes an axis of size 1 for something special. Other bounds come from a branch in the network's code. The
-    graph has one side of it, so that a file would be silently wrong for sizes of the other.
+    Multiples come from layers that divide a size. Least sizes come from layers that make an axis of size 1,
+    which torch takes for something special, or from a branch in the network's code. The graph has one side of
+    a branch, so `verify` compares files with `predict` below the least size too. Largest sizes come from
+    branches alone, and are refused.
 
     Args:
         message: Of the error of `torch.export` 2.13, such as `height = 4*_height`.
@@ -121,7 +122,7 @@ def suggested_rules(message: str, sizes: Dynamic) -> dict[str, SizeRule]:
     names = {size for axes in sizes.values() for size in axes.values()}
     multiples, least = dict[str, int](), dict[str, int]()
     for line in message.partition("Suggested fixes:")[2].strip().partition("\n\n")[0].splitlines():
-        bound = re.fullmatch(r"(\w+) = Dim\('\w+'(?:, min=([0-2]))?(?:, max=oo)?\)", line.strip())
+        bound = re.fullmatch(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=oo)?\)", line.strip())
         multiple = re.fullmatch(r"(\w+) = (\d+)\*_(\w+)", line.strip())
         if bound is not None:
             least[bound[1].removeprefix("_")] = max(int(bound[2] or 1), 1)

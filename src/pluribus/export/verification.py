@@ -72,6 +72,8 @@ def verify(
                     "or use ensemble.freeze()."
                 )
             largest[name] = max(largest[name], error)
+    for name, rule in rules.items():
+        _check_below(run, form, source, dynamic, level, name, rule)
     return Verified(tuple(calls), largest)
 
 
@@ -124,6 +126,47 @@ def _other_sizes(
         "dynamic sizes must be sizes that the network can take, got no other that it takes "
         f"({'; '.join(reasons)}). Leave them out."
     )
+
+
+def _check_below(
+    run: Run, form: FileFormat, source: Source, dynamic: Dynamic, level: float, size: str, rule: SizeRule
+) -> None:
+    """Raise where a file is wrong for a size below the least one, which only some formats refuse.
+
+    Layers that reduce a size lead to such a bound, and the file is right below it. A branch in the network's
+    code leads to one too, and the file has only the other side of it.
+
+    Args:
+        run: The file.
+        form: Its format.
+        source: What was exported.
+        dynamic: Its free sizes.
+        level: Of its interval.
+        size: The name of the free size.
+        rule: The sizes that it may have.
+    """
+    below = rule.at_least - rule.multiple_of
+    # An axis of one is what torch takes for something special, and no branch.
+    if below <= rule.multiple_of:
+        return
+    tensors, sizes = source.tensors(source.example), dict[str, dict[int, int]]()
+    for name, axes in dynamic.items():
+        sizes[name] = {axis: below for axis, other in axes.items() if other == size}
+    inputs = fresh_inputs(resized(source.example, tensors, sizes), BATCHES[1])
+    try:
+        prediction, came = source.predict(inputs), run(source.tensors(inputs))
+    # Sizes that the network or the file refuses by itself cannot be wrong in silence.
+    except Exception:
+        return
+    for name, value in came.items():
+        error = difference(name, value, prediction, level)
+        if not error <= form.tolerance:
+            raise ExportError(
+                f"the file must compute what predict computes for every size, got {name} that differs by "
+                f"{error:.1e} for {size}={below}, below the least size of the graph, {rule.at_least}: the "
+                f"network has a branch there. It was deleted. Leave {size!r} out of dynamic, or export "
+                "to format='pt2', which refuses such sizes."
+            )
 
 
 def _allowed(sizes: dict[str, dict[int, int]], dynamic: Dynamic, rules: Mapping[str, SizeRule]) -> bool:

@@ -82,8 +82,9 @@ def test_patches_are_stored_once(tmp_path):
     assert 4 * (WEIGHTS + BIASES) < count <= 4 * (WEIGHTS + 3 * BIASES + 3 * 48 * 8)
 
 
-def test_attention_is_saved(tmp_path):
-    case = case_named("attention")
+@pytest.mark.parametrize("name", ["attention", "lstm"])
+def test_operators_that_may_contain_dropout_are_saved(name, tmp_path):
+    case = case_named(name)
     frozen = pl.convert(case.model(), DeepEnsembles(members=2), example=case.inputs()).eval().freeze()
     frozen.save(tmp_path / "frozen")
     assert_close(pl.load_frozen(tmp_path / "frozen")(case.inputs()), frozen(case.inputs()), rtol=0, atol=0)

@@ -213,6 +213,6 @@ def find_operator(name: str) -> Any:
         return None
     if base not in _NAMED and not is_spatial(base) and not is_pointwise(target):
         return None
-    # Dropout, and attention with its dropout, have the tag of random operators even where it is off.
-    may_be_off = DROPOUTS | {"scaled_dot_product_attention"}
+    # Dropout has the tag of random operators even where it is off, and so has all that may contain it.
+    may_be_off = DROPOUTS | RECURRENT | {"scaled_dot_product_attention"}
     return None if is_random(target) and base not in may_be_off else target
