@@ -1,0 +1,294 @@
+"""Claims of three papers about residual networks on images, with Fashion-MNIST at 14 x 14 pixels for CIFAR-10.
+
+    PLURIBUS_DATA=... python benchmarks/small_images.py ensembles [--seeds 3]
+    PLURIBUS_DATA=... python benchmarks/small_images.py masks [--seeds 2]
+    python benchmarks/small_images.py ensembles --table
+
+A ResNet of one basic block in each of three stages, whose stem reads squares of 2 x 2 pixels. Sizes were chosen
+once, from the time of a step, before any result was seen.
+
+- `ensembles`: width 16, 2000 images, 500 steps of 64 with Adam, more where the recipe of a method wants them,
+  the weights of the best validation NLL. Groups of packed members may have as few as two channels, because
+  with the paper's 64 there would be no groups at this width.
+- `masks`: Table 1 and Figures 6, 8 and 9 of Masksembles: width 8, 10,000 images, 40 epochs of batches of 128 for
+  all, `keep_capacity`, the last weights.
+
+Networks are scored on 2000 test images; on 200 of them with five kinds of corruption at five severities,
+where the calibration error of a severity is that of its kinds together; and on 1000 images each of MNIST and
+KMNIST, the strangers. One line per run goes to `results/small_images_<study>.jsonl`; runs that are there are
+not repeated.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from moonshot_tasks import halved, halved_task
+from torch import Tensor, nn
+
+import pluribus as pl
+from pluribus.backbones.resnet import BasicBlock, resnet
+from pluribus.data import Task, load_task
+from pluribus.data.shifted import SEVERITIES
+from pluribus.data.split import Split
+from pluribus.mechanisms.graph.cost import cost
+from pluribus.methods import (
+    EMP,
+    BatchEnsemble,
+    DeepEnsembles,
+    Masksembles,
+    MCDropout,
+    PackedEnsembles,
+    Single,
+)
+from pluribus.metrics import METRICS, aupr, auroc, ood_scores
+from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
+from pluribus.prediction import DiscretePrediction
+from pluribus.training import Training, train
+from pluribus.training.work import train_multiply_adds
+
+RESULTS = Path(__file__).parent / "results"
+KINDS = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
+SCORES = ("accuracy", "nll", "ece")
+TEST, CORRUPTED, STRANGERS, DRAWN = 2000, 200, 1000, 1000
+"""Images of each set; `DRAWN` of the test set for many draws."""
+DRAWS, MANY = 20, (20, 100, 200)
+"""Draws of patches in general, and the numbers that are compared."""
+
+Line = dict[str, Any]
+
+
+def network(width: int) -> nn.Sequential:
+    """Build the residual network: `[batch, 1, 14, 14]` to `[batch, 10]`."""
+    body = resnet(BasicBlock, (1, 1, 1), classes=10, in_channels=4, stem="cifar", width=width)
+    return nn.Sequential(nn.PixelUnshuffle(2), body)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Configurations that are compared, with one network and one training."""
+
+    width: int
+    images: int
+    training: Training
+    follows_recipes: bool
+    methods: Callable[[], dict[str, pl.Method]]
+
+
+def ensembles() -> dict[str, pl.Method]:
+    """Return the methods of the first study, in the order in which they run."""
+    packed = partial(PackedEnsembles, alpha=2.0, min_channels=2)
+    return {
+        "single": Single(),
+        "deep, 4": DeepEnsembles(4),
+        "packed, 4": packed(4),
+        "packed, γ = 2": packed(4, gamma=2),
+        "packed, γ = 4": packed(4, gamma=4),
+        "packed, 2": packed(2),
+        "packed, 8": packed(8),
+        "masksembles": Masksembles(4),
+        "mc_dropout": MCDropout(draws=8),
+        "emp, norms": EMP(where="norm", draws=DRAWS),
+        "emp": EMP(draws=DRAWS),
+        "batch_ensemble": BatchEnsemble(4),
+    }
+
+
+def masks() -> dict[str, pl.Method]:
+    """Return the scales of Masksembles, one network (S = 1) and deep ensembles."""
+    scales = (3.0, 1.5, 2.0, 5.0)
+    of_scales = {f"S = {scale:g}": Masksembles(4, scale, keep_capacity=True) for scale in scales}
+    return {"S = 1": Single(), "deep, 4": DeepEnsembles(4)} | of_scales
+
+
+STUDIES = {
+    "ensembles": Study(16, 2000, Training(steps=500, batch=64, lr=3e-3, check_every=3), True, ensembles),
+    "masks": Study(8, 10_000, Training(epochs=40, batch=128, lr=3e-3, keep="last", check_every=5), False, masks),
+}
+
+
+def make_task(images: int) -> tuple[Task, dict[tuple[str, int], Split]]:
+    """Return the task with its strangers, and its corruptions, all of 14 x 14 pixels."""
+    task = load_task("fashion_mnist", train=images, validation=1000, test=TEST)
+    few = {"images": task.shifted.images[:CORRUPTED], "y": task.shifted.y[:CORRUPTED]}
+    corruptions = replace(task.shifted, kinds=KINDS, **few)
+    shifted = {key: Split(halved(split.x), split.y) for key, split in corruptions.items()}
+    strangers = {name: task.ood[name][:STRANGERS] for name in ("mnist", "kmnist")}
+    return halved_task(task, strangers), shifted
+
+
+def under_corruption(ensemble: pl.Ensemble, shifted: dict[tuple[str, int], Split]) -> Line:
+    """Return the scores at each severity, all kinds together, and the errors of each kind."""
+    found: Line = {f"shifted_{name}": [] for name in SCORES}
+    errors: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for severity in SEVERITIES:
+        splits = [shifted[kind, severity] for kind in KINDS]
+        y = torch.cat([split.y for split in splits])
+        prediction = ensemble.predict(torch.cat([split.x for split in splits]), chunk=500)
+        for name in SCORES:
+            found[f"shifted_{name}"].append(METRICS[name](prediction, y))
+        wrong = (prediction.labels != y).double().unflatten(0, (len(KINDS), -1)).mean(1)
+        for kind, share in zip(KINDS, wrong.tolist(), strict=True):
+            errors[kind].append(share)
+    return found | {"errors": errors}
+
+
+def strangers_told(ensemble: pl.Ensemble, task: Task, known: DiscretePrediction) -> Line:
+    """Return the areas under both curves for each score and set of strangers."""
+    found = {}
+    inside = ood_scores(known)
+    for name, images in task.ood.items():
+        outside = ood_scores(ensemble.predict(images, chunk=500))
+        for score, values in inside.items():
+            found[f"auroc_{name}_{score}"] = auroc(values, outside[score])
+            found[f"aupr_{name}_{score}"] = aupr(values, outside[score])
+    return found
+
+
+def by_draws(ensemble: pl.Ensemble, x: Tensor, y: Tensor) -> Line:
+    """Return the scores of several numbers of draws of the same weights."""
+    found: Line = {}
+    prediction = ensemble.predict(x, chunk=250, draws=max(MANY))
+    rows = len(prediction.members)
+    for draws in MANY:
+        weights = (torch.arange(rows) < draws).float() / draws
+        for name in SCORES:
+            found[f"{name}, {draws} draws"] = METRICS[name](prediction.weighted(weights), y)
+    return found
+
+
+def measure(study: Study, method: pl.Method, seed: int, task: Task, shifted: Any) -> Line:
+    """Train once and return the scores."""
+    training = replace(study.training, seed=seed)
+    if study.follows_recipes:
+        training = training.following(method.recipe(), len(task.train))
+    torch.manual_seed(seed)
+    build = partial(network, study.width)
+    example = task.train.x[:2]
+    ensemble = pl.convert(build, method, example=example, seed=seed)
+    start = time.process_time()
+    history = train(ensemble, task, training, show=False)
+    seconds = time.process_time() - start
+    checked = [row for row in history if not math.isnan(row["validation_nll"])]
+    prediction = ensemble.predict(task.test.x, chunk=500)
+    whole, frozen = cost(build().eval(), example[:1]), cost(ensemble.freeze(), example[:1])
+    line: Line = {name: METRICS[name](prediction, task.test.y) for name in SCORES}
+    line |= under_corruption(ensemble, shifted) | strangers_told(ensemble, task, prediction)
+    if isinstance(method, EMP):
+        line |= by_draws(ensemble, task.test.x[:DRAWN], task.test.y[:DRAWN])
+    return line | {
+        "steps": history[-1]["step"],
+        "best_step": min(checked, key=lambda row: row["validation_nll"])["step"],
+        "best_validation_nll": min(row["validation_nll"] for row in checked),
+        "last_validation_nll": checked[-1]["validation_nll"],
+        "parameters_ratio": frozen.parameters / whole.parameters,
+        "multiply_adds_ratio": frozen.multiply_adds / whole.multiply_adds,
+        "train_multiply_adds": train_multiply_adds(ensemble, task, training, history[-1]["step"]),
+        "train_cpu_seconds": round(seconds, 1),
+    }
+
+
+def read_runs(path: Path) -> list[Line]:
+    """Return the runs of a file, none where there is none."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run(name: str, seeds: int, wanted: list[str]) -> None:
+    """Run what is missing, seed by seed, and write each run as soon as it is done."""
+    study, path = STUDIES[name], RESULTS / f"small_images_{name}.jsonl"
+    done = {(line["label"], line["seed"]) for line in read_runs(path)}
+    task, shifted = make_task(study.images)
+    for seed in range(seeds):
+        for label, method in study.methods().items():
+            if (label, seed) in done or (wanted and label not in wanted):
+                continue
+            found = {"label": label, "seed": seed} | measure(study, method, seed, task, shifted)
+            found["settings"] = method.to_dict()
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found, ensure_ascii=False) + "\n")
+            shown = {key: round(found[key], 3) for key in (*SCORES, "train_cpu_seconds")}
+            print(time.strftime("%H:%M:%S"), seed, label, shown, found["best_step"], found["steps"], flush=True)
+
+
+def shift_errors(line: Line) -> ShiftErrors:
+    """Return the errors of a run, clean and corrupted."""
+    return ShiftErrors(1 - line["accuracy"], line["errors"])
+
+
+def columns(line: Line, single: Line) -> Iterator[tuple[str, float]]:
+    """Yield the columns of the table for one run, beside that of one network with the same seed."""
+    for name in SCORES:
+        yield name, line[name]
+    for name in SCORES:
+        yield f"shifted {name}", fmean(line[f"shifted_{name}"])
+    yield "mCE", mean_corruption_error(shift_errors(line), shift_errors(single))
+    strangers = [key for key in line if key.startswith(("auroc_mnist", "aupr_mnist"))]
+    for key in strangers:
+        yield key.replace("_mnist_", " "), fmean((line[key], line[key.replace("mnist", "kmnist")]))
+    for key in line:
+        if "draws" in key:
+            yield key, line[key]
+    yield "parameters ×", line["parameters_ratio"]
+    yield "multiply-adds ×", line["multiply_adds_ratio"]
+    yield "training ×", line["train_multiply_adds"] / single["train_multiply_adds"]
+    yield "best step", line["best_step"] / line["steps"]
+
+
+def mean_and_error(values: list[float]) -> str:
+    """Return `0.852±0.001`, the mean over seeds and its standard error."""
+    error = f"±{stdev(values) / math.sqrt(len(values)):.3f}" if len(values) > 1 else ""
+    return f"{fmean(values):.3f}{error}"
+
+
+def print_table(name: str) -> None:
+    """Print means over seeds, and the paired differences from one network and from deep ensembles."""
+    runs = {(line["label"], line["seed"]): line for line in read_runs(RESULTS / f"small_images_{name}.jsonl")}
+    first = next(iter(STUDIES[name].methods()))
+    cells = {key: dict(columns(line, runs[first, key[1]])) for key, line in runs.items()}
+    for label in STUDIES[name].methods():
+        seeds = [seed for one, seed in cells if one == label]
+        if not seeds:
+            continue
+        print(f"\n{label}, {len(seeds)} seeds")
+        for column in cells[label, seeds[0]]:
+            shown = mean_and_error([cells[label, seed][column] for seed in seeds])
+            gaps = []
+            for other in (first, "deep, 4"):
+                pairs = [seed for seed in seeds if column in cells.get((other, seed), {})]
+                gaps.append(
+                    mean_and_error([cells[label, seed][column] - cells[other, seed][column] for seed in pairs])
+                    if pairs
+                    else ""
+                )
+            print(f"  {column:28} {shown:16} {gaps[0]:16} {gaps[1]:16}")
+        severities = [
+            f"{fmean(runs[label, seed]['shifted_ece'][at] for seed in seeds):.3f}"
+            for at in range(len(SEVERITIES))
+        ]
+        print(f"  ECE by severity              {' '.join(severities)}")
+
+
+def main() -> None:
+    """Run what is missing, or print the table of what is there."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[], help="labels of the configurations to run")
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if not given.table:
+        run(given.study, given.seeds, given.only)
+    print_table(given.study)
+
+
+if __name__ == "__main__":
+    main()
