@@ -119,8 +119,12 @@ def trained(kind: str, method: pl.Method, x: Tensor, y: Tensor, hidden: int, epo
     """One ensemble of all splits, from `[splits, samples, ...]`."""
     torch.manual_seed(0)
     (splits, samples), copies = x.shape[:2], OPTIONS if kind == "deep" else 1
-    build = partial(network, kind, copies * splits, x.shape[2], hidden, y.shape[2])  # fresh members are built anew
-    ensemble = pl.convert(build, method, pl.Point(), example=x[:, :2].transpose(0, 1).repeat(1, copies, 1)).train()
+    build = partial(
+        network, kind, copies * splits, x.shape[2], hidden, y.shape[2]
+    )  # fresh members are built anew
+    ensemble = pl.convert(
+        build, method, pl.Point(), example=x[:, :2].transpose(0, 1).repeat(1, copies, 1)
+    ).train()
     optimizer = torch.optim.Adam(ensemble.parameter_groups(1e-3, DECAY), fused=True)
     rows = torch.arange(splits)
     for _ in range(epochs):

@@ -1,21 +1,25 @@
-"""Claims of three papers about residual networks on images, with Fashion-MNIST at 14 x 14 pixels for CIFAR-10.
+"""Claims of four papers about residual networks on small images, with Fashion-MNIST at 14 x 14 for CIFAR-10.
 
     PLURIBUS_DATA=... python benchmarks/small_images.py ensembles [--seeds 3]
     PLURIBUS_DATA=... python benchmarks/small_images.py masks [--seeds 2]
+    PLURIBUS_DATA=... python benchmarks/small_images.py exits [--seeds 4]
     python benchmarks/small_images.py ensembles --table
 
-A ResNet of one basic block in each of three stages, whose stem reads squares of 2 x 2 pixels. Sizes were chosen
-once, from the time of a step, before any result was seen.
+The first two have a ResNet of one basic block in each of three stages, whose stem reads squares of 2 x 2 pixels.
+Sizes were chosen once, from the time of a step, before any result was seen.
 
 - `ensembles`: width 16, 2000 images, 500 steps of 64 with Adam, more where the recipe of a method wants them,
   the weights of the best validation NLL. Groups of packed members may have as few as two channels, because
   with the paper's 64 there would be no groups at this width.
 - `masks`: Table 1 and Figures 6, 8 and 9 of Masksembles: width 8, 10,000 images, 40 epochs of batches of 128 for
   all, `keep_capacity`, the last weights.
+- `exits`: Figures 2 to 4 of SAE on PneumoniaMNIST at 14 x 14: a residual MLP of width 64 and four exits, 600
+  steps of 64, twice as many with several inputs, the weights of the best validation NLL. All N and K up to 4,
+  T ending at 0.1, 0.5 and 1 for three of them, schedules beside constants for N = K = 3.
 
-Networks are scored on 2000 test images; on 200 of them with five kinds of corruption at five severities,
-where the calibration error of a severity is that of its kinds together; and on 1000 images each of MNIST and
-KMNIST, the strangers. One line per run goes to `results/small_images_<study>.jsonl`; runs that are there are
+Networks are scored on test images, 2000 of Fashion-MNIST; on 200 of them with five kinds of corruption at five
+severities, where the calibration error of a severity is that of its kinds together; and on 1000 images each of
+MNIST and KMNIST, the strangers. One line per run goes to `results/small_images_<study>.jsonl`; runs that are there are
 not repeated.
 """
 
@@ -35,6 +39,7 @@ from moonshot_tasks import halved, halved_task
 from torch import Tensor, nn
 
 import pluribus as pl
+from pluribus.backbones import residual_mlp
 from pluribus.backbones.resnet import BasicBlock, resnet
 from pluribus.data import Task, load_task
 from pluribus.data.shifted import SEVERITIES
@@ -42,6 +47,7 @@ from pluribus.data.split import Split
 from pluribus.mechanisms.graph.cost import cost
 from pluribus.methods import (
     EMP,
+    SAE,
     BatchEnsemble,
     DeepEnsembles,
     Masksembles,
@@ -66,7 +72,7 @@ DRAWS, MANY = 20, (20, 100, 200)
 Line = dict[str, Any]
 
 
-def network(width: int) -> nn.Sequential:
+def small_resnet(width: int) -> nn.Sequential:
     """Build the residual network: `[batch, 1, 14, 14]` to `[batch, 10]`."""
     body = resnet(BasicBlock, (1, 1, 1), classes=10, in_channels=4, stem="cifar", width=width)
     return nn.Sequential(nn.PixelUnshuffle(2), body)
@@ -74,13 +80,14 @@ def network(width: int) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class Study:
-    """Configurations that are compared, with one network and one training."""
+    """Configurations that are compared, with one task, one network and one training."""
 
-    width: int
-    images: int
+    load: Callable[[], Task]
+    build: Callable[[], nn.Module]
     training: Training
     follows_recipes: bool
     methods: Callable[[], dict[str, pl.Method]]
+    scores: tuple[str, ...] = SCORES
 
 
 def ensembles() -> dict[str, pl.Method]:
@@ -109,20 +116,71 @@ def masks() -> dict[str, pl.Method]:
     return {"S = 1": Single(), "deep, 4": DeepEnsembles(4)} | of_scales
 
 
+def exits() -> dict[str, pl.Method]:
+    """Return the grid of SAE, its schedules, and baselines."""
+    found: dict[str, pl.Method] = {
+        "single": Single(),
+        "deep, 4": DeepEnsembles(4),
+        "mc_dropout": MCDropout(rate=0.1, draws=8, insert=True),
+        "batch_ensemble": BatchEnsemble(4),
+    }
+    for inputs in range(1, 5):
+        for outputs in range(1, 5):
+            found[f"sae {inputs} {outputs}"] = SAE(inputs, outputs)
+    for inputs, outputs in ((2, 2), (3, 3), (2, 4)):
+        for end in (0.1, 1.0):
+            found[f"sae {inputs} {outputs}, T to {end:g}"] = SAE(inputs, outputs, temperature=(1.0, end))
+    for share in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0)):
+        label = f"sae 3 3, repetition {share[0]:g} to {share[1]:g}"
+        found[label] = SAE(3, 3, input_repetition=share)
+    for alpha in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
+        found[f"sae 3 3, α {alpha[0]:g} to {alpha[1]:g}"] = SAE(3, 3, alpha=alpha)
+    return found
+
+
+def fashion(images: int) -> Task:
+    """Return Fashion-MNIST with its strangers, at 28 x 28 pixels."""
+    task = load_task("fashion_mnist", train=images, validation=1000, test=TEST)
+    return replace(task, ood={name: task.ood[name][:STRANGERS] for name in ("mnist", "kmnist")})
+
+
+def pneumonia() -> Task:
+    """Return PneumoniaMNIST without strangers, at 28 x 28 pixels."""
+    return replace(load_task("pneumonia_mnist", border=0), ood={})
+
+
 STUDIES = {
-    "ensembles": Study(16, 2000, Training(steps=500, batch=64, lr=3e-3, check_every=3), True, ensembles),
-    "masks": Study(8, 10_000, Training(epochs=40, batch=128, lr=3e-3, keep="last", check_every=5), False, masks),
+    "ensembles": Study(
+        partial(fashion, 2000),
+        partial(small_resnet, 16),
+        Training(steps=500, batch=64, lr=3e-3, check_every=3),
+        True,
+        ensembles,
+    ),
+    "masks": Study(
+        partial(fashion, 10_000),
+        partial(small_resnet, 8),
+        Training(epochs=40, batch=128, lr=3e-3, keep="last", check_every=5),
+        False,
+        masks,
+    ),
+    "exits": Study(
+        pneumonia,
+        partial(residual_mlp, 14 * 14, 2, width=64, depth=4),
+        Training(steps=600, batch=64, lr=1e-3, check_every=1),
+        True,
+        exits,
+        (*SCORES, "macro_f1", "class_conditional_ece"),
+    ),
 }
 
 
-def make_task(images: int) -> tuple[Task, dict[tuple[str, int], Split]]:
-    """Return the task with its strangers, and its corruptions, all of 14 x 14 pixels."""
-    task = load_task("fashion_mnist", train=images, validation=1000, test=TEST)
+def make_small(task: Task) -> tuple[Task, dict[tuple[str, int], Split]]:
+    """Return the task and its corruptions, all of 14 x 14 pixels."""
     few = {"images": task.shifted.images[:CORRUPTED], "y": task.shifted.y[:CORRUPTED]}
     corruptions = replace(task.shifted, kinds=KINDS, **few)
     shifted = {key: Split(halved(split.x), split.y) for key, split in corruptions.items()}
-    strangers = {name: task.ood[name][:STRANGERS] for name in ("mnist", "kmnist")}
-    return halved_task(task, strangers), shifted
+    return halved_task(task, task.ood), shifted
 
 
 def under_corruption(ensemble: pl.Ensemble, shifted: dict[tuple[str, int], Split]) -> Line:
@@ -171,19 +229,21 @@ def measure(study: Study, method: pl.Method, seed: int, task: Task, shifted: Any
     if study.follows_recipes:
         training = training.following(method.recipe(), len(task.train))
     torch.manual_seed(seed)
-    build = partial(network, study.width)
     example = task.train.x[:2]
-    ensemble = pl.convert(build, method, example=example, seed=seed)
+    ensemble = pl.convert(study.build, method, example=example, seed=seed)
     start = time.process_time()
     history = train(ensemble, task, training, show=False)
     seconds = time.process_time() - start
     checked = [row for row in history if not math.isnan(row["validation_nll"])]
     prediction = ensemble.predict(task.test.x, chunk=500)
-    whole, frozen = cost(build().eval(), example[:1]), cost(ensemble.freeze(), example[:1])
-    line: Line = {name: METRICS[name](prediction, task.test.y) for name in SCORES}
+    whole, frozen = cost(study.build().eval(), example[:1]), cost(ensemble.freeze(), example[:1])
+    line: Line = {name: METRICS[name](prediction, task.test.y) for name in study.scores}
     line |= under_corruption(ensemble, shifted) | strangers_told(ensemble, task, prediction)
     if isinstance(method, EMP):
         line |= by_draws(ensemble, task.test.x[:DRAWN], task.test.y[:DRAWN])
+    if isinstance(method, SAE):
+        # Without T: how much was learnt, which a low T at the end would exaggerate.
+        line["softmax of the logits"] = ensemble.members.index.logits.detach().softmax(1).tolist()
     return line | {
         "steps": history[-1]["step"],
         "best_step": min(checked, key=lambda row: row["validation_nll"])["step"],
@@ -205,7 +265,7 @@ def run(name: str, seeds: int, wanted: list[str]) -> None:
     """Run what is missing, seed by seed, and write each run as soon as it is done."""
     study, path = STUDIES[name], RESULTS / f"small_images_{name}.jsonl"
     done = {(line["label"], line["seed"]) for line in read_runs(path)}
-    task, shifted = make_task(study.images)
+    task, shifted = make_small(study.load())
     for seed in range(seeds):
         for label, method in study.methods().items():
             if (label, seed) in done or (wanted and label not in wanted):
@@ -215,7 +275,9 @@ def run(name: str, seeds: int, wanted: list[str]) -> None:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found, ensure_ascii=False) + "\n")
             shown = {key: round(found[key], 3) for key in (*SCORES, "train_cpu_seconds")}
-            print(time.strftime("%H:%M:%S"), seed, label, shown, found["best_step"], found["steps"], flush=True)
+            print(
+                time.strftime("%H:%M:%S"), seed, label, shown, found["best_step"], found["steps"], flush=True
+            )
 
 
 def shift_errors(line: Line) -> ShiftErrors:
@@ -225,8 +287,9 @@ def shift_errors(line: Line) -> ShiftErrors:
 
 def columns(line: Line, single: Line) -> Iterator[tuple[str, float]]:
     """Yield the columns of the table for one run, beside that of one network with the same seed."""
-    for name in SCORES:
-        yield name, line[name]
+    for name in line:
+        if name in METRICS:
+            yield name, line[name]
     for name in SCORES:
         yield f"shifted {name}", fmean(line[f"shifted_{name}"])
     yield "mCE", mean_corruption_error(shift_errors(line), shift_errors(single))
@@ -264,7 +327,9 @@ def print_table(name: str) -> None:
             for other in (first, "deep, 4"):
                 pairs = [seed for seed in seeds if column in cells.get((other, seed), {})]
                 gaps.append(
-                    mean_and_error([cells[label, seed][column] - cells[other, seed][column] for seed in pairs])
+                    mean_and_error(
+                        [cells[label, seed][column] - cells[other, seed][column] for seed in pairs]
+                    )
                     if pairs
                     else ""
                 )
