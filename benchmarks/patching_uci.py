@@ -8,12 +8,10 @@ layer, only norms patched, their scales starting at 0.2; Adam as it comes, weigh
 units of the data, the log predictive density is that of a mixture of Gaussians of precision 0.1 around
 every draw, averaged over targets: at most −2.0702.
 
-The members of the explicit ensemble are blocks of the module too, and the errors of all blocks are summed: five
-separate trainings for each split, on the same batches.
-
 All splits of a set train at once: their networks are blocks of one module, whose samples are one of each
 split. A batch norm sees the values of each split as channels of its own; EMP draws for all blocks together,
-ECMP and dropout for each by itself.
+ECMP and dropout for each by itself. The five members of the explicit ensemble are blocks too, which makes
+them separate trainings on the same batches.
 """
 
 import argparse

@@ -5,22 +5,22 @@
     PLURIBUS_DATA=... python benchmarks/small_images.py exits [--seeds 4]
     python benchmarks/small_images.py ensembles --table
 
-The first two have a ResNet of one basic block in each of three stages, whose stem reads squares of 2 x 2 pixels.
-Sizes were chosen once, from the time of a step, before any result was seen.
+The first two have a ResNet of one basic block in each of three stages, whose stem reads squares of 2 x 2
+pixels. Sizes were chosen once, from the time of a step, before any result was seen.
 
 - `ensembles`: width 16, 2000 images, 500 steps of 64 with Adam, more where the recipe of a method wants them,
   the weights of the best validation NLL. Groups of packed members may have as few as two channels, because
   with the paper's 64 there would be no groups at this width.
-- `masks`: Table 1 and Figures 6, 8 and 9 of Masksembles: width 8, 10,000 images, 40 epochs of batches of 128 for
-  all, `keep_capacity`, the last weights.
+- `masks`: Table 1 and Figures 6, 8 and 9 of Masksembles: width 8, 10,000 images, 40 epochs of batches of 128
+  for all, `keep_capacity`, the last weights.
 - `exits`: Figures 2 to 4 of SAE on PneumoniaMNIST at 14 x 14: a residual MLP of width 64 and four exits, 600
   steps of 64, twice as many with several inputs, the weights of the best validation NLL. All N and K up to 4,
   T ending at 0.1, 0.5 and 1 for three of them, schedules beside constants for N = K = 3.
 
-Networks are scored on test images, 2000 of Fashion-MNIST; on 200 of them with five kinds of corruption at five
-severities, where the calibration error of a severity is that of its kinds together; and on 1000 images each of
-MNIST and KMNIST, the strangers. One line per run goes to `results/small_images_<study>.jsonl`; runs that are there are
-not repeated.
+Networks are scored on test images, 2000 of Fashion-MNIST; on 200 of them with five corruptions at five
+severities, where the calibration error of a severity is that of its kinds together; and on 1000 images each
+of MNIST and KMNIST, the strangers. One line per run goes to `results/small_images_<study>.jsonl`; runs that
+are there are not repeated.
 """
 
 import argparse
@@ -311,6 +311,13 @@ def mean_and_error(values: list[float]) -> str:
     return f"{fmean(values):.3f}{error}"
 
 
+def paired(cells: dict[tuple[str, int], dict[str, float]], column: str, label: str, other: str) -> str:
+    """Return how much greater a value is than that of another configuration, over the seeds of both."""
+    seeds = [seed for one, seed in cells if one == label and column in cells.get((other, seed), {})]
+    gaps = [cells[label, seed][column] - cells[other, seed][column] for seed in seeds]
+    return mean_and_error(gaps) if gaps else ""
+
+
 def print_table(name: str) -> None:
     """Print means over seeds, and the paired differences from one network and from deep ensembles."""
     runs = {(line["label"], line["seed"]): line for line in read_runs(RESULTS / f"small_images_{name}.jsonl")}
@@ -323,16 +330,7 @@ def print_table(name: str) -> None:
         print(f"\n{label}, {len(seeds)} seeds")
         for column in cells[label, seeds[0]]:
             shown = mean_and_error([cells[label, seed][column] for seed in seeds])
-            gaps = []
-            for other in (first, "deep, 4"):
-                pairs = [seed for seed in seeds if column in cells.get((other, seed), {})]
-                gaps.append(
-                    mean_and_error(
-                        [cells[label, seed][column] - cells[other, seed][column] for seed in pairs]
-                    )
-                    if pairs
-                    else ""
-                )
+            gaps = [paired(cells, column, label, other) for other in (first, "deep, 4")]
             print(f"  {column:28} {shown:16} {gaps[0]:16} {gaps[1]:16}")
         severities = [
             f"{fmean(runs[label, seed]['shifted_ece'][at] for seed in seeds):.3f}"

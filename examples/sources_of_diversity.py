@@ -8,7 +8,6 @@ paper's Table 7, algorithms that are not deterministic, is one of GPUs and is le
 """
 
 import sys
-
 from dataclasses import replace
 from statistics import fmean, stdev
 
