@@ -5,8 +5,8 @@
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read,
-because defaults are chosen on validation data alone; only `papers`, which chooses nothing, has scores on test
-data, for networks with exits also with fitted weights. One line per run goes to
+because defaults are chosen on validation data alone; only `papers` and `alphas`, which choose nothing, have
+scores on test data, for networks with exits also with fitted weights. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
@@ -140,6 +140,12 @@ def exits() -> Iterator[Candidate]:
     yield Candidate("wide heads", EarlyExit(heads="wide"))
 
 
+def alphas() -> Iterator[Candidate]:
+    """Yield packed ensembles from a quarter of the width up to whole networks: Fig. 6 of their paper."""
+    for alpha in (1.0, 1.5, 2.0, 3.0, 4.0):
+        yield Candidate(f"alpha {alpha:g}", PackedEnsembles(alpha=alpha))
+
+
 def papers() -> Iterator[Candidate]:
     """Yield the methods of the five papers with their defaults, but for fewer draws in prediction."""
     yield Candidate("deep_ensembles", DeepEnsembles())
@@ -154,6 +160,7 @@ def papers() -> Iterator[Candidate]:
 
 
 STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
+    "alphas": alphas,
     "exits": exits,
     "layers": layers,
     "masks": masks,
@@ -162,6 +169,9 @@ STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
     "patching": patching,
     "sae": sae,
 }
+
+TESTED = ("alphas", "papers")
+"""Studies that choose nothing, so that they may read test data."""
 
 
 def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
@@ -226,7 +236,7 @@ def run(study: str, tasks: list[str], seeds: int, labels: str, steps: int | None
                 done = any(known.items() <= one.items() for one in runs)
                 if done or labels not in candidate.label:
                     continue
-                found = known | measure(candidate, name, task, seed, steps, study == "papers")
+                found = known | measure(candidate, name, task, seed, steps, study in TESTED)
                 found["settings"] = candidate.method.to_dict()
                 runs.append(found)
                 with path.open("a", encoding="utf-8") as file:

@@ -318,25 +318,46 @@ def paired(cells: dict[tuple[str, int], dict[str, float]], column: str, label: s
     return mean_and_error(gaps) if gaps else ""
 
 
-def print_table(name: str) -> None:
-    """Print means over seeds, and the paired differences from one network and from deep ensembles."""
+def summary(name: str) -> dict[str, Any]:
+    """Return means over seeds for each configuration, beside one network and deep ensembles."""
     runs = {(line["label"], line["seed"]): line for line in read_runs(RESULTS / f"small_images_{name}.jsonl")}
-    first = next(iter(STUDIES[name].methods()))
+    methods = STUDIES[name].methods()
+    first = next(iter(methods))
     cells = {key: dict(columns(line, runs[first, key[1]])) for key, line in runs.items()}
-    for label in STUDIES[name].methods():
+    found: dict[str, Any] = {}
+    for label in methods:
         seeds = [seed for one, seed in cells if one == label]
         if not seeds:
             continue
-        print(f"\n{label}, {len(seeds)} seeds")
+        of_label: dict[str, Any] = {"seeds": len(seeds)}
         for column in cells[label, seeds[0]]:
-            shown = mean_and_error([cells[label, seed][column] for seed in seeds])
-            gaps = [paired(cells, column, label, other) for other in (first, "deep, 4")]
-            print(f"  {column:28} {shown:16} {gaps[0]:16} {gaps[1]:16}")
-        severities = [
-            f"{fmean(runs[label, seed]['shifted_ece'][at] for seed in seeds):.3f}"
-            for at in range(len(SEVERITIES))
-        ]
-        print(f"  ECE by severity              {' '.join(severities)}")
+            of_label[column] = {
+                "mean": mean_and_error([cells[label, seed][column] for seed in seeds]),
+                "less one network's": paired(cells, column, label, first),
+                "less that of four": paired(cells, column, label, "deep, 4"),
+            }
+        for metric in ("ece", "accuracy"):
+            curves = [runs[label, seed][f"shifted_{metric}"] for seed in seeds]
+            of_label[f"{metric}, severity 1 to 5"] = [round(fmean(at), 3) for at in zip(*curves, strict=True)]
+        if "softmax of the logits" in runs[label, seeds[0]]:
+            shares = [row for seed in seeds for row in runs[label, seed]["softmax of the logits"]]
+            of_label["softmax of the logits, from depth 1"] = [
+                round(fmean(at), 3) for at in zip(*shares, strict=True)
+            ]
+        found[label] = of_label
+    return found
+
+
+def show(name: str) -> None:
+    """Write the summaries of all studies, and print that of one."""
+    path = RESULTS / "small_images.json"
+    summaries = {one: found for one in STUDIES if (found := summary(one))}
+    path.write_text(json.dumps(summaries, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for label, of_label in summaries.get(name, {}).items():
+        print(f"\n{label}")
+        for column, cell in of_label.items():
+            shown = [f"{part:16}" for part in cell.values()] if isinstance(cell, dict) else [str(cell)]
+            print(f"  {column:28} {' '.join(shown)}")
 
 
 def main() -> None:
@@ -350,7 +371,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if not given.table:
         run(given.study, given.seeds, given.only)
-    print_table(given.study)
+    show(given.study)
 
 
 if __name__ == "__main__":
