@@ -26,6 +26,7 @@ are there are not repeated.
 import argparse
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -299,6 +300,7 @@ def columns(line: Line, single: Line) -> Iterator[tuple[str, float]]:
     for key in line:
         if "draws" in key:
             yield key, line[key]
+    yield "validation nll", line["best_validation_nll"]
     yield "parameters ×", line["parameters_ratio"]
     yield "multiply-adds ×", line["multiply_adds_ratio"]
     yield "training ×", line["train_multiply_adds"] / single["train_multiply_adds"]
@@ -348,16 +350,39 @@ def summary(name: str) -> dict[str, Any]:
     return found
 
 
+def ranks(found: dict[str, Any]) -> dict[str, float]:
+    """Return mean ranks, over metrics, of the baselines and of the SAE with the lowest validation NLL."""
+    grid = [label for label in found if re.fullmatch(r"sae \d \d", label)]
+    chosen = min(grid, key=lambda label: value(found, label, "validation nll"))
+    compared = [label for label in found if not label.startswith("sae")] + [chosen]
+    metrics = [name for name in found[chosen] if name in (*METRICS, *(f"shifted {one}" for one in SCORES))]
+    total = dict.fromkeys(compared, 0)
+    for metric in metrics:
+        higher = metric.endswith(("accuracy", "macro_f1"))
+        order = sorted(compared, key=lambda label: value(found, label, metric), reverse=higher)
+        for place, label in enumerate(order, 1):
+            total[label] += place
+    return {label: round(places / len(metrics), 2) for label, places in total.items()}
+
+
+def value(found: dict[str, Any], label: str, column: str) -> float:
+    """Return the mean in a cell."""
+    return float(found[label][column]["mean"].split("±")[0])
+
+
 def show(name: str) -> None:
     """Write the summaries of all studies, and print that of one."""
     path = RESULTS / "small_images.json"
     summaries = {one: found for one in STUDIES if (found := summary(one))}
+    if "exits" in summaries:
+        summaries["ranks of exits"] = ranks(summaries["exits"])
     path.write_text(json.dumps(summaries, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for label, of_label in summaries.get(name, {}).items():
         print(f"\n{label}")
         for column, cell in of_label.items():
             shown = [f"{part:16}" for part in cell.values()] if isinstance(cell, dict) else [str(cell)]
             print(f"  {column:28} {' '.join(shown)}")
+    print(summaries.get(f"ranks of {name}", ""))
 
 
 def main() -> None:
