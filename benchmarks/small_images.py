@@ -186,7 +186,7 @@ def make_small(task: Task) -> tuple[Task, dict[tuple[str, int], Split]]:
 
 def under_corruption(ensemble: pl.Ensemble, shifted: dict[tuple[str, int], Split]) -> Line:
     """Return the scores at each severity, all kinds together, and the errors of each kind."""
-    found: Line = {f"shifted_{name}": [] for name in SCORES}
+    found: Line = {f"{raw}shifted_{name}": [] for raw in ("", "raw_") for name in SCORES}
     errors: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for severity in SEVERITIES:
         splits = [shifted[kind, severity] for kind in KINDS]
@@ -194,6 +194,7 @@ def under_corruption(ensemble: pl.Ensemble, shifted: dict[tuple[str, int], Split
         prediction = ensemble.predict(torch.cat([split.x for split in splits]), chunk=500)
         for name in SCORES:
             found[f"shifted_{name}"].append(METRICS[name](prediction, y))
+            found[f"raw_shifted_{name}"].append(METRICS[name](prediction.raw, y))
         wrong = (prediction.labels != y).double().unflatten(0, (len(KINDS), -1)).mean(1)
         for kind, share in zip(KINDS, wrong.tolist(), strict=True):
             errors[kind].append(share)
@@ -239,6 +240,7 @@ def measure(study: Study, method: pl.Method, seed: int, task: Task, shifted: Any
     prediction = ensemble.predict(task.test.x, chunk=500)
     whole, frozen = cost(study.build().eval(), example[:1]), cost(ensemble.freeze(), example[:1])
     line: Line = {name: METRICS[name](prediction, task.test.y) for name in study.scores}
+    line |= {f"raw_{name}": METRICS[name](prediction.raw, task.test.y) for name in study.scores}
     line |= under_corruption(ensemble, shifted) | strangers_told(ensemble, task, prediction)
     if isinstance(method, EMP):
         line |= by_draws(ensemble, task.test.x[:DRAWN], task.test.y[:DRAWN])
@@ -286,13 +288,22 @@ def shift_errors(line: Line) -> ShiftErrors:
     return ShiftErrors(1 - line["accuracy"], line["errors"])
 
 
+def title(name: str) -> str:
+    """Return what a column is called: scores are raw unless it says calibrated."""
+    if name.startswith("raw_"):
+        return name.removeprefix("raw_").replace("shifted_", "shifted ")
+    changes = not name.endswith(("accuracy", "macro_f1"))
+    return ("calibrated " if changes else "") + name.replace("shifted_", "shifted ")
+
+
 def columns(line: Line, single: Line) -> Iterator[tuple[str, float]]:
     """Yield the columns of the table for one run, beside that of one network with the same seed."""
     for name in line:
-        if name in METRICS:
-            yield name, line[name]
-    for name in SCORES:
-        yield f"shifted {name}", fmean(line[f"shifted_{name}"])
+        if name.removeprefix("raw_") in METRICS and name != "raw_accuracy":
+            yield title(name), line[name]
+    for name in ("shifted_accuracy", *(f"{raw}shifted_{one}" for raw in ("", "raw_") for one in SCORES[1:])):
+        if name in line:
+            yield title(name), fmean(line[name])
     yield "mCE", mean_corruption_error(shift_errors(line), shift_errors(single))
     strangers = [key for key in line if key.startswith(("auroc_mnist", "aupr_mnist"))]
     for key in strangers:
@@ -332,9 +343,11 @@ def summary(name: str) -> dict[str, Any]:
         if not seeds:
             continue
         of_label: dict[str, Any] = {"seeds": len(seeds)}
-        for column in cells[label, seeds[0]]:
+        for column in dict.fromkeys(name for seed in seeds for name in cells[label, seed]):
+            values = [cells[label, seed][column] for seed in seeds if column in cells[label, seed]]
             of_label[column] = {
-                "mean": mean_and_error([cells[label, seed][column] for seed in seeds]),
+                "mean": mean_and_error(values),
+                "seeds": len(values),
                 "less one network's": paired(cells, column, label, first),
                 "less that of four": paired(cells, column, label, "deep, 4"),
             }
@@ -352,10 +365,12 @@ def summary(name: str) -> dict[str, Any]:
 
 def ranks(found: dict[str, Any]) -> dict[str, float]:
     """Return mean ranks, over metrics, of the baselines and of the SAE with the lowest validation NLL."""
+    most = max(of_label["seeds"] for of_label in found.values())
+    found = {label: of_label for label, of_label in found.items() if of_label["seeds"] == most}
     grid = [label for label in found if re.fullmatch(r"sae \d \d", label)]
     chosen = min(grid, key=lambda label: value(found, label, "validation nll"))
     compared = [label for label in found if not label.startswith("sae")] + [chosen]
-    metrics = [name for name in found[chosen] if name in (*METRICS, *(f"shifted {one}" for one in SCORES))]
+    metrics = [name for name in found[chosen] if name.removeprefix("shifted ") in METRICS]
     total = dict.fromkeys(compared, 0)
     for metric in metrics:
         higher = metric.endswith(("accuracy", "macro_f1"))
@@ -380,7 +395,7 @@ def show(name: str) -> None:
     for label, of_label in summaries.get(name, {}).items():
         print(f"\n{label}")
         for column, cell in of_label.items():
-            shown = [f"{part:16}" for part in cell.values()] if isinstance(cell, dict) else [str(cell)]
+            shown = [f"{part!s:16}" for part in cell.values()] if isinstance(cell, dict) else [str(cell)]
             print(f"  {column:28} {' '.join(shown)}")
     print(summaries.get(f"ranks of {name}", ""))
 
