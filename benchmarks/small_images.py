@@ -112,7 +112,7 @@ def ensembles() -> dict[str, pl.Method]:
 
 def masks() -> dict[str, pl.Method]:
     """Return the scales of Masksembles, one network (S = 1) and deep ensembles."""
-    scales = (3.0, 1.5, 2.0, 5.0)
+    scales = (2.0, 5.0, 3.0, 1.5)
     of_scales = {f"S = {scale:g}": Masksembles(4, scale, keep_capacity=True) for scale in scales}
     return {"S = 1": Single(), "deep, 4": DeepEnsembles(4)} | of_scales
 
