@@ -77,9 +77,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/packed_speed.py
 	$(BIN)/python benchmarks/packed_uci.py
-	$(BIN)/python benchmarks/packed_fashion_mnist.py
 	$(BIN)/python benchmarks/masksembles_speed.py
-	$(BIN)/python benchmarks/masksembles_fashion_mnist.py
 	$(BIN)/python benchmarks/layer_ensembles_speed.py
 	$(BIN)/python benchmarks/layer_ensembles_memory.py
 	$(BIN)/python benchmarks/layer_ensembles_ranking.py --seeds 5
@@ -92,7 +90,9 @@ benchmarks: setup
 	$(BIN)/python benchmarks/sae_speed.py
 	$(BIN)/python benchmarks/sae_anytime.py
 	$(BIN)/python benchmarks/sae_quality.py
-	$(BIN)/python benchmarks/fashion_mnist.py
+	$(BIN)/python benchmarks/small_images.py ensembles
+	$(BIN)/python benchmarks/small_images.py masks
+	$(BIN)/python benchmarks/small_images.py exits
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/moonshot.py
 	$(BIN)/python benchmarks/moonshot_table.py

@@ -6,8 +6,8 @@
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read,
-because defaults are chosen on validation data alone; only `papers` and `longer`, which choose nothing, have
-scores on test data, for networks with exits also with other weights. One line per run goes to
+because defaults are chosen on validation data alone; only `alphas`, `longer` and `papers`, which choose nothing,
+have scores on test data, for networks with exits also with other weights. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
@@ -150,6 +150,12 @@ def exits() -> Iterator[Candidate]:
     yield Candidate("wide heads", EarlyExit(heads="wide"))
 
 
+def alphas() -> Iterator[Candidate]:
+    """Yield packed ensembles from a quarter of the width up to whole networks: Fig. 6 of their paper."""
+    for alpha in (1.0, 1.5, 2.0, 3.0, 4.0):
+        yield Candidate(f"alpha {alpha:g}", PackedEnsembles(alpha=alpha))
+
+
 def papers() -> Iterator[Candidate]:
     """Yield the methods of the five papers with their defaults, but for fewer draws in prediction."""
     yield Candidate("deep_ensembles", DeepEnsembles())
@@ -164,6 +170,7 @@ def papers() -> Iterator[Candidate]:
 
 
 STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
+    "alphas": alphas,
     "exits": exits,
     "layers": layers,
     "longer": longer,
@@ -175,8 +182,8 @@ STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
 }
 
 
-ON_TEST = ("papers", "longer")
-"""Studies that choose nothing, and have scores on test data."""
+ON_TEST = ("alphas", "longer", "papers")
+"""Studies that choose nothing, so that they may read test data."""
 
 
 def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:

@@ -10,7 +10,8 @@ every draw, averaged over targets: at most −2.0702.
 
 All splits of a set train at once: their networks are blocks of one module, whose samples are one of each
 split. A batch norm sees the values of each split as channels of its own; EMP draws for all blocks together,
-ECMP and dropout for each by itself.
+ECMP and dropout for each by itself. The five members of the explicit ensemble are blocks too, which makes
+them separate trainings on the same batches.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 import pluribus as pl
 from pluribus.data import Task, uci
-from pluribus.methods import ECMP, EMP, DeepEnsembles, MCDropout
+from pluribus.methods import ECMP, EMP, MCDropout, Single
 from pluribus.metrics import log_predictive_density, rmse
 
 RESULT = Path(__file__).parent / "results" / "patching_uci.json"
@@ -103,7 +104,7 @@ def methods(draws: int) -> dict[str, pl.Method]:
         "ecmp": ECMP(**patches),
         "emp": EMP(**patches),
         "dropout": MCDropout(draws=draws),
-        "deep": DeepEnsembles(OPTIONS),
+        "deep": Single(),
     }
 
 
@@ -114,18 +115,23 @@ def summed_error(outputs: Tensor, y: Tensor) -> Tensor:
 
 def trained(kind: str, method: pl.Method, x: Tensor, y: Tensor, hidden: int, epochs: int) -> pl.Ensemble:
     """One ensemble of all splits, from `[splits, samples, ...]`."""
-    splits, samples = x.shape[:2]
     torch.manual_seed(0)
-    build = partial(network, kind, splits, x.shape[2], hidden, y.shape[2])  # fresh members are built anew
-    ensemble = pl.convert(build, method, pl.Point(), example=x[:, :2].transpose(0, 1)).train()
-    optimizer = torch.optim.Adam(ensemble.parameter_groups(1e-3, DECAY))
+    (splits, samples), copies = x.shape[:2], OPTIONS if kind == "deep" else 1
+    build = partial(
+        network, kind, copies * splits, x.shape[2], hidden, y.shape[2]
+    )  # fresh members are built anew
+    ensemble = pl.convert(
+        build, method, pl.Point(), example=x[:, :2].transpose(0, 1).repeat(1, copies, 1)
+    ).train()
+    optimizer = torch.optim.Adam(ensemble.parameter_groups(1e-3, DECAY), fused=True)
     rows = torch.arange(splits)
     for _ in range(epochs):
         order = torch.rand(splits, samples).argsort(1)
         for part in order.split(BATCH, 1):
             if part.shape[1] > 1:  # a batch norm cannot learn from one sample
                 batch = rows, part.T
-                loss = ensemble.loss(x[batch], y[batch], criterion=summed_error)
+                inputs, targets = (values[batch].repeat(1, copies, 1) for values in (x, y))
+                loss = ensemble.loss(inputs, targets, criterion=summed_error)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -135,11 +141,16 @@ def trained(kind: str, method: pl.Method, x: Tensor, y: Tensor, hidden: int, epo
 def scores(ensemble: pl.Ensemble, tasks: list[Task]) -> dict[str, list[float]]:
     """RMSE and LPD of every split."""
     x = torch.stack([task.test.x for task in tasks], 1)
-    outputs = ensemble.predict(x).members
+    if isinstance(ensemble.method, Single):
+        outputs = ensemble.predict(x.repeat(1, OPTIONS, 1)).members[0]
+        outputs = outputs.unflatten(1, (OPTIONS, len(tasks))).transpose(0, 1)
+    else:
+        outputs = ensemble.predict(x).members
     found: dict[str, list[float]] = {"rmse": [], "lpd": []}
     for split, task in enumerate(tasks):
         draws = task.target_scaling.invert(outputs[:, :, split])
-        prediction = pl.Gaussian(PRECISION).prediction(draws, ensemble.weights)
+        weights = torch.full((len(draws),), 1 / len(draws))
+        prediction = pl.Gaussian(PRECISION).prediction(draws, weights)
         target = task.target_scaling.invert(task.test.y)
         found["rmse"].append(rmse(prediction, target))
         found["lpd"].append(log_predictive_density(prediction, target))

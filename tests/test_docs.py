@@ -20,7 +20,7 @@ FILES = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))
     for path in (ROOT / "benchmarks" / "results").glob("*.json")
 }
-RESULTS = [FILES[name]["runs"] for name in ("digits", "fashion_mnist")]
+RESULTS = [FILES["digits"]["runs"]]
 SLOW = (
     "docs/howto/sklearn.md",
     "docs/howto/text.md",
