@@ -6,8 +6,8 @@
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read,
-because defaults are chosen on validation data alone; only `alphas`, `longer` and `papers`, which choose nothing,
-have scores on test data, for networks with exits also with other weights. One line per run goes to
+because defaults are chosen on validation data alone; only `alphas`, `longer` and `papers`, which choose
+nothing, have scores on test data, for networks with exits also with other weights. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
