@@ -30,7 +30,8 @@ ATTRIBUTES: Schema = Fields(
         "budget": Number(),
         "halved": Text(),
         "skipped": Text(),
-        "error": Text(),
+        # Of the user's code, as long as it likes.
+        "error": Text(10_000_000),
         "worker": Fields({"host": Text(), "lease": Text()}),
     },
     others=True,
