@@ -60,7 +60,7 @@ REMEDIES = {
     "take a network that was trained with dropout.",
     "retrain": "What the network had learnt is not kept, and this training did not reach it again. Train "
     "longer, or take a method that keeps the network: `pluribus methods` lists them.",
-    "width": "The network knows its training data by heart, so that they do not tell how wide the draws may be. "
+    "width": "The network knows its training data by heart, which leaves open how wide the draws may be. "
     "Set prior_precision to 10 or 100, or take a network that was stopped earlier.",
     "other": "Tune with a lower learning rate, or take the calibrated NLL if that is lower.",
 }
