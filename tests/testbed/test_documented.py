@@ -68,9 +68,10 @@ def test_variants_have_the_scores_that_were_measured(results):
     path = ROOT / "benchmarks" / "results" / "testbed_variants.jsonl"
     found = {one.method: one for one in read_results(path, Protocol())}
     assert set(found) <= set(VARIANTS)
-    hyper = found["hypermodel_random_features"].scores["code"]
+    hyper, selected = (found[name].scores["code"] for name in VARIANTS[1:])
     same = {one.method: one.scores["code"] for one in results if (one.cell, one.seed) == (CELL, 1)}
     assert f"{hyper:.3f} instead of {same['hypermodel']:.3f}" in PAGE
+    assert f"without an activation: {selected:.3f} instead of {same['vnn']:.3f}" in PAGE
     assert f"30 networks have {same['deep_ensembles']:.3f} there" in PAGE
     assert f"Layer Ensembles {same['layer_ensembles_5']:.3f})" in PAGE
     assert (
