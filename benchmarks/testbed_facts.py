@@ -1,16 +1,16 @@
 """Facts about Layer Ensembles and Deep Ensembles on seven settings of the testbed, three seeds each.
 
-    python benchmarks/testbed_facts.py [--seeds 3]
+    python benchmarks/testbed_facts.py [--seeds 3] [--stored]
 
-Trains as the authors do (`as_in_paper`): a step draws as many members as there are, with replacement. Results
-go to a folder for temporary files, from which the command continues if it is stopped.
+Trains the three methods as `pluribus testbed` does. Results go to a folder for temporary files, from which
+the command continues if it is stopped. `--stored` takes the results of the whole grid, which has these
+problems too. What the prior is worth is measured by `benchmarks/layer_ensembles_ranking.py`.
 """
 
 import argparse
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +27,7 @@ GRIDS = (
     "D=100;lambda=1,10;epsilon=0.1",
     "D=10;lambda=10;epsilon=0.01,1",
 )
-METHODS = ("deep_ensembles", "layer_ensembles_3", "layer_ensembles_5", "layer_ensembles_5_no_prior")
+METHODS = ("deep_ensembles", "layer_ensembles_3", "layer_ensembles_5")
 FEW = 2
 """Ranked members at which the divergence is still huge, as they agree."""
 
@@ -43,7 +43,6 @@ NUMBERS: dict[str, Callable[[Found], float]] = {
     "P": lambda found: found["layer_ensembles_5"].best,
     "layers 5, first 2 ranked": lambda found: found["layer_ensembles_5"].ranked[FEW]["code"],
     "layers 5, 5 at random": lambda found: found["layer_ensembles_5"].random[5]["code"],
-    "layers 5, no prior": lambda found: found["layer_ensembles_5_no_prior"].scores["code"],
 }
 """Columns of the table, with the divergence that each reads."""
 
@@ -66,7 +65,6 @@ def state_facts(problems: list[dict[str, float]]) -> dict[str, str]:
     return {
         "K options are better than K networks, K = 3": count("layers 3, all 27", "deep 3"),
         "K options are better than K networks, K = 5": count("layers 5, all 125", "deep 5"),
-        "the prior improves": f"{mean['layers 5, no prior'] / mean['layers 5, all 125']:.2f} times",
         "the best number of ranked members lies inside": f"{min(sizes)} to {max(sizes)} of 125",
         "ranked members are better than all": count("layers 5, ranked", "layers 5, all 125"),
         "two ranked members are far off": f"{min(firsts):.0f} to {max(firsts):.0f}",
@@ -77,25 +75,38 @@ def state_facts(problems: list[dict[str, float]]) -> dict[str, str]:
 
 def measure(seeds: int, folder: Path) -> list[Result]:
     """Return the results on all settings."""
-    protocol, results = Protocol(as_in_paper=True), list[Result]()
+    protocol, results = Protocol(), list[Result]()
     for text in GRIDS:
         results = run_testbed(METHODS, parse_grid(text), paper_seeds(seeds), protocol, folder / FILE, print)
     return results
+
+
+def stored(seeds: int) -> list[Result]:
+    """Return the results on all settings that the whole grid has."""
+    cells = {cell for text in GRIDS for cell in parse_grid(text).cells}
+    found = list[Result]()
+    for line in (RESULT.parent / FILE).read_text(encoding="utf-8").splitlines():
+        values = json.loads(line)
+        wanted = Cell(**values["cell"]) in cells and values["seed"] in paper_seeds(seeds)
+        if wanted and values["method"] in METHODS:
+            found.append(Result.from_dict(values))
+    return found
 
 
 def main() -> None:
     """Measure all settings, print the facts, and keep the numbers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--stored", action="store_true")
+    given = parser.parse_args()
+    seeds = given.seeds
     torch.set_num_threads(1)
-    start = time.process_time()
-    results = measure(seeds, Path(tempfile.gettempdir()) / "pluribus_testbed_facts")
-    busy = time.process_time() - start
+    folder = Path(tempfile.gettempdir()) / "pluribus_testbed_facts"
+    wanted = stored(seeds) if given.stored else measure(seeds, folder)
+    busy = sum(result.seconds for result in wanted)
     by_problem = dict[tuple[Cell, int], Found]()
-    for result in results:
-        if result.seed in paper_seeds(seeds):
-            by_problem.setdefault((result.cell, result.seed), {})[result.method] = result
+    for result in wanted:
+        by_problem.setdefault((result.cell, result.seed), {})[result.method] = result
     table: dict[str, list[dict[str, float]]] = {}
     for (cell, _), found in by_problem.items():
         numbers = {name: round(read(found), 5) for name, read in NUMBERS.items()}
@@ -103,8 +114,8 @@ def main() -> None:
     problems = [one for ones in table.values() for one in ones]
     facts = state_facts(problems)
     kept = {
-        "command": f"python benchmarks/testbed_facts.py --seeds {seeds}",
-        "processor seconds": round(busy),
+        "command": f"python benchmarks/testbed_facts.py --seeds {seeds}" + " --stored" * given.stored,
+        "processor seconds of training": round(busy),
         "facts": facts,
         "means over seeds": {
             cell: {name: round(statistics.fmean(one[name] for one in ones), 3) for name in NUMBERS}
@@ -117,7 +128,7 @@ def main() -> None:
     RESULT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for fact, found in facts.items():
         print(f"{fact}: {found}")
-    print(f"{busy:.0f} s of processor time")
+    print(f"{busy:.0f} s of processor time for training")
 
 
 if __name__ == "__main__":

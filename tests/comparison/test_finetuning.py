@@ -88,6 +88,7 @@ def test_a_network_that_is_not_kept_is_trained_anew(caplog):
     [
         ("mc_dropout(rate=0.5)", "did not learn to bear what is dropped"),
         ("drop_connect(rate=0.5)", "did not learn to bear what is dropped"),
+        ("laplace(prior_precision=0.0001)", "Set prior_precision to 10 or 100"),
         ("packed_ensembles(members=2)", "not kept, and this training did not reach it again"),
     ],
 )

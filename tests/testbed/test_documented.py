@@ -1,5 +1,6 @@
 """The page of the testbed has the numbers that were measured."""
 
+import json
 import re
 from pathlib import Path
 from statistics import fmean
@@ -51,13 +52,26 @@ def test_every_row_of_the_table_is_that_of_the_results(results):
         assert cells.split(" | ") == expected, label
 
 
+def test_facts_are_those_that_were_measured():
+    path = ROOT / "benchmarks" / "results" / "testbed_facts.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    page = " ".join(PAGE.split())
+    assert f"in {kept['processor seconds of training']} seconds of processor time" in page
+    wins = [fact.split(" of ")[0] for fact in kept["facts"].values()]
+    assert "in {} of 21 problems for K = 3 and in {} for K = 5".format(*wins) in page
+    assert "is {} of 125, and better than all in {};".format(*wins[2:]) in page
+    assert f"far off ({wins[4]})" in page
+    assert "(in {} of 21); ranked members are better than 30 networks in {}.".format(*wins[5:]) in page
+
+
 def test_variants_have_the_scores_that_were_measured(results):
     path = ROOT / "benchmarks" / "results" / "testbed_variants.jsonl"
     found = {one.method: one for one in read_results(path, Protocol())}
     assert set(found) <= set(VARIANTS)
-    hyper = found["hypermodel_random_features"].scores["code"]
+    hyper, selected = (found[name].scores["code"] for name in VARIANTS[1:])
     same = {one.method: one.scores["code"] for one in results if (one.cell, one.seed) == (CELL, 1)}
     assert f"{hyper:.3f} instead of {same['hypermodel']:.3f}" in PAGE
+    assert f"without an activation: {selected:.3f} instead of {same['vnn']:.3f}" in PAGE
     assert f"30 networks have {same['deep_ensembles']:.3f} there" in PAGE
     assert f"Layer Ensembles {same['layer_ensembles_5']:.3f})" in PAGE
     assert (

@@ -25,7 +25,7 @@ from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
 from pluribus.method import Method
 from pluribus.method_text import read_method
-from pluribus.methods import DropConnect, MCDropout, Single
+from pluribus.methods import DropConnect, Laplace, MCDropout, Single
 from pluribus.notebook import html_table
 from pluribus.training import Training, train
 
@@ -60,6 +60,8 @@ REMEDIES = {
     "take a network that was trained with dropout.",
     "retrain": "What the network had learnt is not kept, and this training did not reach it again. Train "
     "longer, or take a method that keeps the network: `pluribus methods` lists them.",
+    "width": "The network knows its training data by heart, which leaves open how wide the draws may be. "
+    "Set prior_precision to 10 or 100, or take a network that was stopped earlier.",
     "other": "Tune with a lower learning rate, or take the calibrated NLL if that is lower.",
 }
 """Advice where the NLL rose, by the reason."""
@@ -123,6 +125,8 @@ def _reason(method: Method) -> str:
     """Return why a method made a network worse, a key of `REMEDIES`."""
     if isinstance(method, NOISES):
         return "noise"
+    if isinstance(method, Laplace):
+        return "width"
     return "retrain" if method.on_trained == "retrain" else "other"
 
 
