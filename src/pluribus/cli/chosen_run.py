@@ -1,6 +1,5 @@
 """Find the run to predict with: a folder of `train`, the run that a search or a comparison recommends."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from pluribus.cli.printing import say
@@ -40,23 +39,10 @@ def chosen_run(folder: Path) -> tuple[Path, str]:
     if (folder / FILE).is_file() or not (folder / record.FILE).is_file():
         return folder, ""
     records = record.read([folder])
-    return _run_of_page(folder, records) or _recommended_run(folder, records)
-
-
-def _run_of_page(folder: Path, records: Sequence[Record]) -> tuple[Path, str] | None:
-    """Return the run that the page of a comparison recommends, and a sentence; None without such a run."""
     choice = read_choice(folder)
-    if choice is None:
-        return None
     for one in records:
-        place = run_folder(folder, one)
-        if one.key == choice.key and place.is_dir():
-            return place, _told(choice, one, place)
-    return None
-
-
-def _recommended_run(folder: Path, records: Sequence[Record]) -> tuple[Path, str]:
-    """Return the run that is recommended without budget, and a sentence; raise where there is none."""
+        if choice is not None and one.key == choice.key and run_folder(folder, one).is_dir():
+            return run_folder(folder, one), _told(choice, one, run_folder(folder, one))
     groups = [group for group in group_records(records) if group.entries]
     if len(groups) != 1:
         titles = ", ".join(group.title for group in groups) or "none"
