@@ -1,5 +1,7 @@
 """A metric to judge by is known before anything is run."""
 
+from pytest import raises
+
 from pluribus.errors import SettingError
 from pluribus.report.judging import check_metric
 
