@@ -8,7 +8,7 @@ from pytest import raises
 
 from pluribus.errors import SettingError
 from pluribus.report.budget import parse_budget
-from pluribus.report.recommendation import check_metric, recommend
+from pluribus.report.recommendation import recommend
 from tests.report.records import classes, failed, numbers, only_group
 
 SEEDS = range(3)
@@ -149,15 +149,6 @@ def test_small_numbers_are_told_with_their_figures():
     ]
     told = said(recommend(only_group(*runs), metric="rmse"))
     assert re.search(r"RMSE is 0\.0000[1-9]\d+ lower \(95 % interval 0\.0000[1-9]", told)
-
-
-def test_a_metric_that_no_group_has_is_refused_before_anything_is_run():
-    check_metric(None)
-    check_metric("rmse")
-    with raises(SettingError, match=r"metric must be one of accuracy, .*nll.*got 'elo'"):
-        check_metric("elo")
-    with raises(SettingError, match=r"Did you mean 'accuracy'\?"):
-        check_metric("Accurcy")
 
 
 def test_confidence_above_and_below_the_share_of_right_answers_is_told():

@@ -55,9 +55,9 @@ from pluribus.metrics.costs import parse_costs
 from pluribus.report.budget import parse_budget
 from pluribus.report.figure_files import check_figures, write_figures
 from pluribus.report.groups import group_records
+from pluribus.report.judging import check_metric
 from pluribus.report.page import write_page
 from pluribus.report.presenting import print_groups
-from pluribus.report.recommendation import check_metric
 from pluribus.report.record_table import print_record
 from pluribus.testbed.cells import parse_grid
 from pluribus.testbed.presets import read_names

@@ -20,10 +20,11 @@ from pluribus.report.focus import focused
 from pluribus.report.gallery import read_wall
 from pluribus.report.glossary import escaped
 from pluribus.report.groups import Group
+from pluribus.report.judging import qualities
 from pluribus.report.maps_card import maps_card
 from pluribus.report.missing import missing
 from pluribus.report.price_list import make_price_list
-from pluribus.report.recommendation import Recommendation, qualities, recommend
+from pluribus.report.recommendation import Recommendation, recommend
 from pluribus.report.tables import make_table
 from pluribus.report.use_card import use_card
 from pluribus.report.wall_card import wall_card

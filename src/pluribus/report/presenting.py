@@ -8,9 +8,10 @@ from pluribus.comparison.decisions import with_costs
 from pluribus.metrics.costs import Costs
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.report.groups import Group, group_records
+from pluribus.report.judging import qualities
 from pluribus.report.page import write_page
 from pluribus.report.price_list import make_price_list
-from pluribus.report.recommendation import qualities, recommend
+from pluribus.report.recommendation import recommend
 from pluribus.report.tables import make_table
 from pluribus.report.terminal import print_prices, print_table
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pluribus.report.budget import Limit
 from pluribus.report.columns import Column, columns_of
 from pluribus.report.groups import Entry, Group
+from pluribus.report.judging import best_first, judge_of
 from pluribus.report.noise import Difference, difference
-from pluribus.report.recommendation import best_first, judge_of
 from pluribus.report.rivals import is_worse
 
 BUDGETS = (1.0, 1.5, 4.0, math.inf)
