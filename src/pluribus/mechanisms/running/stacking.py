@@ -278,7 +278,7 @@ def _viewed(task: Task) -> list[Piece]:
     executor, (data,) = task.executor, task.varying
     order = by_position(task.pieces[data])
     stack = executor.together([task.pieces[data][index] for index in order])
-    arguments = list(map_arg(task.node.args, lambda of: executor.value(task.pieces[of][0])))
+    arguments: list[Any] = list(map_arg(task.node.args, lambda of: executor.value(task.pieces[of][0])))
     arguments[0] = stack
     for place in AXIS_VIEWS[task.node.target]:
         arguments[place] = _behind_versions(arguments[place])
@@ -286,8 +286,8 @@ def _viewed(task: Task) -> list[Piece]:
 
 
 def _is_plain_attention(task: Task) -> bool:
-    """Return whether query, key and value have a batch and heads, and all versions see the same mask."""
-    parts = task.node.args[:3]
+    """Return whether query, key and value vary, have a batch and heads, and there is no mask."""
+    parts: tuple[Any, ...] = task.node.args[:3]
     if len(set(parts)) < 3 or not all(isinstance(part, Node) and part in task.varying for part in parts):
         return False
     others = [argument for argument in task.pieces if argument not in parts]
