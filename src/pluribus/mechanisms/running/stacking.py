@@ -107,7 +107,7 @@ def _rule(task: Task) -> Rule | None:
     first = task.like(data)
     if not isinstance(first, Tensor):
         return None
-    if data in varying and first.nbytes > _most_copied(task, first) and not _is_stacked(task):
+    if _is_too_large(task, data, first):
         return None
     operator = operator_name(node)
     if operator == "index_select":
@@ -121,12 +121,27 @@ def _rule(task: Task) -> Rule | None:
         return None
     if is_pointwise(node.target) or is_idle_dropout(node, operator):
         return _pointwise
+    return _view_rule(task, data)
+
+
+def _view_rule(task: Task, data: Node) -> Rule | None:
+    """Return the rule of a step that gives the numbers of each version another shape; None for others.
+
+    Args:
+        task: The step.
+        data: The argument that carries the samples.
+    """
     # Sizes that vary would give versions of several shapes, which make no stack.
-    if node.target in RESHAPES and data in varying:
+    if task.node.target in RESHAPES and data in task.varying:
         return _reshaped
-    if node.target in AXIS_VIEWS and varying == [data]:
+    if task.node.target in AXIS_VIEWS and task.varying == [data]:
         return _viewed
     return None
+
+
+def _is_too_large(task: Task, data: Node, like: Tensor) -> bool:
+    """Return whether versions of the data would have to be copied to a stack, and are too large for it."""
+    return data in task.varying and like.nbytes > _most_copied(task, like) and not _is_stacked(task)
 
 
 def _most_copied(task: Task, like: Tensor) -> int:
