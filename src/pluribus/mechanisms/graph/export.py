@@ -87,16 +87,7 @@ def read_graph(module: nn.Module, example: Inputs, training: bool, any_batch: bo
     Raises:
         UnreadableError: The network cannot be exported; the message carries torch's reason.
     """
-    batch = example.batch
-
-    def dynamic(value: Any) -> Any:
-        has_batch = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
-        return {0: torch.export.Dim.AUTO} if has_batch else None
-
-    shapes = None
-    if any_batch:
-        named = {name: dynamic(value) for name, value in example.keywords.items()}
-        shapes = tuple(map(dynamic, example.args)), named
+    shapes = _any_batch(example) if any_batch else None
     try:
         with PROCESS, restored(module, training), silence(), kept_random_state():
             program = torch.export.export(
@@ -116,6 +107,18 @@ def read_graph(module: nn.Module, example: Inputs, training: bool, any_batch: bo
     first = {parameter: name for name, parameter in module.named_parameters()}
     names = {name: first[p] for name, p in module.named_parameters(remove_duplicate=False)}
     return Graph(program, training, names)
+
+
+def _any_batch(example: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return for torch.export which axes of the inputs are a batch of any size."""
+    batch = example.batch
+
+    def dynamic(value: Any) -> Any:
+        has_batch = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
+        return {0: torch.export.Dim.AUTO} if has_batch else None
+
+    named = {name: dynamic(value) for name, value in example.keywords.items()}
+    return tuple(map(dynamic, example.args)), named
 
 
 class _Root(nn.Module):

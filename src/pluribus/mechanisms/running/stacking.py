@@ -107,7 +107,7 @@ def _rule(task: Task) -> Rule | None:
     first = task.like(data)
     if not isinstance(first, Tensor):
         return None
-    if data in varying and first.nbytes > _most_copied(task, first) and not _is_stacked(task):
+    if _is_too_large(task, data, first):
         return None
     operator = operator_name(node)
     if operator == "index_select":
@@ -121,12 +121,27 @@ def _rule(task: Task) -> Rule | None:
         return None
     if is_pointwise(node.target) or is_idle_dropout(node, operator):
         return _pointwise
+    return _view_rule(task, data)
+
+
+def _view_rule(task: Task, data: Node) -> Rule | None:
+    """Return the rule of a step that gives the numbers of each version another shape; None for others.
+
+    Args:
+        task: The step.
+        data: The argument that carries the samples.
+    """
     # Sizes that vary would give versions of several shapes, which make no stack.
-    if node.target in RESHAPES and data in varying:
+    if task.node.target in RESHAPES and data in task.varying:
         return _reshaped
-    if node.target in AXIS_VIEWS and varying == [data]:
+    if task.node.target in AXIS_VIEWS and task.varying == [data]:
         return _viewed
     return None
+
+
+def _is_too_large(task: Task, data: Node, like: Tensor) -> bool:
+    """Return whether versions of the data would have to be copied to a stack, and are too large for it."""
+    return data in task.varying and like.nbytes > _most_copied(task, like) and not _is_stacked(task)
 
 
 def _most_copied(task: Task, like: Tensor) -> int:
@@ -278,7 +293,7 @@ def _viewed(task: Task) -> list[Piece]:
     executor, (data,) = task.executor, task.varying
     order = by_position(task.pieces[data])
     stack = executor.together([task.pieces[data][index] for index in order])
-    arguments = list(map_arg(task.node.args, lambda of: executor.value(task.pieces[of][0])))
+    arguments: list[Any] = list(map_arg(task.node.args, lambda of: executor.value(task.pieces[of][0])))
     arguments[0] = stack
     for place in AXIS_VIEWS[task.node.target]:
         arguments[place] = _behind_versions(arguments[place])
@@ -286,8 +301,8 @@ def _viewed(task: Task) -> list[Piece]:
 
 
 def _is_plain_attention(task: Task) -> bool:
-    """Return whether query, key and value have a batch and heads, and all versions see the same mask."""
-    parts = task.node.args[:3]
+    """Return whether query, key and value vary, have a batch and heads, and there is no mask."""
+    parts: tuple[Any, ...] = task.node.args[:3]
     if len(set(parts)) < 3 or not all(isinstance(part, Node) and part in task.varying for part in parts):
         return False
     others = [argument for argument in task.pieces if argument not in parts]
