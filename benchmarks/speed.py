@@ -305,13 +305,18 @@ def main() -> None:
     versions = f"torch {torch.__version__}, pluribus {pl.__version__}"
     record["machine"] = f"{platform.machine()}, 1 thread, {versions}"
 
+    measured: dict[str, Any] = {}
+
     def write() -> None:
+        # Two processes may measure different cells; neither removes those of the other.
+        if options.out.exists():
+            record["cells"] = json.loads(options.out.read_text(encoding="utf-8"))["cells"] | measured
         unfinished = options.out.with_suffix(".part")
         unfinished.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(options.out)
 
     def keep(key: str, cell: Any) -> None:
-        record["cells"][key] = cell
+        measured[key] = cell
         write()
         print(key, cell.get("ratio", cell.get("refused")), "bound", cell["bound"], flush=True)
 
