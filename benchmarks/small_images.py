@@ -326,8 +326,8 @@ def mean_and_error(values: list[float]) -> str:
 
 def paired(cells: dict[tuple[str, int], dict[str, float]], column: str, label: str, other: str) -> str:
     """Return how much greater a value is than that of another configuration, over the seeds of both."""
-    seeds = [seed for one, seed in cells if one == label and column in cells.get((other, seed), {})]
-    gaps = [cells[label, seed][column] - cells[other, seed][column] for seed in seeds]
+    pairs = [(of_one, cells.get((other, seed), {})) for (one, seed), of_one in cells.items() if one == label]
+    gaps = [mine[column] - its[column] for mine, its in pairs if column in mine and column in its]
     return mean_and_error(gaps) if gaps else ""
 
 
@@ -351,9 +351,10 @@ def summary(name: str) -> dict[str, Any]:
                 "less one network's": paired(cells, column, label, first),
                 "less that of four": paired(cells, column, label, "deep, 4"),
             }
-        for metric in ("ece", "accuracy"):
-            curves = [runs[label, seed][f"shifted_{metric}"] for seed in seeds]
-            of_label[f"{metric}, severity 1 to 5"] = [round(fmean(at), 3) for at in zip(*curves, strict=True)]
+        for metric in ("raw_shifted_ece", "shifted_ece", "shifted_accuracy"):
+            curves = [runs[label, seed][metric] for seed in seeds if metric in runs[label, seed]]
+            by_severity = [round(fmean(at), 3) for at in zip(*curves, strict=True)]
+            of_label[f"{title(metric)}, severity 1 to 5"] = by_severity
         if "softmax of the logits" in runs[label, seeds[0]]:
             shares = [row for seed in seeds for row in runs[label, seed]["softmax of the logits"]]
             of_label["softmax of the logits, from depth 1"] = [
