@@ -83,7 +83,8 @@ def test_a_comparison_predicts_by_the_run_that_its_page_recommends(comparison, t
 
 def test_a_comparison_exports_its_recommended_run(comparison, tmp_path, capsys):
     given = {"task": None, "model": None, "data_dir": None, "members": False, "level": 0.9}
-    export(run=comparison, format="pt2", out=tmp_path / "best", **given)
+    machine = {"accelerator": "cpu", "devices": 1, "precision": "32-true"}
+    export(run=comparison, format="pt2", out=tmp_path / "best", **given, **machine)
     best = min(record.read([comparison]), key=lambda one: one.metrics["nll"])
     described = json.loads((tmp_path / "best.pt2.json").read_text())
     assert described["method"]["kind"] == best.method["kind"]

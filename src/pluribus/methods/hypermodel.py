@@ -25,7 +25,7 @@ Deviation: by default the prior is a linear hypermodel of random networks, whose
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -45,7 +45,7 @@ from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
 from pluribus.mechanisms.members.tree import named_tensors, plant
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
 from pluribus.mechanisms.network.fresh import PRIOR_SEED
-from pluribus.mechanisms.network.layers import is_norm, there_are
+from pluribus.mechanisms.network.layers import is_norm, names_by_layer, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import LARGEST, MOST_DRAWS, MOST_MEMBERS
@@ -171,17 +171,25 @@ class Hypermodel(Method):
                 + there_are([choice.site for choice in choices])
             )
         network.allow_other_weights(names)
-        held, directions = network.tensors(), {}
-        generator = Generator().manual_seed(derived_seed(seed, 0))
-        for name in names:
-            scale = self.deviation * max(held[name].detach().square().mean().sqrt().item(), LEAST_SCALE)
-            shape = (self.dimension, *held[name].shape)
-            directions[name] = scale * torch.randn(shape, generator=generator, **ALIKE).to(held[name])
+        directions = self._random_directions(network.tensors(), names, seed)
         members: AnyMembers = self._members(network, Directions(network, directions, True), seed)
         if self.prior_scale:
             assert isinstance(members, Members)
             members = WithPrior(members, self._prior(network, layers, seed), self.prior_scale)
         return Built(members, tuple(_record(choice, names) for choice in choices))
+
+    def _random_directions(
+        self, held: Mapping[str, Tensor], names: Iterable[str], seed: int
+    ) -> dict[str, Tensor]:
+        """Return where θ_k start, by name: normal numbers of a share of each tensor's root mean square."""
+        found = dict[str, Tensor]()
+        generator = Generator().manual_seed(derived_seed(seed, 0))
+        for name in names:
+            value = held[name].detach()
+            scale = self.deviation * max(value.square().mean().sqrt().item(), LEAST_SCALE)
+            shape = (self.dimension, *value.shape)
+            found[name] = scale * torch.randn(shape, generator=generator, **ALIKE).to(value)
+        return found
 
     def _layers(self, network: Network, choices: Sequence[LayerChoice]) -> list[tuple[str, ...]]:
         """Return the names of the weights that vary, layer by layer; a tied weight is the first layer's."""
@@ -189,13 +197,7 @@ class Hypermodel(Method):
         if self.layers == "last":
             last = find_ends(network, sites)[1]
             sites = [] if last is None else [last]
-        seen, layers = set[str](), []
-        for site in sites:
-            own = tuple(name for name in site.trained if name not in seen)
-            seen.update(own)
-            if own:
-                layers.append(own)
-        return layers
+        return names_by_layer(sites)
 
     def _prior(self, network: Network, layers: Sequence[Sequence[str]], seed: int) -> Members:
         """Return the fixed members that are added, Eq. (2) or (3)."""

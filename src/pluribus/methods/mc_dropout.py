@@ -216,7 +216,7 @@ class MCDropout(Method):
     def _unused_rate(self, kept: Mapping[str, Found], places: Mapping[Site, AlwaysDropout]) -> list[str]:
         """Return a note where `rate` holds for nothing, because the network has dropout of its own."""
         rates = sorted({rate for one in kept.values() for rate in one.rates})
-        if places or not rates or rates == [self.rate]:
+        if places or rates in ([], [self.rate]):
             return []
         own = " and ".join(f"{rate:g}" for rate in rates)
         return [

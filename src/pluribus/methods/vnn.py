@@ -26,6 +26,7 @@ layers act on the mean.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ from pluribus.mechanisms.network.drawn_outputs import (
     find_followed,
 )
 from pluribus.mechanisms.network.dry_run import ALIKE, derived_seed
-from pluribus.mechanisms.network.layers import Site, is_norm, there_are
+from pluribus.mechanisms.network.layers import Site, is_norm, names_by_layer, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import LARGEST, MOST_DRAWS
@@ -81,8 +82,8 @@ class UnitNoise(Drawn):
     """
 
     def __init__(self, network: Network, layers: Sequence[Sequence[str]], factor: float, fixed: bool) -> None:
-        super().__init__(network, [name for names in layers for name in names])
-        self.layers = [tuple(names) for names in layers]
+        super().__init__(network, [*chain.from_iterable(layers)])
+        self.layers = list(layers)
         self.factor, self.fixed, self.deviations = factor, fixed, nn.Module()
 
     def add(self, name: str, share: float, generator: torch.Generator) -> None:
@@ -109,9 +110,11 @@ class UnitNoise(Drawn):
 
     def _numbers(self, row: int | None) -> list[Tensor]:
         """Return ε of each layer."""
-        means = self.parts()[0]
-        firsts = [means[names[0]] for names in self.layers]
-        return [normal_numbers(one.shape[:1], row, place, one) for place, one in enumerate(firsts)]
+        means, found = self.parts()[0], list[Tensor]()
+        for place, names in enumerate(self.layers):
+            first = means[names[0]]
+            found.append(normal_numbers(first.shape[:1], row, place, first))
+        return found
 
 
 class OutputNoise(Drawn):
@@ -194,8 +197,8 @@ class VNN(Method):
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         if self._acting != ("end", "end") or self.per_sample:
             return self._draw_outputs(network, choices, chosen, seed, generator)
-        names = _names_by_layer(chosen)
-        network.allow_other_weights(name for layer in names for name in layer)
+        names = names_by_layer(chosen)
+        network.allow_other_weights(chain.from_iterable(names))
         tensors = UnitNoise(network, names, self._factor, self._fixed)
         for name in tensors.names:
             tensors.add(name, self.deviation, generator)
@@ -231,16 +234,21 @@ class VNN(Method):
         if not self._fixed:
             for site in chosen:
                 start_deviation(site.module, self.deviation, generator)
-        followed = find_followed(network.module, network.example)
-        names = [f"{site.name}.{NOISE}".lstrip(".") for site in chosen]
-        tensors = OutputNoise(network, names)
-        layers = []
+        tensors = OutputNoise(network, [f"{site.name}.{NOISE}".lstrip(".") for site in chosen])
+        return Built(self._members(network, tensors, seed), self._acting_records(network, choices, chosen))
+
+    def _acting_records(
+        self, network: Network, choices: Sequence[LayerChoice], chosen: Sequence[Site]
+    ) -> tuple[LayerRecord, ...]:
+        """Return what became of each layer, and on what the activation behind it acts now."""
+        followed = find_followed(network.module, network.example) if self.activation != "end" else set()
+        records = []
         for choice in choices:
             record = _record(choice, chosen)
-            if choice.site.name in followed and choice.site in chosen and self.activation != "end":
+            if choice.site in chosen and choice.site.name in followed:
                 record = replace(record, became=f"{record.became}, activation: {self.activation}")
-            layers.append(record)
-        return Built(self._members(network, tensors, seed), tuple(layers))
+            records.append(record)
+        return tuple(records)
 
 
 def start_deviation(layer: nn.Module, share: float, generator: torch.Generator) -> None:
@@ -255,17 +263,6 @@ def _random_deviation(mean: Tensor, share: float, generator: torch.Generator) ->
     mean = mean.detach()
     scale = share * max(mean.square().mean().sqrt().item(), LEAST_SCALE)
     return scale * torch.randn(mean.shape, generator=generator, **ALIKE).to(mean)
-
-
-def _names_by_layer(sites: Sequence[Site]) -> list[list[str]]:
-    """Return the names of each layer's weights; a tied weight belongs to the first layer that holds it."""
-    found, seen = [], set[str]()
-    for site in sites:
-        own = [name for name in site.trained if name not in seen]
-        seen.update(own)
-        if own:
-            found.append(own)
-    return found
 
 
 def _record(choice: LayerChoice, chosen: Sequence[Any]) -> LayerRecord:

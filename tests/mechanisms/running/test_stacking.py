@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from pluribus.mechanisms.graph.program import read_program
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.executor import EAGER, Piece, Task
-from pluribus.mechanisms.running.stacking import IMAGES, LARGE, _picked, compute
+from pluribus.mechanisms.running.stacking import _picked, compute
 from tests import zoo
 from tests.cases import seeded
 
@@ -46,38 +46,6 @@ def test_versions_together_are_versions_alone(name, stacked):
     with torch.no_grad():
         for piece, version in zip(came, [2, 0, 1], strict=True):
             assert_close(piece.value, network.module(inputs[version]))
-
-
-def test_large_versions_run_one_by_one():
-    program = read_program(Network(nn.Sequential(nn.ReLU()), torch.zeros(2, 3)))
-    (node,), (entry,) = program.steps, program.entries
-    wide = LARGE // 4 + 1
-    for size, stacked in ((3, True), (wide, False)):
-        values = {entry: {place: Piece(torch.randn(1, size)) for place in range(2)}}
-        came = compute(program, node, 2, {entry: [0, 1]}, values)
-        assert all((piece.position is not None) == stacked for piece in came)
-
-
-def test_images_of_rows_with_nothing_in_common_are_not_copied_to_a_stack():
-    program = read_program(Network(nn.Sequential(nn.ReLU()), torch.zeros(2, 1, 1, 3)))
-    (node,), (entry,) = program.steps, program.entries
-    wide = IMAGES // 4 + 1
-    for size, apart, stacked in ((3, True, True), (wide, False, True), (wide, True, False)):
-        values = {entry: {place: Piece(torch.randn(1, 1, 1, size)) for place in range(2)}}
-        came = compute(program, node, 2, {entry: [0, 1]}, values, apart=apart)
-        assert all((piece.position is not None) == stacked for piece in came)
-
-
-def test_large_versions_that_lie_on_a_stack_stay_on_it():
-    program = read_program(Network(nn.Sequential(nn.ReLU()), torch.zeros(2, 3)))
-    (node,), (entry,) = program.steps, program.entries
-    stack = torch.randn(2, 1, LARGE // 4 + 1)
-    for order, stays in (([1, 0], True), ([0, 0], False)):
-        values = {entry: {place: Piece(stack, order[place], 2) for place in range(2)}}
-        came = compute(program, node, 2, {entry: [0, 1]}, values)
-        assert all((piece.position is not None) == stays for piece in came)
-        for place, piece in enumerate(came):
-            assert_close(piece.value, stack[order[place]].relu())
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -36,7 +36,7 @@ PARTS = "_pluribus_parts"
 
 @dataclass(frozen=True)
 class Parts:
-    """What a drawn output is made of.
+    """Parts of a drawn output.
 
     Attributes:
         layer: The name of the layer that drew it.

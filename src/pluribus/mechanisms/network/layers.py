@@ -202,6 +202,16 @@ def is_norm(site: Site) -> bool:
     return all(one.numel() == max(one.shape, default=1) for one in site.module.parameters())
 
 
+def names_by_layer(sites: Iterable[Site]) -> list[tuple[str, ...]]:
+    """Return the names of each site's trained tensors; a tied one belongs to the first site that holds it."""
+    found, seen = list[tuple[str, ...]](), set[str]()
+    for site in sites:
+        own = tuple(name for name in site.trained if name not in seen)
+        seen.update(own)
+        found.append(own)
+    return list(filter(None, found))
+
+
 def is_bias(name: str) -> bool:
     """Return whether a parameter is a bias, by any layer's name for it.
 

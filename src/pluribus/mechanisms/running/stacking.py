@@ -21,6 +21,7 @@ from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.operators import BATCH_RANKS, RESHAPES, is_pointwise, operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.running.batched_weights import is_batched, run_batched
+from pluribus.mechanisms.running.copies import LARGE, is_too_large, most_copied
 from pluribus.mechanisms.running.executor import (
     EAGER,
     Executor,
@@ -34,9 +35,6 @@ from pluribus.mechanisms.running.executor import (
 
 Values = Mapping[Node, Mapping[int, Piece]]
 
-LARGE = 1 << 20
-"""Bytes of one version from which on versions are not copied to a stack: that costs more than it saves."""
-
 AXIS_VIEWS: Mapping[Any, tuple[int, ...]] = {
     aten.transpose.int: (1, 2),
     aten.unflatten.int: (1,),
@@ -46,12 +44,6 @@ AXIS_VIEWS: Mapping[Any, tuple[int, ...]] = {
 
 ATTENTION_AXES = 4
 """Axes of a query: batch, heads, tokens, features."""
-
-IMAGE_AXES = 4
-IMAGES = 1 << 16
-"""The same for images of rows that have nothing in common any more, where a stack saves calls alone. With one
-limit for all values, four packed members of the small CNN took 2.23 times the plain network for 32 samples
-with stacks up to 1 MB, 2.05 up to 256 kB and 1.88 up to 64 kB; 2.32, 2.28 and 2.22 times for one sample."""
 
 Rule = Callable[[Task], list[Piece]]
 
@@ -107,7 +99,7 @@ def _rule(task: Task) -> Rule | None:
     first = task.like(data)
     if not isinstance(first, Tensor):
         return None
-    if _is_too_large(task, data, first):
+    if is_too_large(task, data, first):
         return None
     operator = operator_name(node)
     if operator == "index_select":
@@ -137,33 +129,6 @@ def _view_rule(task: Task, data: Node) -> Rule | None:
     if task.node.target in AXIS_VIEWS and task.varying == [data]:
         return _viewed
     return None
-
-
-def _is_too_large(task: Task, data: Node, like: Tensor) -> bool:
-    """Return whether versions of the data would have to be copied to a stack, and are too large for it."""
-    return data in task.varying and like.nbytes > _most_copied(task, like) and not _is_stacked(task)
-
-
-def _most_copied(task: Task, like: Tensor) -> int:
-    """Return the bytes of a version up to which versions are copied to a stack."""
-    return IMAGES if task.apart and like.ndim >= IMAGE_AXES else LARGE
-
-
-def _is_stacked(task: Task) -> bool:
-    """Return whether the versions of all arguments lie on stacks, in one order, so that nothing is copied.
-
-    Constants are stacked when a graph is made, and not in every run.
-    """
-    order = by_position(task.pieces[task.varying[0]])
-    for argument in task.varying:
-        pieces = task.pieces[argument]
-        if task.executor.batches_weights and all(isinstance(piece.whole, Tensor) for piece in pieces):
-            continue
-        whole, count = pieces[0].whole, pieces[0].count
-        places = [pieces[index].position for index in order]
-        if any(piece.whole is not whole for piece in pieces) or places != list(range(count)):
-            return False
-    return True
 
 
 def _picking_rule(task: Task, data: Node) -> Rule | None:
@@ -303,11 +268,10 @@ def _viewed(task: Task) -> list[Piece]:
 def _is_plain_attention(task: Task) -> bool:
     """Return whether query, key and value vary, have a batch and heads, and there is no mask."""
     parts: tuple[Any, ...] = task.node.args[:3]
-    if len(set(parts)) < 3 or not all(isinstance(part, Node) and part in task.varying for part in parts):
-        return False
-    others = [argument for argument in task.pieces if argument not in parts]
     # A mask may have one entry for each sample, and would have to be repeated.
-    return not others and all(task.like(part).ndim == ATTENTION_AXES for part in parts)
+    if len(task.varying) < 3 or not set(parts) == set(task.varying) == set(task.pieces):
+        return False
+    return all(task.like(part).ndim == ATTENTION_AXES for part in parts)
 
 
 def _attended(task: Task) -> list[Piece]:
@@ -349,7 +313,7 @@ def _folded(task: Task) -> list[Piece]:
         apart += [Piece(output, place, len(group)) for place in places]
     # One stack makes the next step one call; large outputs stay apart, as joining them copies.
     like = task.executor.like(task.node, apart[0])
-    if like.nbytes > (_most_copied(task, like) if alone else LARGE):
+    if like.nbytes > (most_copied(task, like) if alone else LARGE):
         return [apart[place] for place in inverse(order)]
     join = aten.stack.default if alone else aten.cat.default
     return pieces_of(task.executor.call(join, outputs), order)
