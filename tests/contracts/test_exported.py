@@ -195,7 +195,7 @@ def test_dynamic_sizes_of_a_unet_are_multiples(form, tmp_path):
     path = ensemble.export(tmp_path / "model", form, dynamic={name: {2: "height", 3: "width"}})
     found = json.loads((tmp_path / f"{path.name}.json").read_text())
     assert {size: rule["multiple_of"] for size, rule in found["sizes"].items()} == {"height": 4, "width": 4}
-    assert found["verified"]["calls"][-1] == f"({name}=float32[2, 1, 16, 32])"
+    assert found["verified"]["calls"][-1] == "(float32[2, 1, 16, 32])"
 
 
 @pytest.mark.slow
