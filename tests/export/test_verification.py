@@ -178,3 +178,11 @@ def test_a_branch_below_the_least_size_is_found():
 
 def test_a_file_that_refuses_sizes_below_the_least_is_right():
     assert verify_narrow(refusing).calls[-1] == "(float32[2, 8])"
+
+
+@pytest.mark.parametrize(("size", "scale"), [(1.0, 1.0), (300.0, 15.0)])
+def test_probabilities_of_large_logits_may_differ_by_their_rounding(size, scale):
+    # float32 has steps of 3e-5 at 300: two right programs may differ by that much.
+    prediction = Categorical().prediction(torch.tensor([[[size, size, 0.0]]]))
+    moved = prediction.probabilities + 1e-5
+    assert difference("probabilities", moved, prediction, 0.9) == pytest.approx(1e-5 / scale, rel=0.1)

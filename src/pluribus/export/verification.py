@@ -18,6 +18,8 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import ContinuousPrediction, DiscretePrediction, GaussianPrediction, Prediction
 
 BATCHES = (1, 2, 7)
+LARGE_LOGIT = 20.0
+"""Size of logits above which float32 rounds them by more than 1e-5, after the operators of a network."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,8 @@ def _run_twice(run: Run, source: Source, inputs: Inputs) -> dict[str, Tensor]:
 def difference(name: str, came: Tensor, prediction: Prediction, level: float) -> float:
     """Return how far an output is from that of a prediction; infinite where its shape is another.
 
-    Of probabilities and entropies it is the absolute difference, of numbers the share of the largest one.
+    Of probabilities and entropies it is the absolute difference, less where logits are larger than
+    `LARGE_LOGIT`; of numbers the share of the largest one.
 
     Args:
         name: Of the output.
@@ -213,7 +216,7 @@ def difference(name: str, came: Tensor, prediction: Prediction, level: float) ->
         return _end_missed(name, came, prediction, level)
     if name == "set":
         assert isinstance(prediction, DiscretePrediction)
-        return _outcome_missed(came, prediction)
+        return _outcome_missed(came, prediction) / _scale(name, came, prediction)
     if name == "flagged":
         return _threshold_missed(came, prediction)
     expected: Tensor = getattr(prediction, name)
@@ -221,7 +224,7 @@ def difference(name: str, came: Tensor, prediction: Prediction, level: float) ->
         return float("inf")
     if name == "labels":
         assert isinstance(prediction, DiscretePrediction)
-        return _confidence_missed(came, prediction)
+        return _confidence_missed(came, prediction) / _scale(name, came, prediction)
     distance = (came.to(expected) - expected).abs().max().item()
     return distance / _scale(name, expected, prediction)
 
@@ -277,7 +280,8 @@ def _threshold_missed(came: Tensor, prediction: Prediction) -> float:
 def _scale(name: str, expected: Tensor, prediction: Prediction) -> float:
     """Return the number that differences of an output are divided by."""
     if isinstance(prediction, DiscretePrediction) and name not in ("members", "ood_score"):
-        return 1.0
+        # Rounding moves a logit by a share of its size, and a probability by up to a quarter as much.
+        return max(1.0, prediction.members.abs().max().item() / LARGE_LOGIT)
     scale = expected.abs().max().item()
     if isinstance(prediction, ContinuousPrediction) and name not in ("mean", "members", "ood_score"):
         # A variance between means is a difference of squares, and rounds as these do.
