@@ -31,6 +31,7 @@ from pluribus.mechanisms.graph.cost import cost
 from pluribus.methods import (
     ECMP,
     EMP,
+    MIMMO,
     MIMO,
     SAE,
     DeepEnsembles,
@@ -162,6 +163,7 @@ def papers() -> Iterator[Candidate]:
     yield Candidate("packed_ensembles", PackedEnsembles())
     yield Candidate("sae", SAE())
     yield Candidate("mimo", MIMO())
+    yield Candidate("mimmo", MIMMO())
     yield Candidate("early_exit", EarlyExit())
     yield Candidate("masksembles", Masksembles())
     yield Candidate("emp", EMP(draws=16))
