@@ -302,6 +302,8 @@ def table(runs: list[dict[str, Any]]) -> str:
         head += [f"accuracy, {name} ↑", f"NLL, {name} ↓", f"NLL calibrated, {name} ↓"]
     lines = [f"| {' | '.join(head)} | multiply-adds |", "|---" * (len(head) + 1) + "|"]
     for label in dict.fromkeys(one["label"] for one in runs):
+        if any(len(_of(runs, name, label)) < len(_of(runs, name, "single")) for name in TASKS):
+            continue  # not all of its seeds are there yet
         cells = [f"`{label}`"]
         for name in TASKS:
             found, single = _of(runs, name, label), _of(runs, name, "single")
