@@ -185,6 +185,12 @@ def test_inert_priors_are_found(task):
     assert codes(trained(prior, task), task) == ["inert_prior"]
 
 
+def test_members_that_trained_with_a_part_of_their_gradients_are_found(task):
+    found = doctor(trained(methods.DeepEnsembles(members=4, reduction="mean"), task), task)
+    assert [one.code for one in found] == ["divided_gradient"]
+    assert "1/4 of its gradient" in found[0].message
+
+
 def test_weights_that_are_not_finite_are_found(deep, task):
     def spoil(found):
         next(found.parameters()).view(-1)[0] = float("nan")

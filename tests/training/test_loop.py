@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import isnan
 
 import pytest
@@ -22,6 +22,7 @@ from pluribus.methods import (
     BatchEnsemble,
     DeepEnsembles,
     Laplace,
+    Masksembles,
     MCDropout,
     PackedEnsembles,
     Single,
@@ -153,19 +154,37 @@ EVERYTHING = [
     Training(
         epochs=8,
         batch=8,
+        optimizer="adamw",
         warmup=0.2,
         schedule="constant",
         patience=7,
         check_every=2,
         keep="accuracy",
+        momentum=0.5,
+        seed=7,
         augment=Augment(flip=True, operations=1, each=False),
     ),
 ]
 
 
+KILLED = [
+    DeepEnsembles(members=2, prior_scale=0.3, shuffle_members=True),
+    # Random orders of slots in each batch, which is repeated; exits are drawn.
+    SAE(inputs=2, exits=1, where="2", batch_repetition=3),
+    Masksembles(members=2, scale=1.5, repeat=True, statistics="member"),
+]
+
+
+def test_every_setting_of_training_is_changed_in_a_training_that_is_killed():
+    usual = {field.name: field.default for field in fields(Training)}
+    changed = {name for one in EVERYTHING for name in usual if getattr(one, name) != usual[name]}
+    assert changed == set(usual)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed process is a fork")
+@pytest.mark.parametrize("method", KILLED, ids=lambda method: method.kind())
 @pytest.mark.parametrize("training", EVERYTHING, ids=["all settings", "the others"])
-def test_a_killed_training_resumes_to_the_same_weights(tmp_path, training):
+def test_a_killed_training_resumes_to_the_same_weights(tmp_path, training, method):
     x = torch.rand(32, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     split = Split(x, (x.mean((1, 2, 3)) > x.mean()).long())
     images = replace(two_moons(train=24), train=split, validation=split, test=split, shifted={}, ood={})
@@ -173,7 +192,6 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, training):
     def make():
         torch.manual_seed(0)
         norm = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()]
-        method = DeepEnsembles(members=2, prior_scale=0.3, shuffle_members=True)
         return pl.convert(nn.Sequential(*norm, nn.Linear(64, 2)), method, example=x[:2])
 
     def kill(row):
@@ -184,14 +202,20 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, training):
         train(make(), images, training, out=tmp_path, show=False, on_epoch=kill)
 
     whole, resumed = make(), make()
-    train(whole, images, training, show=False)
+    uninterrupted = train(whole, images, training, show=False)
     process = multiprocessing.get_context("fork").Process(target=train_until_killed)
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     history = train(resumed, images, training, out=tmp_path, show=False)
     assert len(history) > 5
+    assert repr(history) == repr(uninterrupted)  # NaN does not equal itself
     assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    # The calibration of the two is the same too.
+    predicted, expected = resumed.predict(x), whole.predict(x)
+    assert_close(predicted.probabilities, expected.probabilities, rtol=0, atol=0)
+    assert predicted.sets.equal(expected.sets)
+    assert predicted.flagged.equal(expected.flagged)
 
 
 @pytest.mark.parametrize("settings", NEW_SETTINGS, ids=str)

@@ -20,6 +20,7 @@ from pluribus.errors import InputError
 from pluribus.likelihood import Categorical
 from pluribus.mechanisms.exits.pairs import Pairs
 from pluribus.mechanisms.members.prior import WithPrior
+from pluribus.mechanisms.members.reduction import shares_nothing
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import DiscretePrediction, GaussianPrediction
 from pluribus.training.budget import LATE, is_scored_early
@@ -344,6 +345,23 @@ def inert_prior(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def divided_gradient(evidence: Evidence) -> Iterator[Finding]:
+    """Find members that share nothing, and yet were trained by the mean of their losses."""
+    ensemble, count = evidence.ensemble, len(evidence.outputs)
+    averaged = getattr(ensemble.method, "reduction", "auto") == "mean"
+    if not averaged or count < 2 or not shares_nothing(ensemble.members):
+        return
+    message = (
+        f"members share nothing, and the mean of their losses gives each 1/{count} of its gradient: SGD "
+        f"learns at 1/{count} of lr, and with Adam weight decay counts {count} times"
+    )
+    yield Finding(
+        code="divided_gradient",
+        message=message,
+        remedy='Train again with reduction="auto", which sums the losses.',
+    )
+
+
 def still_improving(evidence: Evidence) -> Iterator[Finding]:
     """Find a best epoch in the last twentieth of training."""
     scores = [row.get("validation_nll", math.nan) for row in evidence.history]
@@ -388,6 +406,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     missing_exits,
     useless_exits,
     inert_prior,
+    divided_gradient,
     still_improving,
     wrong_confidence,
 )
