@@ -3,6 +3,8 @@
     PLURIBUS_DATA=... python benchmarks/small_images.py ensembles [--seeds 3]
     PLURIBUS_DATA=... python benchmarks/small_images.py masks [--seeds 2]
     PLURIBUS_DATA=... python benchmarks/small_images.py exits [--seeds 4]
+    PLURIBUS_DATA=... python benchmarks/small_images.py retina [--seeds 3]
+    PLURIBUS_DATA=... python benchmarks/small_images.py tiny [--seeds 3]
     python benchmarks/small_images.py ensembles --table
 
 The first two have a ResNet of one basic block in each of three stages, whose stem reads squares of 2 x 2
@@ -10,14 +12,17 @@ pixels. Sizes were chosen once, from the time of a step, before any result was s
 
 - `ensembles`: width 16, 2000 images, 500 steps of 64 with Adam, more where the recipe of a method wants them,
   the weights of the best validation NLL. Groups of packed members may have as few as two channels, because
-  with the paper's 64 there would be no groups at this width.
+  with the paper's 64 there would be no groups at this width. `resnext` is one network with blocks of four
+  branches, which has the parameters and the multiply-adds of the packed ensemble and its recipe.
 - `masks`: Table 1 and Figures 6, 8 and 9 of Masksembles: width 8, 10,000 images, 40 epochs of batches of 128
   for all, `keep_capacity`, the last weights.
 - `exits`: Figures 2 to 4 of SAE on PneumoniaMNIST at 14 x 14: a residual MLP of width 64 and four exits, 600
   steps of 64, twice as many with several inputs, the weights of the best validation NLL. All N and K up to 4,
   T ending at 0.1, 0.5 and 1 for three of them, schedules beside constants for N = K = 3.
+- `retina`: RetinaMNIST at 16 x 16, grades as numbers, with a vision transformer of width 32 and four blocks.
+- `tiny`: ten classes of Tiny ImageNet at 32 x 32 with the residual network. Both compare the cases of SAE.
 
-Networks are scored on test images, 2000 of Fashion-MNIST; on 200 of them with five corruptions at five
+Networks are scored on test images, at most 2000; on 200 of them with five corruptions at five
 severities, where the calibration error of a severity is that of its kinds together; and on 1000 images each
 of MNIST and KMNIST, the strangers. One line per run goes to `results/small_images_<study>.jsonl`; runs that
 are there are not repeated.
@@ -28,20 +33,20 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from moonshot_tasks import halved, halved_task
 from torch import Tensor, nn
 
 import pluribus as pl
-from pluribus.backbones import residual_mlp
-from pluribus.backbones.resnet import BasicBlock, resnet
+from pluribus.backbones import residual_mlp, vit
+from pluribus.backbones.resnet import BasicBlock, conv1x1, projection, resnet
 from pluribus.data import Task, load_task
 from pluribus.data.shifted import SEVERITIES
 from pluribus.data.split import Split
@@ -58,7 +63,7 @@ from pluribus.methods import (
 )
 from pluribus.metrics import METRICS, aupr, auroc, ood_scores
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
-from pluribus.prediction import DiscretePrediction
+from pluribus.prediction import DiscretePrediction, Prediction
 from pluribus.training import Training, train
 from pluribus.training.work import train_multiply_adds
 
@@ -73,9 +78,42 @@ DRAWS, MANY = 20, (20, 100, 200)
 Line = dict[str, Any]
 
 
-def small_resnet(width: int) -> nn.Sequential:
-    """Build the residual network: `[batch, 1, 14, 14]` to `[batch, 10]`."""
-    body = resnet(BasicBlock, (1, 1, 1), classes=10, in_channels=4, stem="cifar", width=width)
+class BranchedBlock(nn.Module):
+    """A 1x1, a 3x3 and a 1x1 convolution, the second in four branches, and a shortcut, as in ResNeXt."""
+
+    expansion: ClassVar[int] = 1
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        planes = outputs // 2
+        branches = nn.Conv2d(planes, planes, 3, stride=stride, padding=1, groups=4, bias=False)
+        self.body = nn.Sequential(
+            conv1x1(inputs, planes),
+            nn.BatchNorm2d(planes),
+            nn.ReLU(),
+            branches,
+            nn.BatchNorm2d(planes),
+            nn.ReLU(),
+            conv1x1(planes, outputs),
+            nn.BatchNorm2d(outputs),
+        )
+        self.downsample = projection(inputs, outputs, stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.relu(self.body(x) + self.downsample(x))
+        return total
+
+
+def small_resnet(width: int, channels: int = 1) -> nn.Sequential:
+    """Build the residual network: `[batch, channels, height, width]` to `[batch, 10]`."""
+    body = resnet(BasicBlock, (1, 1, 1), classes=10, in_channels=4 * channels, stem="cifar", width=width)
+    return nn.Sequential(nn.PixelUnshuffle(2), body)
+
+
+def small_resnext() -> nn.Sequential:
+    """Build the network of branched blocks: `[batch, 1, 14, 14]` to `[batch, 10]`."""
+    body = resnet(BranchedBlock, (2, 2, 2), classes=10, in_channels=4, stem="cifar", width=32)
     return nn.Sequential(nn.PixelUnshuffle(2), body)
 
 
@@ -89,6 +127,9 @@ class Study:
     follows_recipes: bool
     methods: Callable[[], dict[str, pl.Method]]
     scores: tuple[str, ...] = SCORES
+    shifted_scores: tuple[str, ...] = SCORES
+    builds: Mapping[str, Callable[[], nn.Module]] = field(default_factory=dict)
+    """Networks of configurations that have one of their own."""
 
 
 def ensembles() -> dict[str, pl.Method]:
@@ -107,6 +148,8 @@ def ensembles() -> dict[str, pl.Method]:
         "emp, norms": EMP(where="norm", draws=DRAWS),
         "emp": EMP(draws=DRAWS),
         "batch_ensemble": BatchEnsemble(4),
+        # One network of branches, as a packed ensemble of one member: it is trained by the same recipe.
+        "resnext": PackedEnsembles(1, alpha=1.0),
     }
 
 
@@ -139,6 +182,13 @@ def exits() -> dict[str, pl.Method]:
     return found
 
 
+def cases(depths: int) -> dict[str, pl.Method]:
+    """Return the cases of SAE on a network of so many exits: early exits, MIMO, those in between, MIMMO."""
+    pairs = ((1, depths), (2, 1), (3, 1), (2, 2), (2, 3), (3, 2), (2, depths))
+    of_pairs = {f"sae {inputs} {outputs}": SAE(inputs, outputs) for inputs, outputs in pairs}
+    return {"single": Single(), "deep, 4": DeepEnsembles(4)} | of_pairs
+
+
 def fashion(images: int) -> Task:
     """Return Fashion-MNIST with its strangers, at 28 x 28 pixels."""
     task = load_task("fashion_mnist", train=images, validation=1000, test=TEST)
@@ -150,6 +200,11 @@ def pneumonia() -> Task:
     return replace(load_task("pneumonia_mnist", border=0), ood={})
 
 
+def without_strangers(name: str) -> Task:
+    """Return a task without strangers."""
+    return replace(load_task(name), ood={})
+
+
 STUDIES = {
     "ensembles": Study(
         partial(fashion, 2000),
@@ -157,6 +212,7 @@ STUDIES = {
         Training(steps=500, batch=64, lr=3e-3, check_every=3),
         True,
         ensembles,
+        builds={"resnext": small_resnext},
     ),
     "masks": Study(
         partial(fashion, 10_000),
@@ -173,37 +229,59 @@ STUDIES = {
         exits,
         (*SCORES, "macro_f1", "class_conditional_ece"),
     ),
+    "retina": Study(
+        partial(without_strangers, "retina_mnist"),
+        partial(vit, classes=2, image_size=16, width=32, depth=4, mlp=64),
+        Training(steps=600, batch=64, lr=1e-3, check_every=1),
+        True,
+        partial(cases, 4),
+        ("rmse", "gaussian_nll"),
+        ("rmse", "gaussian_nll"),
+    ),
+    "tiny": Study(
+        partial(without_strangers, "tiny_imagenet"),
+        partial(small_resnet, 16, channels=3),
+        Training(steps=800, batch=64, lr=3e-3, check_every=2),
+        True,
+        partial(cases, 3),
+        (*SCORES, "macro_f1", "class_conditional_ece"),
+    ),
 }
 
 
 def make_small(task: Task) -> tuple[Task, dict[tuple[str, int], Split]]:
-    """Return the task and its corruptions, all of 14 x 14 pixels."""
+    """Return the task and its corruptions, with half of the pixels on each side."""
     few = {"images": task.shifted.images[:CORRUPTED], "y": task.shifted.y[:CORRUPTED]}
     corruptions = replace(task.shifted, kinds=KINDS, **few)
     shifted = {key: Split(halved(split.x), split.y) for key, split in corruptions.items()}
     return halved_task(task, task.ood), shifted
 
 
-def under_corruption(ensemble: pl.Ensemble, shifted: dict[tuple[str, int], Split]) -> Line:
-    """Return the scores at each severity, all kinds together, and the errors of each kind."""
-    found: Line = {f"{raw}shifted_{name}": [] for raw in ("", "raw_") for name in SCORES}
+def under_corruption(
+    ensemble: pl.Ensemble, shifted: dict[tuple[str, int], Split], scores: tuple[str, ...]
+) -> Line:
+    """Return the scores at each severity, all kinds together, and for classes the errors of each kind."""
+    found: Line = {f"{raw}shifted_{name}": [] for raw in ("", "raw_") for name in scores}
     errors: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for severity in SEVERITIES:
         splits = [shifted[kind, severity] for kind in KINDS]
         y = torch.cat([split.y for split in splits])
         prediction = ensemble.predict(torch.cat([split.x for split in splits]), chunk=500)
-        for name in SCORES:
+        for name in scores:
             found[f"shifted_{name}"].append(METRICS[name](prediction, y))
             found[f"raw_shifted_{name}"].append(METRICS[name](prediction.raw, y))
-        wrong = (prediction.labels != y).double().unflatten(0, (len(KINDS), -1)).mean(1)
-        for kind, share in zip(KINDS, wrong.tolist(), strict=True):
-            errors[kind].append(share)
-    return found | {"errors": errors}
+        if isinstance(prediction, DiscretePrediction):
+            wrong = (prediction.labels != y).double().unflatten(0, (len(KINDS), -1)).mean(1)
+            for kind, share in zip(KINDS, wrong.tolist(), strict=True):
+                errors[kind].append(share)
+    return found | ({"errors": errors} if "accuracy" in scores else {})
 
 
-def strangers_told(ensemble: pl.Ensemble, task: Task, known: DiscretePrediction) -> Line:
+def strangers_told(ensemble: pl.Ensemble, task: Task, known: Prediction) -> Line:
     """Return the areas under both curves for each score and set of strangers."""
-    found = {}
+    found: Line = {}
+    if not task.ood:
+        return found
     inside = ood_scores(known)
     for name, images in task.ood.items():
         outside = ood_scores(ensemble.predict(images, chunk=500))
@@ -225,14 +303,15 @@ def by_draws(ensemble: pl.Ensemble, x: Tensor, y: Tensor) -> Line:
     return found
 
 
-def measure(study: Study, method: pl.Method, seed: int, task: Task, shifted: Any) -> Line:
-    """Train once and return the scores."""
+def measure(study: Study, label: str, seed: int, task: Task, shifted: Any) -> Line:
+    """Train a configuration once and return the scores."""
+    method, build = study.methods()[label], study.builds.get(label, study.build)
     training = replace(study.training, seed=seed)
     if study.follows_recipes:
         training = training.following(method.recipe(), len(task.train))
     torch.manual_seed(seed)
     example = task.train.x[:2]
-    ensemble = pl.convert(study.build, method, example=example, seed=seed)
+    ensemble = pl.convert(build, method, task.likelihood, example=example, seed=seed)
     start = time.process_time()
     history = train(ensemble, task, training, show=False)
     seconds = time.process_time() - start
@@ -241,7 +320,9 @@ def measure(study: Study, method: pl.Method, seed: int, task: Task, shifted: Any
     whole, frozen = cost(study.build().eval(), example[:1]), cost(ensemble.freeze(), example[:1])
     line: Line = {name: METRICS[name](prediction, task.test.y) for name in study.scores}
     line |= {f"raw_{name}": METRICS[name](prediction.raw, task.test.y) for name in study.scores}
-    line |= under_corruption(ensemble, shifted) | strangers_told(ensemble, task, prediction)
+    line |= under_corruption(ensemble, shifted, study.shifted_scores) | strangers_told(
+        ensemble, task, prediction
+    )
     if isinstance(method, EMP):
         line |= by_draws(ensemble, task.test.x[:DRAWN], task.test.y[:DRAWN])
     if isinstance(method, SAE):
@@ -273,11 +354,11 @@ def run(name: str, seeds: int, wanted: list[str]) -> None:
         for label, method in study.methods().items():
             if (label, seed) in done or (wanted and label not in wanted):
                 continue
-            found = {"label": label, "seed": seed} | measure(study, method, seed, task, shifted)
+            found = {"label": label, "seed": seed} | measure(study, label, seed, task, shifted)
             found["settings"] = method.to_dict()
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found, ensure_ascii=False) + "\n")
-            shown = {key: round(found[key], 3) for key in (*SCORES, "train_cpu_seconds")}
+            shown = {key: round(found[key], 3) for key in (*study.scores, "train_cpu_seconds")}
             print(
                 time.strftime("%H:%M:%S"), seed, label, shown, found["best_step"], found["steps"], flush=True
             )
@@ -292,7 +373,7 @@ def title(name: str) -> str:
     """Return what a column is called: scores are raw unless it says calibrated."""
     if name.startswith("raw_"):
         return name.removeprefix("raw_").replace("shifted_", "shifted ")
-    changes = not name.endswith(("accuracy", "macro_f1"))
+    changes = not name.endswith(("accuracy", "macro_f1", "rmse"))
     return ("calibrated " if changes else "") + name.replace("shifted_", "shifted ")
 
 
@@ -301,10 +382,12 @@ def columns(line: Line, single: Line) -> Iterator[tuple[str, float]]:
     for name in line:
         if name.removeprefix("raw_") in METRICS and name != "raw_accuracy":
             yield title(name), line[name]
-    for name in ("shifted_accuracy", *(f"{raw}shifted_{one}" for raw in ("", "raw_") for one in SCORES[1:])):
-        if name in line:
+    for name in line:
+        of_metric = name.removeprefix("raw_").removeprefix("shifted_") in METRICS
+        if "shifted_" in name and of_metric and name != "raw_shifted_accuracy":
             yield title(name), fmean(line[name])
-    yield "mCE", mean_corruption_error(shift_errors(line), shift_errors(single))
+    if "errors" in line:
+        yield "mCE", mean_corruption_error(shift_errors(line), shift_errors(single))
     strangers = [key for key in line if key.startswith(("auroc_mnist", "aupr_mnist"))]
     for key in strangers:
         yield key.replace("_mnist_", " "), fmean((line[key], line[key.replace("mnist", "kmnist")]))
@@ -353,8 +436,9 @@ def summary(name: str) -> dict[str, Any]:
             }
         for metric in ("raw_shifted_ece", "shifted_ece", "shifted_accuracy"):
             curves = [runs[label, seed][metric] for seed in seeds if metric in runs[label, seed]]
-            by_severity = [round(fmean(at), 3) for at in zip(*curves, strict=True)]
-            of_label[f"{title(metric)}, severity 1 to 5"] = by_severity
+            if curves:
+                by_severity = [round(fmean(at), 3) for at in zip(*curves, strict=True)]
+                of_label[f"{title(metric)}, severity 1 to 5"] = by_severity
         if "softmax of the logits" in runs[label, seeds[0]]:
             shares = [row for seed in seeds for row in runs[label, seed]["softmax of the logits"]]
             of_label["softmax of the logits, from depth 1"] = [
