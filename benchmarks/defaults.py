@@ -106,6 +106,14 @@ def mimo() -> Iterator[Candidate]:
             )
 
 
+def mimmo() -> Iterator[Candidate]:
+    """Yield candidates for MIMMO."""
+    yield Candidate("as in the paper", MIMMO(input_repetition=0.0, fit_weights=False), 1)
+    yield Candidate("fitted weights", MIMMO(input_repetition=0.0, fit_weights=True), 1)
+    yield Candidate("half repeated, fitted weights", MIMMO(input_repetition=0.5, fit_weights=True), 1)
+    yield Candidate("the same, 2 x steps", MIMMO(input_repetition=0.5, fit_weights=True), 2)
+
+
 def patching() -> Iterator[Candidate]:
     """Yield candidates for the start of EMP and ECMP."""
     for distance in (0.01, 0.1, 0.3):
@@ -177,6 +185,7 @@ STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
     "layers": layers,
     "longer": longer,
     "masks": masks,
+    "mimmo": mimmo,
     "mimo": mimo,
     "papers": papers,
     "patching": patching,
