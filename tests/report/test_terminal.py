@@ -1,13 +1,15 @@
 """The table on terminals: methods as rows, whole words, as many columns as fit, and what is left out."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from pluribus.comparison.record import Record
 from pluribus.report.groups import group_records
+from pluribus.report.price_list import make_price_list
 from pluribus.report.tables import make_table as table_of
-from pluribus.report.terminal import print_table, wrap_head, wrap_label
+from pluribus.report.terminal import price_cells, print_prices, print_table, wrap_head, wrap_label
 from tests.report.records import classes
 
 
@@ -113,3 +115,31 @@ def test_eighty_columns_show_raw_and_calibrated_scores_shift_strangers_and_cost(
     printed = printed_at(80, capsys, monkeypatch, make_table(runs))
     head = set(printed.split("single")[0].split())
     assert {"Accuracy", "NLL", "calibrated", "shifted", "OOD", "mult-adds"} <= head
+
+
+def priced(name):
+    """Return the best configuration for each budget, where a name has settings."""
+    records = [classes(), classes("deep_ensembles", skill=3.0)]
+    (group,) = group_records(records)
+    entries = tuple(
+        replace(entry, label=name if "deep" in entry.label else entry.label) for entry in group.entries
+    )
+    return make_price_list(replace(group, entries=entries))
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_prices_name_configurations_without_cutting_a_setting(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_prices(priced("deep_ensembles(members=3)"))
+    printed = capsys.readouterr().out
+    assert "deep_ensembles(members=3)" in printed
+    assert max(map(len, printed.splitlines())) <= width
+
+
+def test_prices_fold_verdicts_on_narrow_terminals_alone():
+    prices = priced("deep_ensembles(members=3)")
+    _, heads, _ = price_cells(prices, 140)
+    assert heads[-1] == "against single"
+    labels, heads, _ = price_cells(prices, 66)
+    assert heads[-1] == "against\nsingle"
+    assert "deep_ensembles(members=3)" in labels

@@ -85,18 +85,45 @@ def print_prices(prices: PriceList | None) -> None:
         show_edge=False,
         pad_edge=False,
     )
+    labels, heads, rows = price_cells(prices, console.width)
     grid.add_column("budget", justify="right", no_wrap=True)
     grid.add_column("take", overflow="fold")
-    heads = ["mult-adds", "time", prices.judge.title, *([prices.second.title] if prices.second else [])]
-    for head in (*heads, "against single"):
+    for head in heads:
         grid.add_column(Text(head), justify="right", no_wrap=True)
-    width_of_labels = max(12, int(console.width * SHARE_OF_LABELS))
-    for offer in prices.offers:
-        label = wrap_label(offer.entry.label, width_of_labels)
-        grid.add_row(offer.title, Text(label), *_offered(offer, prices))
+    for offer, label, row in zip(prices.offers, labels, rows, strict=True):
+        grid.add_row(offer.title, Text(label), *row)
     console.print()
     console.print(grid)
     console.print()
+
+
+def price_cells(prices: PriceList, width: int) -> tuple[list[str], list[str], list[list[str]]]:
+    """Return names of configurations, heads of columns and numbers, cut into lines that fit into the width.
+
+    Verdicts are cut into lines first, because a name that is cut within a setting cannot be read.
+    """
+    heads = ["mult-adds", "time", prices.judge.title, *([prices.second.title] if prices.second else [])]
+    heads.append("against single")
+    rows = [_offered(offer, prices) for offer in prices.offers]
+    names = [offer.entry.label for offer in prices.offers]
+    if _room_for_names(heads, rows, width) < _width(names):
+        heads = ["\n".join(head.split()) for head in heads]
+        rows = [[*row[:-1], _folded(row[-1])] for row in rows]
+    room = _room_for_names(heads, rows, width)
+    return [wrap_label(name, room) for name in names], heads, rows
+
+
+def _room_for_names(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+    """Return how long names may be beside the other columns."""
+    taken = len("budget") + GAP
+    for head, *cells in zip(heads, *rows, strict=True):
+        taken += _width([head, *cells]) + GAP
+    return max(12, width - taken)
+
+
+def _folded(verdict: str) -> str:
+    """Return a verdict in two lines, the last word in the second."""
+    return "\n".join(verdict.rsplit(" ", 1))
 
 
 def _offered(offer: Offer, prices: PriceList) -> list[str]:

@@ -46,7 +46,7 @@ def takes_other_sizes(module: nn.Module, example: Inputs) -> bool:
     mean over positions takes images of all sizes. A linear layer fixes the size of its input.
     """
     most = max((tensor.ndim for tensor in example.tensors()), default=0)
-    longer = [(axis,) for axis in range(1, most)]
+    longer: list[tuple[int, ...]] = [(axis,) for axis in range(1, most)]
     # Some networks want square images: all axes behind the channels at once.
     if most > 3:
         longer.append(tuple(range(2, most)))
