@@ -38,10 +38,11 @@ from pluribus.mechanisms.running.anytime import predict_anytime
 from pluribus.mechanisms.running.division import why_not_divided
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, explain
-from pluribus.mechanisms.running.freeze import freeze, resolved
+from pluribus.mechanisms.running.freeze import example_of, freeze, resolved
 from pluribus.mechanisms.running.frozen import Frozen, LoopedRows
 from pluribus.mechanisms.running.lock import Lock
 from pluribus.mechanisms.running.losses import Criterion, Losses
+from pluribus.mechanisms.running.made_up_size import note_made_up_size
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.pieces import BYTES, CHUNK, MOST_BYTES, cut
 from pluribus.mechanisms.running.predicting import predict_parts
@@ -498,18 +499,34 @@ class Ensemble(nn.Module):
         Args:
             examples: One input of each kind that the frozen ensemble is to take: a tensor, a tuple or a dict.
                 Inputs of other sizes, the batch excepted, or of another precision are refused. Without
-                examples, the one of `convert` or the first inputs seen.
+                examples, the one of `convert` or the first inputs seen. Without any, one is made up; a
+                warning and `notes` say so if the network takes inputs of other sizes too.
             memory: The most bytes of activations that `predict` may need; it takes so many samples at a
                 time, and the order of steps is chosen for it as far as possible.
         """
         check("memory", memory, int, at_least=1, optional=True)
         if examples is not None and (not isinstance(examples, list | tuple) or not examples):
             raise InputError(f"examples must be a list of at least one input, got {examples!r}.")
-        given = [self._example or self._guess] if examples is None else [Inputs.of(one) for one in examples]
+        given: list[Inputs | None] = [self._example or self._made_up()]
+        if examples is not None:
+            given = [Inputs.of(one) for one in examples]
         frozen = self._frozen(given, memory)
+        if examples is None and self._example is None:
+            # A member that is cut out takes inputs of one size alone, the module itself of all.
+            network = self.members.as_module(self.members.index.pick([0])[0])
+            note_made_up_size(frozen, network, given[0], stacklevel=2)
         facts = {"method": self.method.to_dict(), "case": self.case, "network": self.network_name}
         frozen.calibration, frozen.origin = self.calibration, Origin(given[0], facts)
         return frozen
+
+    def _made_up(self) -> Inputs | None:
+        """Return inputs made from the network; None where none could be made."""
+        if self._guess is None:
+            try:
+                self._guess = example_of(self.members)
+            except ConversionError:
+                return None
+        return self._guess
 
     def _frozen(self, examples: Sequence[Inputs | None], memory: int | None) -> Frozen:
         """Return all members as graphs, or looped where their data flow cannot be read."""
@@ -557,8 +574,10 @@ class Ensemble(nn.Module):
             return moved.export(
                 path, format, members=members, dynamic=dynamic, level=level, signature=signature
             )
-        example = self._example or self._guess or make_example(self.member(0))
-        source = self.freeze([example]).export_source(self.predict, signature)
+        example = self._example or self._made_up() or make_example(self.member(0))
+        # The sizes that `dynamic` names are free: no others need an example.
+        frozen = self.freeze([example] if self._example or dynamic else None)
+        source = frozen.export_source(self.predict, signature)
         return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
 
     def save(self, path: str | Path) -> None:

@@ -46,17 +46,29 @@ def task():
     return two_moons(train=200)
 
 
-def ensemble(method, norm=True) -> pl.Ensemble:
-    torch.manual_seed(0)
-    layers = [nn.Linear(2, 24), nn.BatchNorm1d(24) if norm else nn.Identity(), nn.ReLU()]
+@pytest.fixture(scope="module")
+def numbers():
+    """A function of three inputs with noise: a task of numbers with a model of noise."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 3, generator=generator)
+    y = torch.sin(2 * x[:, :1]) + x[:, 1:2] * x[:, 2:] + 0.2 * torch.randn(600, 1, generator=generator)
+    parts = [Split(x[i : i + 200], y[i : i + 200]) for i in (0, 200, 400)]
+    return Task("numbers", *parts, pl.likelihood.likelihood("gaussian"))
+
+
+def ensemble(method, task, seed=0) -> pl.Ensemble:
+    torch.manual_seed(seed)
+    x = task.train.x[:2]
+    layers = [nn.Linear(x.shape[1], 24), nn.BatchNorm1d(24), nn.ReLU()]
     layers += [nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 2)]
-    return pl.convert(nn.Sequential(*layers), method, example=torch.zeros(2, 2))
+    return pl.convert(nn.Sequential(*layers), method, task.likelihood, example=x, seed=seed)
 
 
-def trained(method, task, norm=True) -> pl.Ensemble:
-    found = ensemble(method, norm)
+def trained(method, task, seed=0) -> pl.Ensemble:
+    found = ensemble(method, task, seed)
     steps = STEPS.get(method.kind(), 150)
-    train(found, task, Training(steps=steps, batch=64, lr=1e-2, keep="last", check_every=1000), show=False)
+    training = Training(steps=steps, batch=64, lr=1e-2, keep="last", check_every=1000, seed=seed)
+    train(found, task, training, show=False)
     return found
 
 
@@ -87,10 +99,17 @@ def test_every_method_has_a_sound_ensemble_here():
     }
 
 
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("method", SOUND, ids=str)
-@pytest.mark.sampled(3)
-def test_doctor_is_silent_on_sound_ensembles(method, task):
-    assert doctor(trained(method, task), task) == []
+@pytest.mark.sampled(6)
+def test_doctor_is_silent_on_sound_ensembles(method, seed, task):
+    assert doctor(trained(method, task, seed), task) == []
+
+
+@pytest.mark.parametrize("method", SOUND, ids=str)
+@pytest.mark.sampled(4)
+def test_doctor_is_silent_on_sound_ensembles_that_predict_numbers(method, numbers):
+    assert doctor(trained(method, numbers), numbers) == []
 
 
 def test_members_that_are_one_are_found(deep, task):
@@ -217,7 +236,7 @@ def test_training_that_is_still_improving_is_found(deep, task):
 @pytest.mark.parametrize("check_every", [1, 1000])
 def test_scores_of_the_end_of_training_alone_are_no_improvement(check_every, task):
     """SWAG has members in the last quarter of training only, and they improve with every snapshot."""
-    found = ensemble(methods.SWAG(members=4))
+    found = ensemble(methods.SWAG(members=4), task)
     settings = Training(steps=150, batch=64, lr=1e-2, keep="last", check_every=check_every)
     history = train(found, task, settings, show=False)
     assert "still_improving" not in codes(found, task, history=history)

@@ -39,6 +39,42 @@ def make_example(module: nn.Module) -> Inputs:
     )
 
 
+def takes_other_sizes(module: nn.Module, example: Inputs) -> bool:
+    """Return whether a network takes inputs that are longer than an example along other axes than the batch.
+
+    Then a made-up example says nothing about the inputs of the user: a convolutional network that ends in a
+    mean over positions takes images of all sizes. A linear layer fixes the size of its input.
+    """
+    most = max((tensor.ndim for tensor in example.tensors()), default=0)
+    longer = [(axis,) for axis in range(1, most)]
+    # Some networks want square images: all axes behind the channels at once.
+    if most > 3:
+        longer.append(tuple(range(2, most)))
+    return any(_accepts(module, _doubled_along(example, axes)) for axes in longer)
+
+
+def _accepts(module: nn.Module, inputs: Inputs) -> bool:
+    """Return whether a network runs on inputs."""
+    try:
+        with dry_run(module, training=False), torch.no_grad():
+            module(*inputs.args, **inputs.keywords)
+    # The user's code may raise anything for inputs of another size.
+    except Exception:
+        return False
+    return True
+
+
+def _doubled_along(inputs: Inputs, axes: tuple[int, ...]) -> Inputs:
+    """Return inputs whose tensors are repeated once along some axes, where they have them."""
+
+    def doubled(tensor: torch.Tensor) -> torch.Tensor:
+        for axis in axes:
+            tensor = torch.cat([tensor, tensor], axis) if axis < tensor.ndim else tensor
+        return tensor
+
+    return inputs.each(doubled)
+
+
 def _candidates(module: nn.Module) -> Iterator[Inputs]:
     """Yield inputs that the network may take, likeliest first."""
     weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))

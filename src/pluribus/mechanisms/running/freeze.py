@@ -111,13 +111,18 @@ def _proved(made: Graphed, members: AnyMembers, example: Inputs) -> Graphed:
 def _example(members: AnyMembers, example: Inputs | None) -> Inputs:
     """Return an example of at least two samples, on the device of the members."""
     if example is None:
-        row = members.index.pick([0])[0]
-        module = materialise(members.code.caller.module, members.tensors.of_one(row))
-        example = Network(module, None, members.code.caller.output).example
+        example = example_of(members)
     held = next(iter([*members.parameters(), *members.buffers()]), None)
     if held is not None:
         example = example.to(held.device)
     return example.doubled() if example.batch == 1 else example.copy()
+
+
+def example_of(members: AnyMembers) -> Inputs:
+    """Return inputs made up from the members' network; raise `ConversionError` where none could be made."""
+    row = members.index.pick([0])[0]
+    module = materialise(members.code.caller.module, members.tensors.of_one(row))
+    return Network(module, None, members.code.caller.output).example
 
 
 def _freeze_rows(members: AnyMembers, example: Inputs, memory: int | None) -> Graphed:

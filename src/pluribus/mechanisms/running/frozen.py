@@ -38,6 +38,9 @@ from pluribus.mechanisms.running.simulate import without_values
 from pluribus.prediction import Prediction
 from pluribus.summary import Keep, Summary
 
+MADE_UP = "the size of inputs was made up, because no example was given"
+"""The note of a frozen ensemble whose network takes inputs of other sizes too."""
+
 
 class LoopedRows(nn.Module):
     """All rows of eval mode by the engines, for a network whose data flow cannot be read.
@@ -246,9 +249,10 @@ class Frozen(nn.Module):
             if not kind.signature.why_not(inputs):
                 return place, tuple(kind.inputs(inputs)), {}
         made_for = " or ".join(kind.signature.example for kind in self.kinds)
+        reason = f": {MADE_UP}" if MADE_UP in self.notes else ""
         raise InputError(
-            f"expected inputs of the kind that the ensemble was frozen for, {made_for}, got {inputs}. "
-            "Pass freeze(examples=[...]) one input of each kind."
+            f"expected inputs of the kind that the ensemble was frozen for, {made_for}, got {inputs}{reason}"
+            ". Pass freeze(examples=[...]) one input of each kind."
         )
 
     @overload
