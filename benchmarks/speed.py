@@ -1,7 +1,7 @@
 """How long predictions take, for every method on five networks, beside the plain network in the same engine.
 
     python benchmarks/speed.py [--networks mlp cnn] [--methods PackedEnsembles] [--engines frozen inductor]
-                               [--batches 1] [--seconds 10] [--again] [--page]
+                               [--batches 1] [--seconds 10] [--turns 5] [--again] [--page]
     python benchmarks/speed.py --predict
     python benchmarks/speed.py --large
 
@@ -93,7 +93,7 @@ NETWORKS: dict[str, Network] = {
     "wide_resnet_16_4": (lambda: wide_resnet(16, 4), (3, 32, 32), (1, 32)),
 }
 """By name, a builder, the shape of a sample, and the batch sizes."""
-LEAST_ROUNDS, MOST_ROUNDS = 5, 40
+MOST_ROUNDS = 40
 SAMPLE = 2e-3
 """Seconds of one timing at least; shorter ones are repeated, because the clock has its own cost."""
 
@@ -129,8 +129,16 @@ def seconds(run: Run, x: Tensor, repeats: int) -> float:
     return (time.process_time() - start) / repeats
 
 
-def ratio(run: Run, plain: Run, x: Tensor, most: float) -> dict[str, Any]:
-    """Return the median ratio of two functions that run in turn, its quartiles, and their times."""
+def ratio(run: Run, plain: Run, x: Tensor, most: float, least: int) -> dict[str, Any]:
+    """Return the median ratio of two functions that run in turn, its quartiles, and their times.
+
+    Args:
+        run: The function.
+        plain: What it is compared with.
+        x: Its input.
+        most: Seconds.
+        least: Turns, even if they take more seconds.
+    """
     repeats = {}
     for one in (run, plain):
         seconds(one, x, 2)
@@ -138,7 +146,7 @@ def ratio(run: Run, plain: Run, x: Tensor, most: float) -> dict[str, Any]:
     times: dict[Run, list[float]] = {run: [], plain: []}
     began = time.process_time()
     while len(times[run]) < MOST_ROUNDS:
-        if len(times[run]) >= LEAST_ROUNDS and time.process_time() - began > most:
+        if len(times[run]) >= least and time.process_time() - began > most:
             break
         order = (run, plain) if len(times[run]) % 2 else (plain, run)
         for one in order:
@@ -160,11 +168,12 @@ class Bench:
         network: A name of `NETWORKS`.
         engines: Those to measure.
         most: Seconds of one measurement.
+        turns: The least number of turns.
         batches: Sizes of batch to measure, of those that the network has.
     """
 
-    def __init__(self, network: str, engines: list[str], most: float, batches: list[int]) -> None:
-        self.network, self.engines, self.most = network, engines, most
+    def __init__(self, network: str, engines: list[str], most: float, turns: int, batches: list[int]) -> None:
+        self.network, self.engines, self.most, self.turns = network, engines, most, turns
         build, self.shape, sizes = NETWORKS[network]
         self.batches = tuple(size for size in sizes if size in batches)
         torch.manual_seed(0)
@@ -218,7 +227,7 @@ class Bench:
             for batch in (batch for other, batch in missing if other == name):
                 inputs = torch.randn(batch, *self.shape)
                 with torch.no_grad():
-                    found = ratio(run, self.plain[name], inputs, self.most)
+                    found = ratio(run, self.plain[name], inputs, self.most, self.turns)
                 keep(f"{label}/{name}/{batch}", common | found)
 
 
@@ -291,6 +300,7 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32, 256])
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--turns", type=int, default=5, help="measure as often at least, two or more")
     parser.add_argument("--again", action="store_true", help="measure again what is known")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/speed.md alone")
     parser.add_argument("--predict", action="store_true", help="measure what `predict` adds, alone")
@@ -335,7 +345,7 @@ def main() -> None:
         return
 
     for network in options.networks:
-        bench = Bench(network, options.engines, options.seconds, options.batches)
+        bench = Bench(network, options.engines, options.seconds, options.turns, options.batches)
         for method in METHODS:
             if type(method).__name__ not in options.methods:
                 continue

@@ -44,6 +44,8 @@ def test_masks_are_rounded_up_and_extra_channels_have_no_weight():
     weight, _ = constants.cut_weights(constants.masked.steps[last], None)
     assert_close(weight[:, :33], model.last.weight[:, :33])
     assert not weight[:, 33:].any()
+    # The weights that the ensemble has are left as they are.
+    assert model.last.weight[:, 33:].any()
 
 
 def test_masks_whose_values_are_read_otherwise_stay():

@@ -14,6 +14,7 @@ from pluribus.backbones import resnet18
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.operators import normalises, operator_name
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.running.engines import run_slowly
 from pluribus.mechanisms.running.freeze import _proofs
 from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from tests import zoo
@@ -180,6 +181,28 @@ def test_graphs_are_compared_on_one_sample_unless_the_members_refuse_it(fewest, 
     (kind,) = ensemble.freeze().kinds
     proofs = list(_proofs(ensemble.members, Inputs.of(images), kind.signature))
     assert [inputs.batch for inputs, _ in proofs] == [expected.shape[1] for _, expected in proofs] == sizes
+
+
+@pytest.mark.parametrize(("of_batch", "rows"), [(False, [2, 1]), (True, [2, 1, 2])])
+def test_one_member_runs_on_the_second_batch_where_samples_are_apart(of_batch, rows, monkeypatch):
+    def run(m, x):
+        return m.conv(x - x.mean(0, keepdim=True) if of_batch else x)
+
+    ensemble = pl.convert(Two(run).double(), DEEP, example=images).eval()
+    (kind,) = ensemble.freeze().kinds
+    ran = []
+
+    def counted(members, some, inputs):
+        ran.append(len(some))
+        return run_slowly(members, some, inputs)
+
+    monkeypatch.setattr("pluribus.mechanisms.running.freeze.run_slowly", counted)
+    proofs = _proofs(ensemble.members, Inputs.of(images), kind.signature)
+    assert ran == rows
+    monkeypatch.undo()
+    for inputs, expected in proofs:
+        every = run_slowly(ensemble.members, ensemble.members.index.rows(training=False), inputs)
+        assert_close(every, expected)
 
 
 def test_a_network_that_cannot_be_read_says_so():

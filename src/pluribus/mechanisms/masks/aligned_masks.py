@@ -19,8 +19,10 @@ Weights = dict[Node, tuple[Tensor, Tensor | None]]
 
 def align_masks(
     steps: Mapping[Node, Step], masks: Mapping[Node, Positions], weights: Weights, align: int
-) -> tuple[dict[Node, Positions], Weights]:
-    """Return masks of rounded widths, and weights that are zero where the masks before were.
+) -> tuple[dict[Node, Positions], dict[Node, Positions]]:
+    """Return masks of rounded widths, and by product the columns of its weight that must be zero.
+
+    These are the channels that the masks before made zero.
 
     Args:
         steps: All steps.
@@ -33,13 +35,13 @@ def align_masks(
         wide = rounded_up(mask, align)
         if wide is not None and _ends_in_products(node, steps, masks, weights):
             aligned[node] = wide
-    cleared = dict(weights)
+    zeros: dict[Node, Positions] = {}
     for node in weights:
         # By the masks before: they tell what was zero.
         zero = _masked_columns(steps[node], steps, masks)
         if zero is not None:
-            cleared[node] = _without_columns(steps[node], weights[node], zero)
-    return aligned, cleared
+            zeros[node] = zero
+    return aligned, zeros
 
 
 def _ends_in_products(
@@ -67,12 +69,3 @@ def _masked_columns(
     """Return the channels that a product sums over and that a mask makes zero; None where there are none."""
     zero = find_zeros(step.argument("input"), steps, masks)
     return zero if zero is not None and zero.axis == step.channel_axis else None
-
-
-def _without_columns(
-    step: Step, weights: tuple[Tensor, Tensor | None], zero: Positions
-) -> tuple[Tensor, Tensor | None]:
-    weight, bias = weights
-    # torch stores the weights of transposed convolutions the other way round.
-    columns = 0 if "transpose" in step.operator else 1
-    return weight.index_fill(columns, zero.index(weight.device), 0.0), bias

@@ -29,6 +29,7 @@ class MemberConstants:
         masks: For every product with a mask, where the mask is not zero, and channels that make its width
             a multiple of `align`, to which all readers give zero weight.
         weights: For every product with weights, its weight and its bias, a folded norm included.
+        zeros: By product, the channels of its input to which it gives no weight.
         folded: Norms that became part of the product before them, and pass on what they get.
         inputs: For every product with weights, the channels of its input that it reads.
     """
@@ -50,8 +51,9 @@ class MemberConstants:
         for step in masked.steps.values():
             if step.operator in BATCH_NORMS and self._can_fold(step):
                 self._fold(step)
+        self.zeros: dict[Node, Positions] = {}
         if align > 1:
-            self.masks, self.weights = align_masks(masked.steps, self.masks, self.weights, align)
+            self.masks, self.zeros = align_masks(masked.steps, self.masks, self.weights, align)
         self.inputs = {node: self._read(masked.steps[node]) for node in self.weights}
 
     @property
@@ -72,14 +74,21 @@ class MemberConstants:
         read = self.inputs[step.node]
         # torch stores the weights of transposed convolutions the other way round.
         rows, columns = (1, 0) if "transpose" in step.operator else (0, 1)
+        # Rows come first: whole rows are copied fast, and fewer numbers are left to pick columns from.
+        if part is not None:
+            index = part.index(weight.device)
+            weight = weight.index_select(rows, index)
+            bias = bias if bias is None else bias.index_select(0, index)
         if read is not None:
             weight = weight.index_select(columns, read.index(weight.device))
-        if part is None:
+        zero = self.zeros.get(step.node)
+        if zero is None:
             return weight, bias
-        index = part.index(weight.device)
-        if bias is not None:
-            bias = bias.index_select(0, index)
-        return weight.index_select(rows, index), bias
+        chosen = zero.chosen if read is None else zero.chosen[read.chosen]
+        # All columns that a mask removes are gone but those that rounding added.
+        if bool(chosen.any()):
+            weight = weight.index_fill(columns, chosen.nonzero().flatten().to(weight.device), 0.0)
+        return weight, bias
 
     def _mask(self, step: Step) -> Positions:
         mask = self.constants[step.operands[1].node]

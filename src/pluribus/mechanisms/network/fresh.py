@@ -23,7 +23,7 @@ def fresh_modules(network: Network, count: int, seed: int) -> tuple[list[nn.Modu
         own_seed = derived_seed(seed, position)
         if network.factory is None:
             module = copy_module(network.module)
-            redrawn = reinitialise(module, own_seed)
+            redrawn = reinitialise(module, own_seed, network.module)
         else:
             with seeded(own_seed, network.module.parameters()):
                 module = built(network.factory)

@@ -23,18 +23,26 @@ INITIALISERS = (
 )
 
 
-def reinitialise(module: nn.Module, seed: int) -> list[str]:
+def reinitialise(module: nn.Module, seed: int, like: nn.Module | None = None) -> list[str]:
     """Draw all trainable weights of `module` afresh, in place; frozen ones stay.
 
     Layers are drawn by `reset_parameters`, then by the network's own initialiser where it has one
     (`init_weights()`, or `_init_weights(layer)` as in Hugging Face models). A bare parameter that
     no initialiser touched is redrawn from a normal distribution of its mean and standard deviation.
 
+    Args:
+        module: The network.
+        seed: Of the draws.
+        like: A module of which it is a copy; without one, the weights before are copied.
+
     Returns:
         The names of the parameters that were redrawn in that last way.
     """
     parameters = dict(module.named_parameters())
-    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    if like is None:
+        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    else:
+        before = dict(like.named_parameters())
     drawn = {name for name, parameter in parameters.items() if _is_drawn(parameter)}
     redrawn = []
     with seeded(seed, parameters.values()), torch.no_grad():

@@ -300,23 +300,46 @@ def _groups(axes: Mapping[Axis, Tensor]) -> list[Group]:
     Channels that occur equally often in the same axes are narrowed together: none of them is in a tensor
     that another one is not in.
     """
-    occurrences: dict[int, list[tuple[int, int]]] = {}
-    for position, channels in enumerate(axes.values()):
-        for channel, count in counted(channels).items():
-            if channel != FIXED:
-                occurrences.setdefault(channel, []).append((position, count))
-    together: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for channel, places in occurrences.items():
-        together.setdefault(tuple(places), []).append(channel)
-    names = list(axes)
-    groups = []
-    for where, members in sorted(together.items(), key=lambda item: item[1][0]):
+    classes, parents = _classes(axes)
+    names, groups = list(axes), []
+    found, places = torch.unique(classes, return_inverse=True)
+    order = places.argsort(stable=True)
+    parts = order.split(torch.bincount(places, minlength=len(found)).tolist())
+    # Groups come in the order of their first channels.
+    for number, members in sorted(zip(found.tolist(), parts, strict=True), key=lambda one: int(one[1][0])):
+        where = list[int]()
+        while number:
+            number, position = parents[number]
+            where.append(position)
         # Nothing but the code reads the one, and the other has nothing to narrow.
         if len(where) < 2 or len(members) < 2:
             continue
-        carried = tuple(names[position] for position, _ in where)
-        groups.append(_group(carried, set(members), axes))
+        carried = tuple(names[position] for position in reversed(where))
+        groups.append(_group(carried, set(members.tolist()), axes))
     return groups
+
+
+def _classes(axes: Mapping[Axis, Tensor]) -> tuple[Tensor, dict[int, tuple[int, int]]]:
+    """Number the sets of channels that occur equally often in the same axes.
+
+    Returns:
+        By channel the number of its class, 0 for those that no axis has; and by class the number that its
+        channels had before the last axis that has them, and the position of that axis.
+    """
+    largest = max((int(channels.max()) for channels in axes.values() if channels.numel()), default=0)
+    classes, parents = torch.zeros(largest + 1, dtype=torch.long), dict[int, tuple[int, int]]()
+    for position, channels in enumerate(axes.values()):
+        held, counts = torch.unique(channels[channels != FIXED], return_counts=True)
+        if not len(held):
+            continue
+        # A class falls apart by how often its channels occur in this axis.
+        most = int(counts.max()) + 1
+        kinds, places = torch.unique(classes[held] * most + counts, return_inverse=True)
+        first = len(parents) + 1
+        for number, kind in enumerate(kinds.tolist()):
+            parents[first + number] = kind // most, position
+        classes[held] = first + places
+    return classes, parents
 
 
 def _group(carried: tuple[Axis, ...], members: set[int], axes: Mapping[Axis, Tensor]) -> Group:
