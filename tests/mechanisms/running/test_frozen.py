@@ -156,3 +156,15 @@ def test_indices_out_of_range_are_errors_of_ours():
     made = pl.convert(network, DeepEnsembles(members=2), example=ids).eval().freeze()
     with pytest.raises(pl.InputError, match=r"the frozen ensemble failed on .*: index out of range in self"):
         made(ids + 5)
+
+
+@pytest.mark.parametrize("method", ["masksembles", "deep_ensembles(members=2)"])
+def test_a_sample_without_its_batch_is_named_with_the_remedy(method):
+    layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)]
+    ensemble = pl.convert(nn.Sequential(*layers), method)
+    network = ensemble.freeze()
+    for call in (network, network.predict):
+        with pytest.raises(pl.InputError, match=r"got \(float32\[4\]\)\. .* a single sample is x\[None\]"):
+            call(torch.zeros(4))
+        with pytest.raises(pl.InputError, match="examples="):
+            call(torch.zeros(3))

@@ -34,6 +34,8 @@ from pluribus.mechanisms.network.torch_private import (
 # The exported root holds the network under this name.
 ROOT = "network."
 
+SINGLE_SAMPLE = "Axis 0 of inputs is the batch: a single sample is x[None]."
+"""The remedy for inputs without an axis of samples."""
 Form = tuple[torch.dtype, tuple[int | None, ...]]
 """A tensor's dtype and its shape, None where any size will do."""
 
@@ -63,6 +65,12 @@ class Signature:
             return ""
         return f"it was read with {self.example}, got {inputs}"
 
+    def lacks_batch(self, inputs: Inputs) -> bool:
+        """Return whether these inputs would be of the example's kind as a batch of one sample."""
+        if any(tensor.ndim == 0 for tensor in inputs.tensors()):
+            return False
+        return not self.why_not(inputs.each(lambda tensor: tensor[None]))
+
     def flatten(self, inputs: Inputs) -> list[Any]:
         """Return the values of all inputs in one list.
 
@@ -70,9 +78,10 @@ class Signature:
             InputError: They are of another kind than those of the example.
         """
         if self.why_not(inputs):
+            remedy = SINGLE_SAMPLE if self.lacks_batch(inputs) else "Pass an example of that kind to convert."
             raise InputError(
                 f"expected inputs of the kind the network was read with, {self.example}, got {inputs}. "
-                "Pass an example of that kind to convert."
+                f"{remedy}"
             )
         return tree_leaves((inputs.args, inputs.keywords))
 

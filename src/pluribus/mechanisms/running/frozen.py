@@ -22,6 +22,7 @@ from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.compact import RECIPES, compact
 from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.graph.program import SINGLE_SAMPLE
 from pluribus.mechanisms.members.cache import Cache
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.inputs import Inputs
@@ -250,9 +251,12 @@ class Frozen(nn.Module):
                 return place, tuple(kind.inputs(inputs)), {}
         made_for = " or ".join(kind.signature.example for kind in self.kinds)
         reason = f": {MADE_UP}" if MADE_UP in self.notes else ""
+        remedy = "Pass freeze(examples=[...]) one input of each kind."
+        if any(kind.signature.lacks_batch(inputs) for kind in self.kinds):
+            reason, remedy = "", SINGLE_SAMPLE
         raise InputError(
             f"expected inputs of the kind that the ensemble was frozen for, {made_for}, got {inputs}{reason}"
-            ". Pass freeze(examples=[...]) one input of each kind."
+            f". {remedy}"
         )
 
     @overload
