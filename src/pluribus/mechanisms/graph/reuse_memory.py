@@ -8,6 +8,8 @@ rules avoid that, and both keep the numbers to the bit:
 - `max_pool(relu(x))` becomes `relu_(max_pool(x))`, which is the same because ReLU is monotone, and runs on
   fewer numbers.
 
+A third one runs wide convolutions that are pooled at once in pieces (`pool_in_pieces.py`).
+
 Such a graph is for running without gradients alone. Files and exports are made of the plain graph.
 """
 
@@ -26,6 +28,7 @@ from pluribus.mechanisms.graph.operators import (
     names,
     operator_name,
 )
+from pluribus.mechanisms.graph.pool_in_pieces import pool_in_pieces, wide_pooled
 from pluribus.mechanisms.network.torch_private import FakeTensorMode
 
 aten: Any = torch.ops.aten
@@ -59,6 +62,8 @@ def reuse_memory(module: GraphModule, inputs: Sequence[Tensor]) -> Graph:
     """
     graph, copies = Graph(), dict[Node, Node]()
     graph.output(graph.graph_copy(module.graph, copies))
+    if chains := wide_pooled(graph):
+        pool_in_pieces(graph, chains, _forms(module, graph, inputs))
     for node in list(graph.nodes):
         _pool_first(graph, node)
     for node in graph.nodes:
