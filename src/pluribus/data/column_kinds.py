@@ -172,7 +172,8 @@ def _mixed(name: str, present: Cells, share: float) -> InputError:
 def why_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> str:
     """Return why numbers only name the rows; empty if they do not.
 
-    An id has the name of one, or is a first column that counts the rows. An id by its name may come again, as that of a patient who was examined twice.
+    An id has the name of one, or is a first column that counts the rows. An id by its name may come again, as
+    that of a patient who was examined twice.
 
     Args:
         name: Of the column.
