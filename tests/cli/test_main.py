@@ -171,6 +171,24 @@ def test_predictions_follow_the_names_of_columns_and_tell_those_of_classes(run, 
         assert row["labels"] == ("cat" if float(row["p_cat"]) > 0.5 else "dog")
 
 
+def test_predictions_tell_whom_to_defer_where_costs_are_given(run, tmp_path):
+    costs = ["--costs", "miss=10,alarm=1,defer=0.5"]
+    result = CliRunner().invoke(
+        cli.app,
+        [str(one) for one in ("predict", run, run.parent / "table.csv", "--out", tmp_path / "1.csv", *costs)],
+    )
+    # A narrow terminal cuts lines.
+    assert "costs: 10 for the answer cat where dog is right" in " ".join(result.stderr.split())
+    found = read(tmp_path / "1.csv")
+    for row in found:
+        dog = float(row["p_dog"])
+        prices = {"cat": 10 * dog, "dog": 1 - dog, "defer": 0.5}
+        assert row["decision"] == min(prices, key=prices.get)
+    deferred = sum(row["decision"] == "defer" for row in found)
+    assert deferred == 0 or f"{deferred} defer" in result.stdout
+    assert "decisions: " in result.stdout
+
+
 def test_class_names_that_look_like_formulas_are_escaped(tmp_path):
     formula = "=cmd|' /C calc'!A0"
     write(tmp_path / "table.csv", [["a", "pet"], *([i % 7, (formula, "cat")[i % 2]] for i in range(40))])

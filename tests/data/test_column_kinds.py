@@ -65,6 +65,15 @@ def test_ids_are_dropped_by_name(name):
     assert kind_of(name, [f"{cell}.5" for cell in cells]).kind == "number"
 
 
+def test_an_id_by_name_may_come_again():
+    twice = [str(5000 + i * 37 % 25) for i in range(25)] + [str(5000 + i) for i in range(COUNT - 25)]
+    assert COUNT == 40
+    assert kind_of("patient_id", twice).note == "an id by its name: 25 different whole numbers in 40 rows"
+    assert kind_of("dose", twice).kind == "number"
+    assert kind_of("ward_id", [str(i % 20) for i in range(COUNT)]).kind == "number"  # a group
+    assert kind_of("patient_id", twice, keep=["patient_id"]).kind == "number"
+
+
 def test_a_first_column_that_counts_the_rows_is_an_index():
     for start in (0, 1):
         counted = [str(i + start) for i in range(COUNT)]

@@ -2,7 +2,7 @@
 
 from pluribus.comparison.decisions import with_costs
 from pluribus.metrics.costs import Costs
-from pluribus.report.decision_costs import decision_costs
+from pluribus.report.decision_costs import costs_option, decision_costs
 from pluribus.report.recommendation import recommend
 from tests.report.records import classes, only_group
 
@@ -32,3 +32,8 @@ def test_costs_given_are_judged_by():
 def test_nothing_is_said_without_costs():
     assert list(decision_costs(group(None).entries[0])) == []
     assert recommend(group(None)).judge.name == "nll"
+
+
+def test_the_option_of_the_command_line_repeats_the_costs():
+    assert costs_option(group(Costs(wrong=2, defer=0.3)).entries[0]) == ' --costs "wrong=2,defer=0.3"'
+    assert costs_option(group(None).entries[0]) == ""

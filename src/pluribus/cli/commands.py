@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,6 +13,13 @@ from typing import Any
 import typer
 
 from pluribus.cli.chosen_run import announced_run
+from pluribus.cli.decision_column import (
+    COLUMN,
+    costs_in_words,
+    counts_in_words,
+    decisions,
+    names_of_outcomes,
+)
 from pluribus.cli.parsing import (
     Build,
     default_model,
@@ -51,7 +59,8 @@ from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
 from pluribus.method_text import parse_options
 from pluribus.methods.single import Single
-from pluribus.metrics.costs import parse_costs
+from pluribus.metrics.costs import Costs, parse_costs
+from pluribus.prediction import Prediction
 from pluribus.report.budget import parse_budget
 from pluribus.report.figure_files import check_figures, write_figures
 from pluribus.report.groups import group_records
@@ -104,6 +113,7 @@ def compare(
     check_executor(executor)
     prices = parse_costs(costs)
     check_costs(prices, data)
+    _say_costs(prices, data)
     hardware = Hardware(accelerator, devices, precision)
     name = model or default_model(data)
     training = Training(epochs=epochs, batch=batch, lr=rate, keep=keep, steps=steps)
@@ -269,6 +279,13 @@ def finetune(
     console.print(f"the ensemble is in {folder / 'ensemble'}", highlight=False, soft_wrap=True)
 
 
+def _say_costs(costs: Costs | None, task: Task) -> None:
+    """Print what costs mean for the classes of a task: of two, which one must not be missed."""
+    if costs is not None:
+        names = names_of_outcomes(task.likelihood, task.classes, task.class_names)
+        say(costs_in_words(costs, names), "none")
+
+
 def evaluate(
     *,
     run: Path,
@@ -286,6 +303,8 @@ def evaluate(
     found = load_run(announced_run(run), data_dir, task, model)
     folder = writable(out or Path("pluribus_runs/evaluate"))
     ensemble, data = found.ensemble, found.task
+    check_costs(prices, data)
+    _say_costs(prices, data)
     network = found.build()
     single = convert(network, Single(), data.likelihood, example=data.train.example_for(network))
     with Hardware(accelerator, devices, precision).predicting(ensemble):
@@ -333,20 +352,30 @@ def predict(
     model: str | None,
     data_dir: Path | None,
     out: Path,
+    costs: str,
     most_bytes: int,
     accelerator: str,
     devices: int,
     precision: str,
 ) -> None:
     """Write predictions with their uncertainty, one row for each input; needs no training data."""
+    prices = parse_costs(costs)
     ensemble, signature = load_for_prediction(announced_run(run), data_dir, task, model)
     say(_calibrated_by(ensemble), "none")
+    decided, names = Counter[str](), list[str]()
+    if prices is not None:
+        names = names_of_outcomes(ensemble.likelihood, signature.classes, signature.class_names)
+        say(costs_in_words(prices, names), "none")
     writable(out.parent)
     count = flagged = strange = 0
     told = time.monotonic()
     with prediction_file(out) as file, Hardware(accelerator, devices, precision).predicting(ensemble):
         for raw in input_chunks(inputs, signature, most_bytes=most_bytes):
-            rows = predicted_rows(ensemble, signature, raw, out.suffix == ".npz")
+            prediction = predicted(ensemble, signature, raw)
+            rows = predicted_rows(prediction, signature, raw, out.suffix == ".npz")
+            if prices is not None:
+                rows[COLUMN] = decisions(prediction, prices, names)
+                decided.update(rows[COLUMN])
             file.write(rows)
             # One warning is enough: all chunks come from one source.
             far = "" if count else far_outside(raw.values, signature)
@@ -365,6 +394,8 @@ def predict(
         say(f"warning: {counted(strange, 'row')} of {count} unlike validation data, see the column flagged")
     if flagged:
         say(f"warning: {counted(flagged, 'row')} of {count} unlike training, see the column flag")
+    if prices is not None:
+        console.print(f"decisions: {counts_in_words(decided, names)}", highlight=False, markup=False)
     console.print(f"{counted(count, 'prediction')} in {out}", highlight=False)
 
 
@@ -379,19 +410,23 @@ def _calibrated_by(ensemble: Ensemble) -> str:
     return f"predictions are calibrated by {counted(found.samples, 'validation sample')}: {title} {scale:.3g}"
 
 
+def predicted(ensemble: Ensemble, signature: Signature, raw: RawInputs) -> Prediction:
+    """Return the prediction of an ensemble in eval mode for raw inputs."""
+    values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
+    return ensemble.predict(signature.call(values).to(ensemble.device), chunk=CHUNK)
+
+
 def predicted_rows(
-    ensemble: Ensemble, signature: Signature, raw: RawInputs, arrays: bool
+    prediction: Prediction, signature: Signature, raw: RawInputs, arrays: bool
 ) -> dict[str, Sequence[Any]]:
     """Return the columns of some predictions, with the ids of their inputs before them.
 
     Args:
-        ensemble: In eval mode.
-        signature: Of its inputs and outputs.
+        prediction: Of the inputs.
+        signature: Of the inputs and outputs of the ensemble.
         raw: The inputs.
         arrays: Whether dense predictions keep all positions: a file of arrays has room for them.
     """
-    values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
-    prediction = ensemble.predict(signature.call(values).to(ensemble.device), chunk=CHUNK)
     rows: dict[str, Sequence[Any]] = {"id": raw.ids}
     rows |= signature.arrays(prediction) if arrays else signature.summaries(prediction)
     # Rows that are unlike the training data are predicted all the same, and marked in a column.

@@ -557,6 +557,7 @@ def predict(
     out: Annotated[Path, typer.Option(help="The CSV file to write, or a .parquet or .npz file.")] = Path(
         "pluribus_runs/predict/predictions.csv"
     ),
+    costs: CostText = "",
     most_bytes: Annotated[
         int, typer.Option(min=1, help="Memory that a chunk of inputs may take.")
     ] = MOST_BYTES,
@@ -567,7 +568,9 @@ def predict(
     """Write predictions with their uncertainty, a row for each input. Needs no training data."""
     given = {"task": task, "model": model, "data_dir": data_dir}
     computed = {"accelerator": accelerator, "devices": devices, "precision": precision}
-    commands().predict(run=run, inputs=inputs, out=out, most_bytes=most_bytes, **given, **computed)
+    commands().predict(
+        run=run, inputs=inputs, out=out, costs=costs, most_bytes=most_bytes, **given, **computed
+    )
 
 
 @app.command()

@@ -48,6 +48,7 @@ MOST_CATEGORIES = 64
 MOST_GIVEN_CATEGORIES = 10_000
 """Categories of a column that the user called a category or a code."""
 AN_ID = "an id: a whole number of its own in every row"
+REPEATED_ID = "an id by its name: {distinct} different whole numbers in {rows} rows"
 LEAST_ROWS_OF_ID = 3
 """Rows from which on different whole numbers are taken for an id."""
 ID_NAME = re.compile(
@@ -95,8 +96,9 @@ def learn_columns(
             kind, note = infer_kind(name, cells, missing)
             # Whom the user chose to predict from is no id, whatever it looks like.
             may_be_id = kind == NUMBER and name not in keep
-            if may_be_id and is_id(name, cells, places, first):
-                kind, note = DROPPED, AN_ID
+            reason = why_id(name, cells, places, first) if may_be_id else ""
+            if reason:
+                kind, note = DROPPED, reason
         first = first and note == AN_ID
         column = learn_column(name, kind, note, cells, missing)
         found.append(column)
@@ -167,8 +169,11 @@ def _mixed(name: str, present: Cells, share: float) -> InputError:
     )
 
 
-def is_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> bool:
-    """Return True if numbers only name the rows: an id by its name, or a first column that counts them.
+def why_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> str:
+    """Return why numbers only name the rows; empty if they do not.
+
+    An id has the name of one, or is a first column that counts the rows. An id by its name may come again, as
+    that of a patient who was examined twice.
 
     Args:
         name: Of the column.
@@ -178,16 +183,22 @@ def is_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> bool:
     """
     named = bool(ID_NAME.search(name) or CAMEL_ID_NAME.search(name))
     if not named and not first:
-        return False
+        return ""
     if len(cells) < LEAST_ROWS_OF_ID:
-        return False
+        return ""
     values = read_cells(cells, to_number)
     if not np.isfinite(values).all() or (values != values.round()).any():
-        return False
+        return ""
     offsets = np.unique(values - np.asarray(places))
     # An index counts from 0 or 1; a first column that counts from 1990 holds years.
     counts = len(offsets) == 1 and offsets[0] in (0, 1)
-    return counts or (named and len(np.unique(values)) == len(values))
+    distinct, rows = len(np.unique(values)), len(values)
+    if counts or (named and distinct == rows):
+        return AN_ID
+    # A number that few rows share says whose row it is. One that many share may be a group, such as a ward.
+    if named and distinct > rows / 2:
+        return REPEATED_ID.format(distinct=distinct, rows=rows)
+    return ""
 
 
 def learn_column(name: str, kind: str, note: str, cells: Cells, missing: Array) -> Column:

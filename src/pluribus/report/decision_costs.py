@@ -33,6 +33,13 @@ def decision_costs(entry: Entry) -> Iterator[str]:
     )
 
 
+def costs_option(entry: Entry) -> str:
+    """Return the option of the command line with the costs that were given; empty where there are none."""
+    if math.isnan(_mean(entry, "expected_cost")):
+        return ""
+    return f' --costs "{_prices(entry).replace(", ", ",").replace(" ", "=")}"'
+
+
 def _prices(entry: Entry) -> str:
     """Return the costs that were given, as `miss 10, alarm 1`."""
     found = entry.runs[0].decisions

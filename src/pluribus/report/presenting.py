@@ -7,6 +7,7 @@ from pluribus.comparison import record
 from pluribus.comparison.decisions import with_costs
 from pluribus.metrics.costs import Costs
 from pluribus.report.budget import Limit, parse_budget
+from pluribus.report.decision_costs import decision_costs
 from pluribus.report.groups import Group, group_records
 from pluribus.report.judging import qualities
 from pluribus.report.page import write_page
@@ -59,4 +60,6 @@ def print_groups(groups: Sequence[Group], limits: tuple[Limit, ...], metric: str
         print_prices(make_price_list(group, judge))
         found = recommend(group, limits, judge)
         answer = [f"{found.title}. {found.sentences[0]}", *found.calibration]
+        if found.choice is not None:
+            answer += decision_costs(found.choice)
         console.print(" ".join(answer), highlight=False, markup=False)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pluribus.data.signature import FILE, Signature
 from pluribus.report.best_run import best_run, run_folder
+from pluribus.report.decision_costs import costs_option
 from pluribus.report.glossary import escaped
 from pluribus.report.recommendation import Recommendation
 
@@ -14,7 +15,7 @@ def use_card(found: Recommendation, folder: Path | None) -> str:
     if place is None or found.choice is None or folder is None:
         return ""
     # The command takes the run that the page recommends by itself.
-    command = f"pluribus predict {folder} {example_file(place)}"
+    command = f"pluribus predict {folder} {example_file(place)}{costs_option(found.choice)}"
     python = f'prediction = pl.load("{place / "ensemble"}", build()).predict(x)'
     return (
         f'<div class="card"><h2>Use it</h2><p class="quiet small">{escaped(found.choice.label)} is trained '

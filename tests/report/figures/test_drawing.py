@@ -54,6 +54,13 @@ def test_an_outlier_does_not_flatten_the_range():
     assert robust_range([1.0, 1.0, 1.0, 1.0, 9.0]) is not None
 
 
+def test_a_range_holds_the_values_that_must_be_seen():
+    values = [-5.0, 0.2, 0.25, 0.3, 0.35, 9.0]
+    low, high = robust_range(values, kept=[-5.0])
+    assert low < -5
+    assert high < 1
+
+
 def test_few_values_and_gaps_have_no_outliers():
     assert robust_range([0.1, 0.2, 50.0]) is None
     assert robust_range([0.1, 0.2, math.nan, 50.0]) is None

@@ -107,3 +107,13 @@ def test_an_outlier_is_named_at_the_edge():
     assert note.y == pytest.approx(high, rel=1e-3)
     # The point keeps its place, so that the numbers of the figure are true.
     assert drawn.data[-1].y[0] > high
+
+
+def test_the_best_is_inside_the_figure_however_far_it_is():
+    skills = {"single": 0.5, "mimo": 0.51, "mimmo": 0.52, "batch_ensemble": 0.53, "swag": 6.0}
+    found = only_group(*(classes(kind, skill=skill) for kind, skill in skills.items()))
+    for name in ("nll", "accuracy"):
+        drawn = draw_pareto(read_pareto(found, column(found, name), column(found, "multiply_adds")))
+        assert not drawn.layout.annotations
+        span = drawn.layout.yaxis.range
+        assert span is None or span[0] < drawn.data[-1].y[0] < span[1]

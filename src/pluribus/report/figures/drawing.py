@@ -83,11 +83,15 @@ def rounded(values: Sequence[float], digits: int = DIGITS) -> list[float | None]
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
-def robust_range(values: Sequence[float]) -> tuple[float, float] | None:
+def robust_range(values: Sequence[float], kept: Sequence[float] = ()) -> tuple[float, float] | None:
     """Return a range that holds all values but those far from most of them; None where none is far.
 
     Far is more than `FAR` times the distance of the quartiles beyond them. Fewer than four values have no
     outliers.
+
+    Args:
+        values: All values; those that are not finite are ignored.
+        kept: Those among them that the range must hold, however far they are.
     """
     known = sorted(value for value in values if math.isfinite(value))
     if len(known) < 4:
@@ -95,7 +99,7 @@ def robust_range(values: Sequence[float]) -> tuple[float, float] | None:
     low, _, high = statistics.quantiles(known, n=4, method="inclusive")
     # Values that are nearly all equal still need room.
     reach = FAR * max(high - low, 0.02 * abs(high), 1e-9)
-    near = [value for value in known if low - reach <= value <= high + reach]
+    near = [value for value in known if value in kept or low - reach <= value <= high + reach]
     if len(near) == len(known):
         return None
     margin = 0.08 * (near[-1] - near[0]) or reach / FAR

@@ -113,7 +113,10 @@ def draw_pareto(info: Pareto) -> go.Figure:
     ]
     arrow = "lower is better" if info.quality.lower_is_better else "higher is better"
     costs = [point.cost.mean for point in info.points]
-    span = robust_range([point.quality.mean for point in info.points])
+    qualities = [point.quality.mean for point in info.points]
+    # A reader looks for the best first: only worse ones may lie beyond the edge.
+    best = (min if info.quality.lower_is_better else max)(qualities, default=math.nan)
+    span = robust_range(qualities, kept=[best])
     axes: dict[str, dict[str, Any]] = {
         "xaxis": cost_axis(costs, info.cost.title),
         "yaxis": {},

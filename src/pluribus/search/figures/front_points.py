@@ -56,7 +56,8 @@ def _draw_front(study: Study, chosen: Trial, quality: Objective, cost: str) -> g
     traces.append(_points([chosen], quality, cost, "take this one", star))
     arrow = "higher is better" if quality.higher else "lower is better"
     axes: dict[str, Any] = {"xaxis": cost_axis([_cost(trial, cost) for trial in study.complete], COSTS[cost])}
-    span = robust_range([trial.values[quality.name] for trial in study.complete])
+    qualities = [trial.values[quality.name] for trial in study.complete]
+    span = robust_range(qualities, kept=[chosen.values[quality.name]])
     if span is not None:
         axes["yaxis"] = {"range": rounded(span)}
     return figure(traces, COSTS[cost], f"{quality.title} ({arrow})", axes=axes)
