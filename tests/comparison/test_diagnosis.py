@@ -31,12 +31,14 @@ SOUND = [
     methods.MCDropout(rate=0.1, draws=4),
     methods.DropConnect(rate=0.1, draws=4),
     methods.SWAG(members=4, start=0.1),
-    methods.LoRAEnsembles(members=3, rank=4, freeze_shared=False),
+    methods.LoRAEnsembles(members=3, rank=4, freeze_shared=False, shuffle_members=True),
     methods.Laplace(draws=8),
     methods.BayesByBackprop(draws=8),
     methods.VNN(draws=8),
     methods.Hypermodel(draws=8),
 ]
+# Draws of a hypermodel share their running statistics, which fit none of them, as is found.
+NORMS = {"hypermodel": nn.LayerNorm}
 # After 150 steps the last output of EarlyExit is worse than its first exit, and is found to hurt.
 STEPS = {"early_exit": 400}
 
@@ -56,16 +58,17 @@ def numbers():
     return Task("numbers", *parts, pl.likelihood.likelihood("gaussian"))
 
 
-def ensemble(method, task, seed=0) -> pl.Ensemble:
+def ensemble(method, task, seed=0, norm=None) -> pl.Ensemble:
     torch.manual_seed(seed)
     x = task.train.x[:2]
-    layers = [nn.Linear(x.shape[1], 24), nn.BatchNorm1d(24), nn.ReLU()]
+    norm = norm or NORMS.get(method.kind(), nn.BatchNorm1d)
+    layers = [nn.Linear(x.shape[1], 24), norm(24), nn.ReLU()]
     layers += [nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 2)]
     return pl.convert(nn.Sequential(*layers), method, task.likelihood, example=x, seed=seed)
 
 
-def trained(method, task, seed=0) -> pl.Ensemble:
-    found = ensemble(method, task, seed)
+def trained(method, task, seed=0, norm=None) -> pl.Ensemble:
+    found = ensemble(method, task, seed, norm)
     steps = STEPS.get(method.kind(), 150)
     training = Training(steps=steps, batch=64, lr=1e-2, keep="last", check_every=1000, seed=seed)
     train(found, task, training, show=False)
@@ -127,7 +130,7 @@ def test_draws_that_hardly_differ_are_found_with_a_remedy_for_their_method(task)
     found = doctor(trained(methods.SWAG(members=4), task), task)
     assert [one.code for one in found] == ["collapsed"]
     assert "a larger scale" in found[0].remedy
-    assert doctor(trained(methods.SWAG(members=4, scale=100.0), task), task) == []
+    assert doctor(trained(methods.SWAG(members=4, scale=1000.0), task), task) == []
 
 
 @pytest.mark.parametrize(("noise", "expected"), [(1e-4, []), (1.0, ["collapsed"])])
@@ -161,6 +164,17 @@ def test_statistics_that_do_not_fit_are_found(deep, task):
                 buffer.add_(50.0)
 
     assert "statistics" in codes(planted(deep, reset), task)
+
+
+SHARED_STATISTICS = [
+    methods.LayerEnsembles(options=3, draws=8, train_draws=3, statistics="shared"),
+    methods.Hypermodel(draws=8),
+]
+
+
+@pytest.mark.parametrize("method", SHARED_STATISTICS, ids=lambda method: method.kind())
+def test_statistics_that_members_share_and_that_fit_none_are_found(method, task):
+    assert codes(trained(method, task, norm=nn.BatchNorm1d), task) == ["statistics"]
 
 
 def test_an_exit_that_hurts_is_found(task):
