@@ -329,7 +329,7 @@ class Ensemble(nn.Module):
         Half of the data gives a temperature (of numbers, a scale of the variance) and the best score for
         strange samples; the other half gives the quantile of `prediction.sets` or `prediction.interval()`,
         and the threshold of `prediction.flagged`. A temperature below 1 is applied only if it does not raise
-        the NLL on corrupted data.
+        the NLL on corrupted data, and so is a scale below 1 where there is such data.
 
         Args:
             data: `(x, y)`, a `Split`, a `Task` (its validation data), or a loader of such pairs: data that

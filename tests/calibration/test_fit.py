@@ -8,9 +8,8 @@ from scipy.stats import binom
 from torch.testing import assert_close
 
 from pluribus import Bernoulli, Categorical, Gaussian, InputError, Point
-from pluribus.calibration import Calibration
 from pluribus.calibration.conformal import conformal_quantile
-from pluribus.calibration.fit import Validation, fit_calibration, variance_scale
+from pluribus.calibration.fit import Validation, fit_calibration
 from pluribus.mechanisms.network.inputs import Inputs
 
 SAMPLES, NEW = 2000, 4000
@@ -100,22 +99,21 @@ def test_intervals_keep_their_promise(likelihood):
     assert (found.variance_scale > 3) == isinstance(likelihood, Gaussian)
 
 
-def test_the_scale_of_the_variance_is_that_of_maximum_likelihood():
-    prediction = Gaussian(precision=4.0).prediction(normal(3, 50, 2))
-    target = 2 * normal(50, 2, seed=5)
-    scale = variance_scale(prediction, target)
+def test_a_scale_below_one_is_tried_on_shifted_data():
+    def outputs(x):
+        # All variances are too large by far on usual samples, and too small on those that are moved.
+        return torch.cat((x[None], 0 * x[None] + 3), 2)
 
-    def loss(scale):
-        """Of one Gaussian with the mixture's mean and variance, and of a sample with the right variance."""
-        variance = scale * prediction.variance
-        nll = (target - prediction.mean).square() / variance + variance.log()
-        return (nll.sum() + 1 / scale + math.log(scale)).item()
-
-    assert loss(scale) < min(loss(1.01 * scale), loss(scale / 1.01))
-    found = prediction.calibrated(Calibration(variance_scale=scale))
-    assert_close(found.variance, scale * prediction.variance)
-    assert_close(found.mean, prediction.mean)
-    assert_close(found.raw.means, prediction.means)
+    x = normal(SAMPLES, 1)
+    target = x + 0.1 * normal(SAMPLES, 1, seed=1)
+    moved = Validation(Inputs.of(x + 4), target)
+    usual, _ = calibrated(Gaussian(), outputs, x, target)
+    kept, _ = calibrated(Gaussian(), outputs, x, target, shifted=moved)
+    same, _ = calibrated(Gaussian(), outputs, x, target, shifted=Validation(Inputs.of(x), target))
+    assert usual.variance_scale == same.variance_scale < 0.1
+    assert kept.variance_scale == 1
+    assert "corrupted data" in kept.notes[0]
+    assert usual.notes == same.notes == ()
 
 
 def test_quantiles_do_not_see_the_half_that_was_fitted():

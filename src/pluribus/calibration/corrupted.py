@@ -1,4 +1,4 @@
-"""Validation images with common corruptions, to try a temperature below 1 on."""
+"""Validation images with common corruptions, to try sharper predictions on."""
 
 from torch import Tensor
 

@@ -6,14 +6,8 @@
 
 The second half has no part in the first, so that its scores are exchangeable with those of new samples.
 
-For numbers with a model of noise, the variance of the mixture is multiplied by
-
-    s = (1 + Σ_i (y_i − μ_i)² / σ_i²) / (1 + n),                                  (1)
-
-which maximises the likelihood of the Gaussian with the mixture's mean and variance; the 1 stands for one
-pseudo-sample with the right variance. Intervals are then widened by q standard deviations, with q the
-conformal quantile of max(low − y, y − high) / σ. Without a model of noise they are mean ± q, with q the
-quantile of |y − μ|.
+Intervals of numbers with a model of noise are widened by q standard deviations, with q the conformal quantile
+of max(low − y, y − high) / σ. Without a model of noise they are mean ± q, with q the quantile of |y − μ|.
 """
 
 import math
@@ -29,11 +23,12 @@ from pluribus.calibration.conformal import conformal_quantile
 from pluribus.calibration.corrupted import corrupted_images
 from pluribus.calibration.member_weights import fit_weights
 from pluribus.calibration.temperature import fit_temperature, safe_temperature
+from pluribus.calibration.variance import safe_scale, variance_scale
 from pluribus.calibration_record import Calibration, thinned
 from pluribus.data.scaling import Scaling
 from pluribus.errors import InputError
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.metrics.samples import average, samples
+from pluribus.metrics.samples import samples
 from pluribus.prediction import (
     ContinuousPrediction,
     DiscretePrediction,
@@ -88,7 +83,7 @@ def fit_calibration(
         data: Validation data, at least four samples.
         level: Of sets or intervals, in (0, 1).
         false_alarm: Share of usual samples that are flagged, in (0, 1).
-        shifted: Corrupted validation data to try a temperature below 1 on.
+        shifted: Corrupted validation data to try a temperature or a scale below 1 on.
         auto: Corrupt the validation data, if it is images, where no shifted data is given.
         weigh: Fit how much each member counts, before all else.
     """
@@ -132,27 +127,26 @@ def _spread(
 ) -> Calibration:
     """Return the temperature, or the scale of the variance."""
     if isinstance(fitted, GaussianPrediction):
-        return Calibration(variance_scale=variance_scale(fitted, first.target))
+        scale, note = variance_scale(fitted, first.target), ""
+        if scale < 1 and (tried := _tried(first, shifted, auto)) is not None:
+            corrupted = predict(tried.inputs)
+            assert isinstance(corrupted, GaussianPrediction)
+            scale, note = safe_scale(scale, corrupted, tried.target)
+        return Calibration(variance_scale=scale, notes=(note,) if note else ())
     if not isinstance(fitted, DiscretePrediction):
         return Calibration()
     temperature = fit_temperature(fitted, first.target)
     corrupted, target = None, None
-    if temperature < 1:
-        if shifted is None and auto:
-            shifted = _corrupted(first)
-        if shifted is not None:
-            corrupted, target = predict(shifted.inputs), shifted.target
-    assert corrupted is None or isinstance(corrupted, DiscretePrediction)
+    if temperature < 1 and (tried := _tried(first, shifted, auto)) is not None:
+        corrupted, target = predict(tried.inputs), tried.target
+        assert isinstance(corrupted, DiscretePrediction)
     temperature, note = safe_temperature(temperature, corrupted, target)
     return Calibration(temperature=temperature, notes=(note,) if note else ())
 
 
-def variance_scale(prediction: GaussianPrediction, target: Tensor) -> float:
-    """Return the scale of Eq. (1)."""
-    prediction, target = samples(prediction, target)
-    errors = (prediction.mean - target).square() / prediction.variance
-    count = errors.numel()
-    return (1 + count * average(errors)) / (1 + count)
+def _tried(first: Validation, shifted: Validation | None, auto: bool) -> Validation | None:
+    """Return the data on which sharper predictions are tried; None if there is none."""
+    return _corrupted(first) if shifted is None and auto else shifted
 
 
 def _corrupted(first: Validation) -> Validation | None:
