@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from pluribus.cli.chosen_run import announced_run
+from pluribus.cli.announced_run import announced_run
 from pluribus.cli.decision_column import (
     COLUMN,
     costs_in_words,
@@ -21,7 +21,6 @@ from pluribus.cli.decision_column import (
     names_of_outcomes,
 )
 from pluribus.cli.parsing import (
-    Build,
     default_model,
     meaning,
     parse_method,
@@ -68,6 +67,7 @@ from pluribus.report.judging import check_metric
 from pluribus.report.page import write_page
 from pluribus.report.presenting import print_groups
 from pluribus.report.record_table import print_record
+from pluribus.runs.named_network import Build
 from pluribus.testbed.cells import parse_grid
 from pluribus.testbed.presets import read_names
 from pluribus.testbed.protocol import Protocol

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from pluribus.cli.chosen_run import announced_run
+from pluribus.cli.announced_run import announced_run
 from pluribus.cli.printing import console, counted
 from pluribus.cli.run_file import load_for_prediction
 from pluribus.data.raw_inputs import RawInputs, input_chunks

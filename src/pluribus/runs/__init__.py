@@ -1,0 +1,1 @@
+"""Folders of runs: the one to take, its ensemble, and predictions with it."""
