@@ -7,19 +7,12 @@ import torch
 
 import pluribus as pl
 from pluribus.data import two_moons
-from pluribus.runs.named_network import Build, is_built_in
+from pluribus.runs.named_network import Build
 
 
 def test_a_reference_must_return_a_network():
     with pytest.raises(pl.SettingError, match=r"must return a torch.nn.Module, got str"):
         Build("os:getcwd", two_moons(train=20))
-
-
-def test_built_in_networks_are_known_with_and_without_a_width():
-    assert is_built_in("mlp")
-    assert is_built_in("cnn(width=8)")
-    assert not is_built_in("Net")
-    assert not is_built_in("os:getcwd")
 
 
 @pytest.mark.parametrize(("name", "hint"), [("resnet19", "resnet1"), ("MLP", "mlp")])

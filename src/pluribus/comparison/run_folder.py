@@ -4,10 +4,11 @@ Neither holds training data. A folder can be moved, and predicts without the dat
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pluribus.backbones import BACKBONES
 from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
@@ -68,10 +69,21 @@ def write_run(
 
 def read_run(folder: Path) -> dict[str, Any]:
     """Return the document that `write_run` wrote, checked."""
+    if not folder.is_dir():
+        raise SettingError(f"{folder} must be a folder of `pluribus train`, got no folder. Check the path.")
     if not (folder / FILE).is_file():
-        raise SettingError(f"{folder} must be a folder of `pluribus train`, got one without {FILE}.")
+        raise SettingError(
+            f"{folder} must be a folder of `pluribus train`, got one without {FILE}. Name the folder that "
+            "`train`, `compare`, `search` or `finetune` wrote; an ensemble alone is read by pluribus.load."
+        )
     document: dict[str, Any] = read_json(folder / FILE, SCHEMA, REMEDY)
     return document
+
+
+def has_built_in_network(document: Mapping[str, Any]) -> bool:
+    """Return whether the network of a `run.json` is one of the library, which needs no code of the user."""
+    # A network may have a width besides its name: cnn(width=8).
+    return document["model"].partition("(")[0] in BACKBONES
 
 
 def given_delimiter(options: Sequence[str] | None) -> str:

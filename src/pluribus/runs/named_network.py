@@ -19,11 +19,6 @@ WIDTH = "width"
 WIDEST = 4096
 
 
-def is_built_in(name: str) -> bool:
-    """Return whether a name, with or without a width, is that of a network of the library."""
-    return name.partition("(")[0] in BACKBONES
-
-
 def split_width(name: str) -> tuple[str, dict[str, int]]:
     """Return the name of a network and its width, `cnn(width=8)` as `cnn` and 8; no width gives none.
 
