@@ -18,9 +18,8 @@ def table(tmp_path):
     """The path of a table, and the signature of its task."""
     path = tmp_path / "t.csv"
     draws = np.random.default_rng(0).normal(size=80)
-    lines = [
-        f"{a:.3f},{'red' if row % 2 else 'blue'},{'yes' if a > 0 else 'no'}" for row, a in enumerate(draws)
-    ]
+    colours = ["red", "blue"] * 40
+    lines = [f"{a:.3f},{b},{'yes' if a > 0 else 'no'}" for a, b in zip(draws, colours, strict=True)]
     path.write_text("\n".join(["size,colour,ill", *lines]) + "\n")
     return path, Signature.of(csv_file(path, target="ill"))
 
@@ -58,9 +57,8 @@ def test_arrays_and_tensors_are_read_alike():
     raw = given_inputs(values, signature)
     assert raw.values.shape == (3, 1, 4, 4)
     assert_close(given_inputs(torch.from_numpy(values), signature).values, raw.values)
-    assert (
-        given_inputs(torch.zeros(2, 1, 4, 4, dtype=torch.bfloat16), signature).values.dtype == torch.float32
-    )
+    half = torch.zeros(2, 1, 4, 4, dtype=torch.bfloat16)
+    assert given_inputs(half, signature).values.dtype == torch.float32
 
 
 def test_several_inputs_are_given_by_name(tmp_path):

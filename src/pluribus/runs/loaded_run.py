@@ -100,13 +100,13 @@ def load_run(folder: str | Path, network: Model | None = None) -> LoadedRun:
     Example:
         >>> import tempfile
         >>> from pluribus.data import two_moons
-        >>> folder, task = tempfile.mkdtemp(), two_moons(train=40)
-        >>> training = pluribus.Training(steps=2)
-        >>> build = lambda: torch.nn.Linear(2, 2)
-        >>> options = {"seeds": 1, "shifted": False, "recipes": False, "show": False}
-        >>> records = pluribus.compare(build, task, "single", training=training, out=folder, **options)
-        >>> pluribus.load_run(folder, network=build).predict(torch.zeros(3, 2))
-        CategoricalPrediction(3 samples by 1 members, outputs of shape (2,))
+        >>> folder = tempfile.mkdtemp()
+        >>> options = {"seeds": 1, "workers": 1, "shifted": False, "recipes": False, "show": False}
+        >>> options |= {"training": pluribus.Training(steps=2), "network": "mlp", "out": folder}
+        >>> build = lambda: pluribus.backbones.mlp(2, 2)
+        >>> records = pluribus.compare(build, two_moons(train=40), [DeepEnsembles(members=2)], **options)
+        >>> pluribus.load_run(folder).predict(torch.zeros(3, 2))
+        CategoricalPrediction(3 samples by 2 members, outputs of shape (2,))
     """
     run, choice = chosen_run(Path(folder))
     if choice:
