@@ -47,8 +47,7 @@ ORDER = [
     {"testbed"},
     # Doors to other tools; no part of the library needs them.
     {"huggingface", "lightning", "sklearn"},
-    {"cli"},
-    {"__main__"},
+    {"cli", "__main__"},
 ]
 """Parts of the library; each may import from its own line and from those above it."""
 

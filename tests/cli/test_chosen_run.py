@@ -34,7 +34,7 @@ def comparison(tmp_path_factory):
 
 
 def predictions(run, inputs, out):
-    given = {"task": None, "model": None, "data_dir": None, "most_bytes": 10**9}
+    given = {"task": None, "model": None, "data_dir": None, "most_bytes": 10**9, "costs": ""}
     machine = {"accelerator": "cpu", "devices": 1, "precision": "32-true"}
     predict(run=run, inputs=inputs, out=out, **given, **machine)
     with out.open(newline="") as file:

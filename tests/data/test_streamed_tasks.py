@@ -53,7 +53,7 @@ def whole_way(build, name, task, folder, inputs):
     shutil.rmtree(folder)
     found = []
     for out in (folder.with_name("one.csv"), folder.with_name("two.csv")):
-        given = {"task": None, "model": name, "data_dir": None, "most_bytes": 10**9}
+        given = {"task": None, "model": name, "data_dir": None, "most_bytes": 10**9, "costs": ""}
         machine = {"accelerator": "cpu", "devices": 1, "precision": "32-true"}
         predict(run=moved, inputs=inputs, out=out, **given, **machine)
         with out.open(newline="") as file:
