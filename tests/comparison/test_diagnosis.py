@@ -9,8 +9,9 @@ from torch import nn
 
 import pluribus as pl
 from pluribus import methods
+from pluribus.backbones import cnn
 from pluribus.comparison.diagnosis import doctor
-from pluribus.data import Split, Task, two_moons
+from pluribus.data import Split, Task, digits, two_moons
 from pluribus.training import Training, train
 
 SOUND = [
@@ -254,6 +255,42 @@ def test_scores_of_the_end_of_training_alone_are_no_improvement(check_every, tas
     settings = Training(steps=150, batch=64, lr=1e-2, keep="last", check_every=check_every)
     history = train(found, task, settings, show=False)
     assert "still_improving" not in codes(found, task, history=history)
+
+
+MISTAKES = {
+    "too few steps": (methods.Single(), 150, "still_improving"),
+    "too few steps for narrow members": (methods.PackedEnsembles(), 150, "still_improving"),
+    "statistics that fit no member": (
+        methods.LayerEnsembles(options=3, draws=8, train_draws=3, statistics="shared"),
+        350,
+        "statistics",
+    ),
+    "priors that are inert": (
+        methods.DeepEnsembles(members=2, prior_scale=1.0, settle_prior=False),
+        150,
+        "inert_prior",
+    ),
+    "a mean in place of a sum": (methods.DeepEnsembles(members=2, reduction="mean"), 150, "divided_gradient"),
+    "a temperature at which exits vanish": (
+        methods.SAE(inputs=2, exits=2, temperature=(1.0, 0.01), draw_from="logits"),
+        350,
+        "unused_exit",
+    ),
+    "options that start 1 % apart": (methods.EMP(draws=8, perturbation=0.01), 350, "collapsed"),
+    "weak exits that count like strong ones": (methods.EarlyExit(fit_weights=False), 350, "hurting_exit"),
+}
+"""Settings that made ensembles of the demo worse than one network, with the steps and the finding."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_that_made_the_demo_worse_than_one_network_are_found(name):
+    method, steps, code = MISTAKES[name]
+    images = digits(train=300, validation=400)
+    torch.manual_seed(0)
+    found = pl.convert(cnn(), method, example=images.train.x[:2])
+    history = train(found, images, Training(steps=steps, check_every=1), show=False)
+    assert code in codes(found, images, history=history)
 
 
 def test_doctor_changes_nothing(deep, task):

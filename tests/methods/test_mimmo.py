@@ -32,3 +32,9 @@ def test_every_logit_gets_a_gradient():
     ensemble = pl.convert(blocks(3), MIMMO(inputs=2), example=X[:2]).train()
     ensemble.loss(X, Y).backward()
     assert (ensemble.members.index.logits.grad != 0).all()
+
+
+def test_files_of_version_2_keep_independent_inputs_and_learnt_weights():
+    written = MIMMO().to_dict() | {"version": 2}
+    del written["input_repetition"], written["fit_weights"]
+    assert pl.Method.from_dict(written) == MIMMO(input_repetition=0.0, fit_weights=False)

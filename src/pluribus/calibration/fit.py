@@ -129,17 +129,19 @@ def _spread(
     if isinstance(fitted, GaussianPrediction):
         scale, note = variance_scale(fitted, first.target), ""
         if scale < 1 and (tried := _tried(first, shifted, auto)) is not None:
-            corrupted = predict(tried.inputs)
-            assert isinstance(corrupted, GaussianPrediction)
-            scale, note = safe_scale(scale, corrupted, tried.target)
+            moved = predict(tried.inputs)
+            assert isinstance(moved, GaussianPrediction)
+            scale, note = safe_scale(scale, moved, tried.target)
         return Calibration(variance_scale=scale, notes=(note,) if note else ())
     if not isinstance(fitted, DiscretePrediction):
         return Calibration()
     temperature = fit_temperature(fitted, first.target)
-    corrupted, target = None, None
+    corrupted: DiscretePrediction | None = None
+    target = None
     if temperature < 1 and (tried := _tried(first, shifted, auto)) is not None:
-        corrupted, target = predict(tried.inputs), tried.target
-        assert isinstance(corrupted, DiscretePrediction)
+        moved = predict(tried.inputs)
+        assert isinstance(moved, DiscretePrediction)
+        corrupted, target = moved, tried.target
     temperature, note = safe_temperature(temperature, corrupted, target)
     return Calibration(temperature=temperature, notes=(note,) if note else ())
 

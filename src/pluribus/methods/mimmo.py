@@ -17,7 +17,8 @@ with the weights; predictions are averaged by it.
 
 Cost: one network with a wider first and last layer, and a head for each depth.
 Deviations: every depth has a head of its own, where the paper shares the last layer; the expectation of (1)
-is computed exactly.
+is computed exactly. By default half of a batch is equal in all slots, and calibration fits how much each
+member counts; `input_repetition=0` and `fit_weights=False` are the paper's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import MOST_MEMBERS
+from pluribus.recipe import Recipe
 from pluribus.settings import setting
 
 
@@ -55,7 +57,7 @@ class MIMMO(Method):
         batch_repetition: How often a training batch is repeated, at least 1.
         start: Of the first and last layer: `fresh` initialises them, `copy` keeps the network's weights.
         fit_weights: Fit how much each exit counts on the validation data, when the ensemble is calibrated;
-            shrunk towards equal weights.
+            shrunk towards equal weights. False leaves the learnt preferences, as the paper does.
         heads: Of images inside of the network: `narrow` ones have at most the channels of its last image,
             `wide` ones as many as its last layer reads, as before version 2 of these settings.
 
@@ -68,19 +70,26 @@ class MIMMO(Method):
 
     inputs: int = setting(2, at_least=1, at_most=MOST_MEMBERS, search=Between(2, 4))
     where: str | tuple[str, ...] | None = None
-    input_repetition: float = setting(0.0, at_least=0, at_most=1, search=Between(0.0, 1.0))
+    input_repetition: float = setting(0.5, at_least=0, at_most=1, search=Between(0.0, 1.0))
     batch_repetition: int = setting(2, at_least=1, at_most=MOST_MEMBERS)
     start: str = setting("fresh", choices=("copy", "fresh"))
-    fit_weights: bool = setting(False)
+    fit_weights: bool = setting(True)
     heads: str = setting("narrow", choices=HEADS)
 
-    version: ClassVar[int] = 2
-    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({2: {"heads": "wide"}})
+    version: ClassVar[int] = 3
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType(
+        {2: {"heads": "wide"}, 3: {"input_repetition": 0.0, "fit_weights": False}}
+    )
     own_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_where(self)
+
+    def recipe(self) -> Recipe:
+        # Slots share the network and learn more slowly than it does alone: twice the steps took the
+        # validation NLL from .085 to .066 on digits, where one network has .066 after the usual 1000.
+        return Recipe(longer=2.0) if self.inputs > 1 else Recipe()
 
     def assign(self, batch: int, rows: Sequence[Any], progress: float) -> list[Tensor]:
         orders = slot_orders(batch, self.inputs, self.input_repetition, self.batch_repetition)

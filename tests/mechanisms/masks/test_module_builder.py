@@ -37,6 +37,16 @@ def test_other_positions_are_picked():
     assert fitted(None, chosen(0, 3)) == ([[0, 3], [5, 8]], ["index_select.default"])
 
 
+def test_equal_positions_are_picked_once():
+    builder = ModuleBuilder(torch.device("cpu"))
+    entry = builder.graph.placeholder("value")
+    first, again, other = (
+        builder.fit(entry, (2, 5), None, chosen(*some)) for some in ((0, 3), (0, 3), (1, 4))
+    )
+    assert first is again
+    assert first is not other
+
+
 def test_missing_positions_are_zero():
     numbers, calls = fitted(chosen(0, 3), None)
     assert numbers == [[0, 0, 0, 3, 0], [5, 0, 0, 8, 0]]

@@ -166,7 +166,7 @@ def test_narrow_convolutions_have_channels_last_where_no_view_minds():
 
 def test_wide_convolutions_stay():
     model = nn.Sequential(nn.Conv2d(2, 160, 3), nn.Conv2d(160, 320, 3), zoo.Apply(lambda x: x.mean((2, 3))))
-    assert pl.convert(model, DEEP).freeze().notes == ()
+    assert pl.convert(model, DEEP, example=torch.randn(2, 2, 9, 9)).freeze().notes == ()
 
 
 @pytest.mark.parametrize(("fewest", "sizes"), [(1, [2, 1]), (2, [2, 3])])

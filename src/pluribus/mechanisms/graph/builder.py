@@ -29,9 +29,16 @@ _IDENTITIES = frozenset(
 )
 # Products with a number, of which several in a row are one.
 _PRODUCTS = frozenset((aten.mul.Tensor, aten.div.Tensor))
-# Views are written once, however many steps read them.
-_VIEWS = frozenset(
-    (aten.select.int, aten.slice.Tensor, aten.unsqueeze.default, aten.flatten.using_ints, aten.expand.default)
+# They are written once, however many steps read them: views, and values that several products join.
+_ONCE = frozenset(
+    (
+        aten.select.int,
+        aten.slice.Tensor,
+        aten.unsqueeze.default,
+        aten.flatten.using_ints,
+        aten.expand.default,
+        aten.stack.default,
+    )
 )
 
 
@@ -45,7 +52,7 @@ class GraphBuilder:
         self.graph, self.root = Graph(), nn.Module()
         # Tensors are known by their memory, which must not be freed and used again meanwhile.
         self._stored: dict[tuple[Any, ...], tuple[Tensor, Node]] = {}
-        self._views: dict[tuple[Any, ...], Node] = {}
+        self._known: dict[tuple[Any, ...], Node] = {}
         self._weights: dict[int, Tensor] = {}
         # By node, the value and the constant of which it is the product.
         self._scaled: dict[Node, tuple[Node, Tensor]] = {}
@@ -203,12 +210,12 @@ class GraphBuilder:
             kwargs: Its arguments by name.
         """
         given = map_aggregate((tuple(args), kwargs), self._argument)
-        if target not in _VIEWS:
+        if target not in _ONCE:
             return self.graph.call_function(target, *given)
         key = (target, str(given))
-        if key not in self._views:
-            self._views[key] = self.graph.call_function(target, *given)
-        return self._views[key]
+        if key not in self._known:
+            self._known[key] = self.graph.call_function(target, *given)
+        return self._known[key]
 
     def _argument(self, value: Any) -> Any:
         return self._hold(value) if isinstance(value, Tensor) else value

@@ -26,6 +26,8 @@ class ModuleBuilder:
         self.device = device
         self.graph, self.root = Graph(), nn.Module()
         self._held = 0
+        # By value, axis and positions, the node that picks them.
+        self._picked: dict[tuple[Node, int, tuple[int, ...]], Node] = {}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """Add the call of a function."""
@@ -86,7 +88,12 @@ class ModuleBuilder:
         # A slice is a view, and costs nothing.
         if torch.equal(index, torch.arange(start, end)):
             return self.call(aten.slice.Tensor, value, axis, start, end)
-        return self.call(aten.index_select.default, value, axis, self.hold(index.to(self.device)))
+        # Layers that read one value under one mask, such as query, key and value, share what is picked.
+        key = value, axis, tuple(index.tolist())
+        if key not in self._picked:
+            held = self.hold(index.to(self.device))
+            self._picked[key] = self.call(aten.index_select.default, value, axis, held)
+        return self._picked[key]
 
     def finish(self, results: list[Any]) -> GraphModule:
         """Return the module that computes some results, a list."""
