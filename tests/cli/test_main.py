@@ -414,7 +414,7 @@ def test_costs_are_counted_in_records_and_on_the_page(run, tmp_path):
     costs = ["--costs", "miss=10,alarm=1,defer=0.5"]
     printed = invoke("evaluate", run, *costs, "--out", tmp_path)
     assert "expected_cost" in printed
-    assert "Share of the samples of class 1 that are found." in " ".join(printed.split())
+    assert "Share of the samples of class dog that are found." in " ".join(printed.split())
     (found,) = record.read([tmp_path])
     assert found.decisions["cost_miss"] == 10
     assert len(found.intervals["threshold_sensitivity"]) == 2

@@ -5,9 +5,10 @@ import math
 import pytest
 
 from pluribus.comparison.record import Record
-from pluribus.report.columns import Cell
+from pluribus.report.columns import Cell, columns_of
 from pluribus.report.groups import group_records
 from pluribus.report.tables import make_table as table_of
+from tests.report.records import classes
 
 
 def one(kind: str, seed: int, accuracy: float, **changes) -> Record:
@@ -111,3 +112,11 @@ def test_records_without_a_chosen_score_are_read_by_entropy():
     table = make_table([one("single", 0, 0.8, ood={"night": {"auroc_entropy": 0.6}})])
     assert [column.title for column in table.columns][-1] == "OOD AUROC"
     assert table.rows["single"][-1].mean == 0.6
+
+
+@pytest.mark.parametrize(("names", "yes"), [(["benign", "malignant"], "malignant"), ([], "1")])
+def test_rates_name_the_class_to_be_found(names, yes):
+    made = classes(posthoc={"threshold": 0.3, "threshold_sensitivity": 0.9}, class_names=names)
+    (group,) = group_records([made])
+    (column,) = (one for one in columns_of(group) if one.name == "threshold_sensitivity")
+    assert f"samples of class {yes} that are found. Class {yes} is answered" in column.explanation

@@ -38,5 +38,15 @@ def test_lines_have_intervals_and_meanings():
     assert accuracy.meaning.endswith(".")
 
 
+def test_meanings_name_the_two_classes():
+    made = classes(posthoc=POSTHOC, class_names=["benign", "malignant"], decisions={"missed": 0.1})
+    meanings = {line.name: line.meaning for own in grouped(made).values() for line in own}
+    assert meanings["threshold"] == "Probability of class malignant from which on it is answered."
+    assert meanings["threshold_sensitivity"] == "Share of the samples of class malignant that are found."
+    assert meanings["missed"] == "Share of samples of class malignant that are answered benign."
+    unnamed = {line.name: line.meaning for own in grouped(run()).values() for line in own}
+    assert unnamed["threshold"] == "Probability of class 1 from which on it is answered."
+
+
 def test_groups_without_numbers_are_left_out():
     assert set(grouped(numbers())) == {"Quality", "Diversity of the members", "Cost"}

@@ -116,6 +116,8 @@ def evaluate(
         ood=ood,
         posthoc=measure_calibration(calibrated, target) | rates,
         ood_score=calibration.score if calibration else "",
+        # Rates name the class to be found, of which there is one among two.
+        class_names=list(task.class_names) if len(task.class_names) == 2 else [],
         cost=measure_costs(ensemble, frozen, task, single),
         versions=versions(),
         seconds={"evaluation": time.perf_counter() - start},

@@ -49,6 +49,7 @@ SCHEMA = Fields(
         "decisions": NUMBERS,
         "findings": Items(Fields({"code": Text(), "message": Text(), "remedy": Text()})),
         "ood_score": Text(most=100),
+        "class_names": Items(Text(), most=2),
     },
 )
 """Fields of a line, as in `Record`; null stands for a number that is not finite."""
@@ -85,6 +86,7 @@ class Record:
         decisions: What decisions cost on the test data, where costs are given, and the costs themselves.
         findings: Defects that `doctor` found, each with code, message and remedy.
         ood_score: Name of the out-of-distribution score that the calibration chose; empty without one.
+        class_names: Names of two classes in order, for the meaning of rates; else empty.
         outcomes: Predictions for each test sample, in a file of their own; None if that was not read.
     """
 
@@ -108,6 +110,7 @@ class Record:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     decisions: dict[str, float] = field(default_factory=dict)
     ood_score: str = ""
+    class_names: list[str] = field(default_factory=list)
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ is taken, halfway between the two probabilities that it parts; of equal ones tha
 are honest numbers, because the threshold has not seen them. Yes is outcome 1 of two.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +23,25 @@ from pluribus.metrics.bootstrap import Array, Interval, known_mean, percentile_i
 from pluribus.metrics.samples import exact, samples
 from pluribus.prediction import DiscretePrediction, Prediction
 
-RATES = {
-    "sensitivity": "Share of the samples of class 1 that are found.",
-    "specificity": "Share of the samples of class 0 that are left alone.",
-    "balanced_accuracy": "Mean of sensitivity and specificity.",
-}
-"""Names of the rates at a threshold, with their meaning."""
+
+def two_names(class_names: Sequence[str]) -> tuple[str, str]:
+    """Return the names of two classes, or their numbers where they have no names."""
+    no, yes = class_names if len(class_names) == 2 else ("0", "1")
+    return no, yes
+
+
+def rates_in_words(class_names: Sequence[str] = ()) -> dict[str, str]:
+    """Return the names of the rates at a threshold, with their meaning.
+
+    >>> rates_in_words(["benign", "malignant"])["sensitivity"]
+    'Share of the samples of class malignant that are found.'
+    """
+    no, yes = two_names(class_names)
+    return {
+        "sensitivity": f"Share of the samples of class {yes} that are found.",
+        "specificity": f"Share of the samples of class {no} that are left alone.",
+        "balanced_accuracy": "Mean of sensitivity and specificity.",
+    }
 
 
 @dataclass(frozen=True)

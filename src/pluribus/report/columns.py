@@ -10,7 +10,7 @@ from pluribus.comparison.record import Record
 from pluribus.errors import InputError
 from pluribus.metrics import METRICS
 from pluribus.metrics.shift import ShiftErrors, mean_corruption_error
-from pluribus.metrics.threshold import RATES
+from pluribus.metrics.threshold import rates_in_words, two_names
 from pluribus.report.groups import Entry, Group
 
 # Figures that a number in the units of the data shows: RMSE may be 0.01 or 10,000.
@@ -195,10 +195,14 @@ def _of_two_classes(name: str) -> Column:
     return replace(column, value=value)
 
 
-def _at_threshold(name: str) -> Column:
+def _at_threshold(group: Group, name: str) -> Column:
     """Return the column of a rate at the threshold that was chosen on validation data."""
     key = f"{PREFIX}_{name}"
-    explained = f"{RATES[name]} Class 1 is answered from the probability on that was best on validation data."
+    names = next((run.class_names for run in group.records if run.class_names), [])
+    explained = (
+        f"{rates_in_words(names)[name]} Class {two_names(names)[1]} is answered from the probability on that "
+        "was best on validation data."
+    )
     return Column(key, name, lambda run: run.posthoc.get(key, math.nan), False, explained)
 
 
@@ -220,8 +224,8 @@ def _tested(group: Group) -> list[Column]:
         _expected_cost(),
         _of_two_classes("auroc"),
         _of_two_classes("auprc"),
-        _at_threshold("sensitivity"),
-        _at_threshold("specificity"),
+        _at_threshold(group, "sensitivity"),
+        _at_threshold(group, "specificity"),
         metric_column("dice"),
         metric_column("iou"),
         metric_column("nll"),

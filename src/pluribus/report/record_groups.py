@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pluribus.comparison.at_threshold import PREFIX
 from pluribus.comparison.record import Record
 from pluribus.metrics import METRICS
-from pluribus.metrics.threshold import RATES
+from pluribus.metrics.threshold import rates_in_words, two_names
 
 GROUPS = {
     "scoring": "Quality",
@@ -50,8 +50,8 @@ DECISIONS = {
     "expected_cost": "Mean cost of a decision on test data.",
     "cost_of_one_answer": "Mean cost of the best single answer for all samples, or of deferring all.",
     "deferred": "Share of samples that are deferred.",
-    "missed": "Share of samples of class 1 that are answered 0.",
-    "false_alarms": "Share of samples of class 0 that are answered 1.",
+    "missed": "Share of samples of class {yes} that are answered {no}.",
+    "false_alarms": "Share of samples of class {no} that are answered {yes}.",
     "wrong": "Share of samples with a wrong answer.",
 }
 
@@ -73,7 +73,9 @@ def grouped(record: Record) -> dict[str, list[Line]]:
         lines = groups.setdefault(title, [])
         lines.append(_line(record, name, record.metrics[name], METRICS[name].explanation))
     groups["At the threshold that was best on validation data"] = list(_rates(record))
-    groups["Costs of decisions"] = _listed(record, _without(record.decisions, "cost_", DECISIONS), DECISIONS)
+    no, yes = two_names(record.class_names)
+    decisions = {name: meaning.format(no=no, yes=yes) for name, meaning in DECISIONS.items()}
+    groups["Costs of decisions"] = _listed(record, _without(record.decisions, "cost_", decisions), decisions)
     corrected = _without(record.posthoc, PREFIX, {})
     groups["After corrections fitted on validation data"] = _listed(record, corrected, POSTHOC)
     for kind, scores in record.ood.items():
@@ -115,9 +117,10 @@ def _home(name: str) -> str:
 
 def _rates(record: Record) -> Iterator[Line]:
     if PREFIX in record.posthoc:
-        meaning = "Probability of class 1 from which on it is answered."
+        _, yes = two_names(record.class_names)
+        meaning = f"Probability of class {yes} from which on it is answered."
         yield _line(record, PREFIX, record.posthoc[PREFIX], meaning)
-    for name, meaning in RATES.items():
+    for name, meaning in rates_in_words(record.class_names).items():
         key = f"{PREFIX}_{name}"
         if key in record.posthoc:
             yield _line(record, key, record.posthoc[key], meaning)
