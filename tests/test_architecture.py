@@ -44,6 +44,7 @@ ORDER = [
     # `compare` prints the report of its records; the report reads records. Neither needs the other to load.
     {"comparison", "report"},
     {"search"},
+    {"runs"},
     {"testbed"},
     # Doors to other tools; no part of the library needs them.
     {"huggingface", "lightning", "sklearn"},

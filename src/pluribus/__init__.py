@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pluribus.mechanisms.running.frozen_reading import load_frozen
     from pluribus.method import Method
     from pluribus.prediction import Prediction
+    from pluribus.runs.loaded_run import load_run
     from pluribus.summary import Summary
     from pluribus.training import Training, train
 
@@ -72,6 +73,7 @@ __all__ = [
     "from_models",
     "load",
     "load_frozen",
+    "load_run",
     "methods",
     "metrics",
     "report",
@@ -97,6 +99,7 @@ _HOMES = {
     "mechanisms.running.frozen_reading": ("load_frozen",),
     "method": ("Method",),
     "prediction": ("Prediction",),
+    "runs.loaded_run": ("load_run",),
     "summary": ("Summary",),
     "training": ("Training", "train"),
 }

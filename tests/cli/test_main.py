@@ -15,7 +15,7 @@ from pluribus.backbones import BACKBONES
 from pluribus.cli import commands, run_file
 from pluribus.cli import main as cli
 from pluribus.cli.start import COMPUTING
-from pluribus.comparison import record
+from pluribus.comparison import record, run_folder
 from pluribus.data import TASKS, csv_file
 from pluribus.export.exporting import FORMATS
 from pluribus.methods import EMP
@@ -257,8 +257,8 @@ def test_predict_refuses_a_table_without_names_and_a_folder_to_write(run, tmp_pa
 
 
 def test_a_run_whose_data_is_gone_says_which(run, tmp_path):
-    line = (run / run_file.FILE).read_text().replace("table.csv", "gone.csv")
-    (tmp_path / run_file.FILE).write_text(line)
+    line = (run / run_folder.FILE).read_text().replace("table.csv", "gone.csv")
+    (tmp_path / run_folder.FILE).write_text(line)
     with pytest.raises(pl.InputError, match=r"needs the data that it was trained on \(csv, path=.*gone.csv"):
         invoke("predict", tmp_path, "x.npy")
 

@@ -1,14 +1,10 @@
-"""What words on a command line name: methods with settings, tasks, networks."""
-
-import pickle
+"""What words on a command line name: methods with settings, tasks."""
 
 import pytest
-import torch
 
 import pluribus as pl
 from pluribus.cli.main import DEMO, DEMO_DRAWS
-from pluribus.cli.parsing import Build, parse_method, parse_methods, resolve_task
-from pluribus.data import two_moons
+from pluribus.cli.parsing import parse_method, parse_methods, resolve_task
 from pluribus.method_text import parse_options
 from pluribus.methods import EMP
 
@@ -34,19 +30,6 @@ def test_what_a_reference_names_must_be_of_the_right_type():
         resolve_task("math:pi", None, None)
     with pytest.raises(pl.SettingError, match=r"os:getcwd must return a Task, got str"):
         resolve_task("os:getcwd", None, None)
-    with pytest.raises(pl.SettingError, match=r"must return a torch.nn.Module, got str"):
-        Build("os:getcwd", two_moons(train=20))
-
-
-@pytest.mark.parametrize(("name", "hint"), [("resnet19", "resnet1"), ("MLP", "mlp")])
-def test_an_unknown_network_is_refused_with_the_nearest(name, hint):
-    with pytest.raises(pl.SettingError, match=f"models are .*, got {name!r}. Did you mean '{hint}"):
-        Build(name, two_moons(train=20))
-
-
-def test_a_network_is_built_for_its_task_in_another_process_too():
-    build = pickle.loads(pickle.dumps(Build("mlp", two_moons(train=20))))
-    assert build()(torch.zeros(3, 2)).shape == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -91,17 +74,3 @@ def test_a_method_of_the_user_is_named_by_its_import_path():
 def test_what_is_no_method_of_the_user_is_refused(text, reason):
     with pytest.raises(pl.SettingError, match=reason):
         parse_methods(text)
-
-
-def test_network_may_have_a_width():
-    task = two_moons(train=20)
-    build = Build("residual_mlp(width=8)", task)
-    assert any(parameter.shape[0] == 8 for parameter in build().parameters())
-    assert build.default_width == 8
-    assert Build("residual_mlp", task).default_width == 128
-
-
-@pytest.mark.parametrize("name", ["residual_mlp(depth=2)", "residual_mlp(width=0)", "residual_mlp(width=8"])
-def test_network_with_other_options_is_refused(name):
-    with pytest.raises(pl.SettingError, match="width"):
-        Build(name, two_moons(train=20))

@@ -12,7 +12,6 @@ from torch import nn
 
 import pluribus as pl
 from pluribus.cli.commands import predict
-from pluribus.cli.parsing import Build
 from pluribus.comparison import evaluate, evaluation
 from pluribus.comparison.comparison import compare
 from pluribus.comparison.record import read
@@ -22,6 +21,7 @@ from pluribus.data.picture_files import PictureFiles
 from pluribus.methods import DeepEnsembles, Single
 from pluribus.report.groups import group_records
 from pluribus.report.page import write_page
+from pluribus.runs.named_network import Build
 from pluribus.training import Training, split_prediction, train
 
 OPTIONS = {"seeds": 1, "recipes": False, "shifted": False, "show": False}

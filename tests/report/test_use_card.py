@@ -1,5 +1,7 @@
 """Use card: lines that name what is there, and nothing where nothing is."""
 
+import json
+
 from pluribus.data import two_moons
 from pluribus.data.signature import Signature
 from pluribus.report.best_run import run_folder
@@ -20,10 +22,29 @@ def test_lines_use_the_recommended_run(tmp_path):
     (place / "ensemble").mkdir(parents=True)
     shown = use_card(recommended, tmp_path)
     assert f"pluribus predict {tmp_path} INPUTS" in shown
-    assert f"{place / 'ensemble'}" in shown
+    assert f"pl.load_run(&quot;{tmp_path}&quot;).predict(&quot;INPUTS&quot;)" in shown
     task = two_moons()
     Signature.of(task).save(place)
-    assert f"pluribus predict {tmp_path} {Signature.of(task).example_file}" in use_card(recommended, tmp_path)
+    shown = use_card(recommended, tmp_path)
+    assert f"pluribus predict {tmp_path} inputs.npy" in shown
+    assert "predict(&quot;inputs.npy&quot;)" in shown
+
+
+def test_a_network_of_the_user_has_to_be_passed(tmp_path):
+    recommended = found()
+    place = run_folder(tmp_path, recommended.choice.runs[0])
+    (place / "ensemble").mkdir(parents=True)
+    document = {"task": "mine", "options": []}
+    (place / "run.json").write_text(json.dumps(document | {"model": "hostile:build"}))
+    shown = use_card(recommended, tmp_path)
+    assert f"pl.load_run(&quot;{tmp_path}&quot;, network=build()).predict(x)" in shown
+    assert "--model PACKAGE.MODULE:FUNCTION" in shown
+    # A line to copy must not name code that a file chose.
+    assert "hostile" not in shown
+    (place / "run.json").write_text(json.dumps(document | {"model": "mlp(width=8)"}))
+    shown = use_card(recommended, tmp_path)
+    assert "network=" not in shown
+    assert "--model" not in shown
 
 
 def test_nothing_is_shown_without_a_stored_ensemble(tmp_path):

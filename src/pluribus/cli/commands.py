@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from pluribus.cli.chosen_run import announced_run
+from pluribus.cli.announced_run import announced_run
 from pluribus.cli.decision_column import (
     COLUMN,
     costs_in_words,
@@ -21,7 +21,6 @@ from pluribus.cli.decision_column import (
     names_of_outcomes,
 )
 from pluribus.cli.parsing import (
-    Build,
     default_model,
     meaning,
     parse_method,
@@ -68,6 +67,8 @@ from pluribus.report.judging import check_metric
 from pluribus.report.page import write_page
 from pluribus.report.presenting import print_groups
 from pluribus.report.record_table import print_record
+from pluribus.runs.loaded_run import predicted
+from pluribus.runs.named_network import Build
 from pluribus.testbed.cells import parse_grid
 from pluribus.testbed.presets import read_names
 from pluribus.testbed.protocol import Protocol
@@ -75,7 +76,6 @@ from pluribus.training import Training, checkpoint
 from pluribus.training import train as run_training
 from pluribus.training.hardware import PLAIN, Hardware
 from pluribus.training.progress import SECONDS_BETWEEN_LINES
-from pluribus.training.split_prediction import CHUNK
 
 
 def compare(
@@ -408,12 +408,6 @@ def _calibrated_by(ensemble: Ensemble) -> str:
     if isinstance(ensemble.likelihood, Gaussian):
         scale, title = found.variance_scale, "scale of the variance"
     return f"predictions are calibrated by {counted(found.samples, 'validation sample')}: {title} {scale:.3g}"
-
-
-def predicted(ensemble: Ensemble, signature: Signature, raw: RawInputs) -> Prediction:
-    """Return the prediction of an ensemble in eval mode for raw inputs."""
-    values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
-    return ensemble.predict(signature.call(values).to(ensemble.device), chunk=CHUNK)
 
 
 def predicted_rows(

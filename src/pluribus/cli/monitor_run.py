@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from pluribus.cli.chosen_run import announced_run
+from pluribus.cli.announced_run import announced_run
 from pluribus.cli.printing import console, counted
 from pluribus.cli.run_file import load_for_prediction
 from pluribus.data.raw_inputs import RawInputs, input_chunks
@@ -12,6 +12,7 @@ from pluribus.data.signature import Signature
 from pluribus.ensemble import Ensemble
 from pluribus.errors import SettingError
 from pluribus.monitoring import DriftMonitor
+from pluribus.runs.loaded_run import predicted
 from pluribus.training.hardware import Hardware
 
 
@@ -70,6 +71,5 @@ def make_monitor(ensemble: Ensemble, folder: Path, level: float) -> DriftMonitor
 
 def scored(ensemble: Ensemble, signature: Signature, raw: RawInputs) -> tuple[list[float], int]:
     """Return the scores of inputs, and how many of them are flagged."""
-    values = raw.values if isinstance(raw.values, dict) else signature.prepare(raw.values)
-    prediction = ensemble.predict(signature.call(values).to(ensemble.device))
+    prediction = predicted(ensemble, signature, raw)
     return prediction.ood_score.double().tolist(), int(prediction.flagged.sum())

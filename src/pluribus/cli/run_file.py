@@ -11,21 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from pluribus.backbones import BACKBONES
-from pluribus.cli.parsing import Build, resolve_task
-from pluribus.comparison.run_folder import ENSEMBLE, FILE, SCHEMA, described, given_delimiter
+from pluribus.cli.parsing import resolve_task
+from pluribus.comparison.run_folder import FILE, described, given_delimiter, read_run
 from pluribus.data import TASKS
 from pluribus.data.signature import FILE as SIGNATURE
 from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
 from pluribus.errors import CheckpointError, InputError, SettingError
-from pluribus.fingerprint import difference, fingerprint
-from pluribus.loading import load
+from pluribus.runs.checked_ensemble import load_checked
+from pluribus.runs.named_network import Build
 from pluribus.schema import shown
 from pluribus.training import Training
-from pluribus.untrusted import read_json
-
-REMEDY = "Train again with `pluribus train`."
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,6 @@ class Run:
     build: Build
     options: list[str]
     training: Training | None
-
-
-def read_run(folder: Path) -> dict[str, Any]:
-    """Return the document that `write_run` wrote, checked."""
-    if not (folder / FILE).is_file():
-        raise SettingError(f"{folder} must be a folder of `pluribus train`, got one without {FILE}.")
-    document: dict[str, Any] = read_json(folder / FILE, SCHEMA, REMEDY)
-    return document
 
 
 def load_run(folder: Path, data_dir: Path | None, task: str | None = None, model: str | None = None) -> Run:
@@ -77,10 +66,9 @@ def load_run(folder: Path, data_dir: Path | None, task: str | None = None, model
     build = Build(model_name, data)
     network = build()
     example = data.train.example_for(network)
-    ensemble = load(folder / ENSEMBLE, network, example=example)
-    _check_network(folder, document.get("network"), ensemble, example)
+    ensemble = load_checked(folder, document, network, example)
     training = Training.from_dict(document["training"]) if "training" in document else None
-    return Run(ensemble.eval(), data, build, options, training)
+    return Run(ensemble, data, build, options, training)
 
 
 def load_for_prediction(
@@ -97,9 +85,7 @@ def load_for_prediction(
         return run.ensemble, Signature.of(run.task, given_delimiter(run.options), forward)
     signature = Signature.load(folder)
     build = Build(trusted_name(folder, "model", document["model"], model, BACKBONES), signature)
-    ensemble = load(folder / ENSEMBLE, build(), example=signature.example())
-    _check_network(folder, document.get("network"), ensemble, signature.example())
-    return ensemble.eval(), signature
+    return load_checked(folder, document, build(), signature.example()), signature
 
 
 def trusted_name(folder: Path, kind: str, recorded: str, given: str | None, registry: Iterable[str]) -> str:
@@ -143,14 +129,3 @@ def _check_data(folder: Path, before: dict[str, Any] | None, data: Task) -> None
                 f"{shown(before.get(name))}, got {shown(value)}. "
                 "Restore the data and the options, or train again."
             )
-
-
-def _check_network(folder: Path, before: dict[str, Any] | None, ensemble: Ensemble, x: Any) -> None:
-    if before is None:
-        return
-    reason = difference(before, fingerprint(ensemble, x))
-    if reason:
-        raise CheckpointError(
-            f"the network must be the one that {folder} was trained with, but {reason}. "
-            "Restore its code, or train again."
-        )

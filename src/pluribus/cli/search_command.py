@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from pluribus.cli.commands import hint, writable
-from pluribus.cli.parsing import Build, default_model, parse_methods, resolve_task
+from pluribus.cli.parsing import default_model, parse_methods, resolve_task
 from pluribus.cli.printing import console, say
 from pluribus.report.budget import parse_budget
+from pluribus.runs.named_network import Build
 from pluribus.schema import Fields
 from pluribus.search.engine import check_hardware
 from pluribus.search.engine import search as run_search

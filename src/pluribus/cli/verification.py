@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pluribus.cli import run_file
 from pluribus.comparison import record, run_folder
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.data import signature
@@ -152,7 +151,7 @@ def _check_records(path: Path) -> None:
 
 
 CHECKS: dict[str, Callable[[Path], object]] = {
-    run_folder.FILE: lambda path: run_file.read_run(path.parent),
+    run_folder.FILE: lambda path: run_folder.read_run(path.parent),
     signature.FILE: lambda path: Signature.load(path.parent),
     checkpoint.FILE: _check_training,
     record.FILE: _check_records,

@@ -4,22 +4,26 @@ Neither holds training data. A folder can be moved, and predicts without the dat
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pluribus.backbones import BACKBONES
 from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.ensemble import Ensemble
+from pluribus.errors import SettingError
 from pluribus.fingerprint import SCHEMA as FINGERPRINT
 from pluribus.fingerprint import fingerprint
 from pluribus.method_text import parse_options
 from pluribus.schema import Anything, Fields, Items, Named, Schema, Text
 from pluribus.training import Training
+from pluribus.untrusted import read_json
 from pluribus.writing import replacing
 
 FILE = "run.json"
 ENSEMBLE = "ensemble"
+REMEDY = "Train again with `pluribus train`."
 RUNS = "runs"
 """Folder of a comparison that holds the folders of its runs."""
 
@@ -61,6 +65,25 @@ def write_run(
     with replacing(folder / FILE) as unfinished:
         unfinished.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     Signature.of(data, given_delimiter(options), ensemble.members.code.forward).save(folder)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return the document that `write_run` wrote, checked."""
+    if not folder.is_dir():
+        raise SettingError(f"{folder} must be a folder of `pluribus train`, got no folder. Check the path.")
+    if not (folder / FILE).is_file():
+        raise SettingError(
+            f"{folder} must be a folder of `pluribus train`, got one without {FILE}. Name the folder that "
+            "`train`, `compare`, `search` or `finetune` wrote; an ensemble alone is read by pluribus.load."
+        )
+    document: dict[str, Any] = read_json(folder / FILE, SCHEMA, REMEDY)
+    return document
+
+
+def has_built_in_network(document: Mapping[str, Any]) -> bool:
+    """Return whether the network of a `run.json` is one of the library, which needs no code of the user."""
+    # A network may have a width besides its name: cnn(width=8).
+    return document["model"].partition("(")[0] in BACKBONES
 
 
 def given_delimiter(options: Sequence[str] | None) -> str:

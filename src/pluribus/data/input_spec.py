@@ -49,11 +49,11 @@ class InputSpec:
             return torch.ones(count, *self.shape, dtype=kind)
         return torch.randn(count, *self.shape, generator=Generator().manual_seed(0)).to(kind)
 
-    def read(self, path: Path, values: np.ndarray[Any, Any]) -> Tensor:
-        """Return rows of a file as a tensor of this input; raise where they have other axes."""
+    def read(self, source: Path | str, values: np.ndarray[Any, Any]) -> Tensor:
+        """Return rows of some source as a tensor of this input; raise where they have other axes."""
         if values.dtype.kind not in "biuf" or values.ndim != len(self.shape) + 1:
             raise InputError(
-                f"{self.key} of {path} must hold numbers with {len(self.shape) + 1} axes, "
+                f"{self.key} of {source} must hold numbers with {len(self.shape) + 1} axes, "
                 f"got {values.dtype} of shape {list(values.shape)}."
             )
         return torch.from_numpy(np.ascontiguousarray(values)).to(TYPES[self.dtype])

@@ -80,11 +80,17 @@ def check_arrays(path: Path, names: list[str]) -> None:
             )
 
 
-def to_tensor(path: Path, values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> Tensor:
-    """Return numbers as a tensor, images with their channels first."""
+def to_tensor(name: Path | str, values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> Tensor:
+    """Return numbers as a tensor, images with their channels first.
+
+    Args:
+        name: Of the file or the argument, for error messages.
+        values: The numbers, `[count, ...]`.
+        shape: Of one input.
+    """
     if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
         raise InputError(
-            f"{path} must hold numbers [count, ...], got {values.dtype} of shape {list(values.shape)}."
+            f"{name} must hold numbers [count, ...], got {values.dtype} of shape {list(values.shape)}."
         )
     images = len(shape) == 3
     values = values.astype(_precision(values.dtype, images), copy=False)

@@ -42,8 +42,11 @@ class RawInputs:
     ids: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
-        first = next(iter(self.values.values())) if isinstance(self.values, dict) else self.values
-        return len(first)
+        return len(self.tensors()[0])
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensor of each input of the network."""
+        return list(self.values.values()) if isinstance(self.values, dict) else [self.values]
 
 
 def read_inputs(path: Path, signature: Signature, most_bytes: int = MOST_BYTES) -> RawInputs:
@@ -51,12 +54,19 @@ def read_inputs(path: Path, signature: Signature, most_bytes: int = MOST_BYTES) 
     parts: list[RawInputs] = []
     size = 0
     for part in input_chunks(path, signature, ROWS, most_bytes):
-        size += part.values.numel() * part.values.element_size()
+        size += sum(one.numel() * one.element_size() for one in part.tensors())
         check_bytes(f"the inputs of {path}", size, most_bytes)
         parts.append(part)
     flags = tuple(flag for part in parts for flag in part.flags)
     ids = tuple(one for part in parts for one in part.ids)
-    return RawInputs(torch.cat([part.values for part in parts]), flags, ids)
+    return RawInputs(_joined([part.values for part in parts]), flags, ids)
+
+
+def _joined(values: list[Any]) -> Any:
+    """Return tensors, or tensors by name, one behind the other."""
+    if isinstance(values[0], dict):
+        return {name: torch.cat([one[name] for one in values]) for name in values[0]}
+    return torch.cat(values)
 
 
 def input_chunks(
@@ -79,12 +89,13 @@ def input_chunks(
         raise InputError(f"inputs must be one of {', '.join(SUFFIXES)}, got {path}. Write one of these.")
     if path.suffix in (".csv", ".parquet"):
         for part in table_inputs(path, signature, rows):
-            yield _checked(path, RawInputs(part.values, part.flags, part.ids), signature)
+            yield checked(f"inputs of {path}", RawInputs(part.values, part.flags, part.ids), signature)
         return
     first = 0
     for values in _arrays(path, signature, rows, most_bytes):
         count = len(RawInputs(values))
-        yield _checked(path, RawInputs(values, ids=tuple(range(first, first + count))), signature)
+        raw = RawInputs(values, ids=tuple(range(first, first + count)))
+        yield checked(f"inputs of {path}", raw, signature)
         first += count
     if not first:
         raise InputError(f"{path} must hold numbers [count, ...], got none.")
@@ -96,10 +107,10 @@ def _arrays(path: Path, signature: Signature, rows: int, most_bytes: int) -> Ite
     return array_inputs(path, signature.input_shape, rows, most_bytes)
 
 
-def _checked(path: Path, raw: RawInputs, signature: Signature) -> RawInputs:
+def checked(name: str, raw: RawInputs, signature: Signature) -> RawInputs:
     """Return the inputs; raise where a single one has another shape than in training."""
     if not signature.has_several_inputs:
-        check_inputs(f"inputs of {path}", raw.values, signature.input_shape)
+        check_inputs(name, raw.values, signature.input_shape)
     return raw
 
 

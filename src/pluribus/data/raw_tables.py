@@ -1,6 +1,6 @@
 """Inputs to predict for in tables: cells encoded as in training, with flags and ids."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Rows:
 def table_inputs(path: Path, signature: Signature, rows: int) -> Iterator[Rows]:
     """Yield the rows of a CSV or Parquet file, up to so many at a time."""
     for table in table_chunks(path, signature.delimiter, rows):
-        yield _encoded(path, table, signature)
+        yield encoded_rows(table, signature, table.lines)
 
 
 def plain_columns(names: tuple[str, ...]) -> Columns:
@@ -45,18 +45,24 @@ def plain_columns(names: tuple[str, ...]) -> Columns:
     return Columns(tuple(Column(name, NUMBER) for name in names), missing_words=())
 
 
-def _encoded(path: Path, table: Table, signature: Signature) -> Rows:
-    """Return the columns by their names, or all in order where the network has no names of features."""
+def encoded_rows(table: Table, signature: Signature, lines: Sequence[int] | None = None) -> Rows:
+    """Return the columns by their names, or all in order where the network has no names of features.
+
+    Args:
+        table: The cells.
+        signature: Of the network that the rows are for.
+        lines: Number of each row's line in its file, for error messages; None for a table in memory.
+    """
     columns = signature.columns or plain_columns(signature.feature_names or tuple(table.cells))
     names = [column.name for column in columns.used]
     # A file without a header would lose its first row, and fail with a message on names that are numbers.
     if all(map(is_number, table.cells)) and not set(names) <= set(table.cells):
         raise InputError(
-            f"the first line of {path} must name the {len(names)} features {listed(names)}, got numbers. "
-            "Put the names above it."
+            f"the first line of {table.title} must name the {len(names)} features {listed(names)}, "
+            "got numbers. Put the names above it."
         )
     check_columns(table, names, signature.delimiter)
-    encoded = columns.encode(table.cells, table.lines)
+    encoded = columns.encode(table.cells, lines)
     return Rows(torch.from_numpy(encoded.values), encoded.flags, _ids(table, columns))
 
 

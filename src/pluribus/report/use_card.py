@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from pluribus.comparison.run_folder import FILE as RUN_FILE
+from pluribus.comparison.run_folder import has_built_in_network, read_run
 from pluribus.data.signature import FILE, Signature
 from pluribus.report.best_run import best_run, run_folder
 from pluribus.report.decision_costs import costs_option
@@ -14,15 +16,25 @@ def use_card(found: Recommendation, folder: Path | None) -> str:
     place = trained_place(found, folder)
     if place is None or found.choice is None or folder is None:
         return ""
-    # The command takes the run that the page recommends by itself.
-    command = f"pluribus predict {folder} {example_file(place)}{costs_option(found.choice)}"
-    python = f'prediction = pl.load("{place / "ensemble"}", build()).predict(x)'
+    # The command and `load_run` take the run that the page recommends by themselves.
+    inputs = example_file(place)
+    model, network, argument, note = "", "", f'"{inputs}"', ""
+    if has_own_network(place):
+        model, network, argument = " --model PACKAGE.MODULE:FUNCTION", ", network=build()", "x"
+        note = " The network is your own: the function, here <code>build</code>, makes it."
+    command = f"pluribus predict {folder} {inputs}{model}{costs_option(found.choice)}"
+    python = f'prediction = pl.load_run("{folder.as_posix()}"{network}).predict({argument})'
     return (
         f'<div class="card"><h2>Use it</h2><p class="quiet small">{escaped(found.choice.label)} is trained '
-        "and stored. The first line writes calibrated predictions with their uncertainty as CSV; in the "
-        "second, <code>build</code> makes your network, and <code>pl</code> is pluribus.</p>"
+        "and stored. The first line writes calibrated predictions with their uncertainty as CSV; the second "
+        f"makes them in Python, where <code>pl</code> is pluribus.{note}</p>"
         f"<pre><code>{escaped(command)}</code></pre><pre><code>{escaped(python)}</code></pre></div>"
     )
+
+
+def has_own_network(run: Path) -> bool:
+    """Return whether a run needs the code of a network of the user's own."""
+    return (run / RUN_FILE).is_file() and not has_built_in_network(read_run(run))
 
 
 def example_file(run: Path) -> str:

@@ -7,9 +7,10 @@ import sys
 import pytest
 
 import pluribus as pl
-from pluribus.cli.parsing import Build, resolve_task
-from pluribus.cli.user_code import call_own, resolve
+from pluribus.cli.parsing import resolve_task
 from pluribus.data import two_moons
+from pluribus.runs.named_network import Build
+from pluribus.runs.user_code import call_own, resolve
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from pluribus.cli.chosen_run import chosen_run
 from pluribus.cli.commands import doctor, evaluate, export, predict
-from pluribus.cli.parsing import Build
 from pluribus.comparison import record
 from pluribus.comparison.comparison import compare
 from pluribus.data import two_moons
@@ -19,6 +17,8 @@ from pluribus.report.budget import parse_budget
 from pluribus.report.choice_file import FILE
 from pluribus.report.groups import group_records
 from pluribus.report.page import write_page
+from pluribus.runs.chosen_run import chosen_run
+from pluribus.runs.named_network import Build
 from pluribus.training import Training
 
 

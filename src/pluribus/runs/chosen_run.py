@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pluribus.cli.printing import say
 from pluribus.comparison import record
 from pluribus.comparison.record import Record
 from pluribus.comparison.run_folder import FILE, RUNS
@@ -15,14 +14,6 @@ from pluribus.report.groups import group_records
 from pluribus.report.recommendation import recommend
 from pluribus.schema import shown
 from pluribus.search.study import TAKEN, read_label
-
-
-def announced_run(folder: Path) -> Path:
-    """Return the folder of the run to take; print the choice where a comparison or a search made it."""
-    run, choice = chosen_run(folder)
-    if choice:
-        say(choice, "none")
-    return run
 
 
 def chosen_run(folder: Path) -> tuple[Path, str]:
