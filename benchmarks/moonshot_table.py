@@ -374,7 +374,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     store = Store(options.results, options.outcomes)
-    kept: dict[str, Any] = {}
+    path = options.results / "moonshot_table.json"
+    # Outcomes stay on the machine of the runs: tasks without them keep their rows.
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.exists() else {}
     for name, study in STUDIES.items():
         runs = load_runs(store, name)
         if REFERENCE not in runs:
@@ -386,7 +388,7 @@ def main() -> None:
         kept[name] = rows
         print(markdown(name, rows), flush=True)
     text = json.dumps({"command": "python benchmarks/moonshot_table.py", "tasks": kept}, indent=1)
-    (options.results / "moonshot_table.json").write_text(text + "\n", encoding="utf-8")
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

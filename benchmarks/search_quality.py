@@ -44,8 +44,7 @@ from pluribus.training import Training
 
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
 SAMPLERS = ("tpe", "random")
-PAPERS_MIMMO = MIMMO(input_repetition=0.0, fit_weights=False)
-BASELINES = (Single(), DeepEnsembles(members=4), MIMO(), EarlyExit(), PAPERS_MIMMO)
+BASELINES = (Single(), DeepEnsembles(members=4), MIMO(), EarlyExit(), MIMMO())
 NUMBERS = ("accuracy", "nll", "ece")
 FINAL_SEEDS = 3
 LR = 3e-3
