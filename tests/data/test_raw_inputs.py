@@ -1,4 +1,4 @@
-"""Raw inputs: columns by name, shapes, whole numbers, files that are refused, inputs far from training."""
+"""Raw inputs: columns by name, shapes, whole numbers, files that are refused."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from pluribus.data import Scaling, Signature, Split, Task
 from pluribus.data.column_kinds import learn_columns
-from pluribus.data.raw_inputs import far_outside, read_inputs
+from pluribus.data.raw_inputs import read_inputs
 from pluribus.errors import InputError
 from pluribus.likelihood import Point
 
@@ -137,19 +137,6 @@ def test_foreign_and_broken_files_are_refused_without_advice_on_pickle(name, con
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match="must be a file of inputs, got no file"):
         read_inputs(tmp_path / "x.npy", task())
-
-
-def test_inputs_far_from_those_of_training_are_told():
-    assert far_outside(ROWS, task()) == ""
-    assert far_outside(torch.tensor([[5.0, 49.0, 0.39]]), task()) == ""  # a range further is not far
-    told = far_outside(torch.tensor([[1.0, 20.0, 0.3], [1.0, 51.0, 0.3]]), task())
-    assert (
-        "1 of 2 that lie far outside of the training inputs: "
-        "'b' ranges from 20 to 51, in training from 10 to 30." in told
-    )
-    told = far_outside(16 * images(), task(images(), ()))
-    assert "3 of 3" in told
-    assert "channel 0 ranges from 0 to 16, in training from 0 to 1." in told
 
 
 def test_bytes_of_features_are_numbers_and_no_shares_of_255(tmp_path):

@@ -45,7 +45,8 @@ from pluribus.comparison.run_folder import write_run
 from pluribus.conversion import convert
 from pluribus.conversion_record import ON_TRAINED
 from pluribus.data import TASKS
-from pluribus.data.raw_inputs import RawInputs, far_outside, input_chunks
+from pluribus.data.far_outside import far_outside
+from pluribus.data.raw_inputs import RawInputs, input_chunks
 from pluribus.data.signature import Signature
 from pluribus.data.targets import classes_in
 from pluribus.data.task import Task

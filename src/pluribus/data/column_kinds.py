@@ -182,12 +182,10 @@ def why_id(name: str, cells: Cells, places: Sequence[int], first: bool) -> str:
         first: True for the first column and those after other ids, where an index of rows is written.
     """
     named = bool(ID_NAME.search(name) or CAMEL_ID_NAME.search(name))
-    if not named and not first:
-        return ""
-    if len(cells) < LEAST_ROWS_OF_ID:
+    if not (named or first) or len(cells) < LEAST_ROWS_OF_ID:
         return ""
     values = read_cells(cells, to_number)
-    if not np.isfinite(values).all() or (values != values.round()).any():
+    if not (np.isfinite(values) & (values == values.round())).all():
         return ""
     offsets = np.unique(values - np.asarray(places))
     # An index counts from 0 or 1; a first column that counts from 1990 holds years.

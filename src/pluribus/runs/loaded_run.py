@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pluribus.comparison.run_folder import has_built_in_network, read_run
+from pluribus.data.far_outside import far_outside
 from pluribus.data.given_inputs import given_inputs
 from pluribus.data.limits import MOST_BYTES
-from pluribus.data.raw_inputs import RawInputs, far_outside
+from pluribus.data.raw_inputs import RawInputs
 from pluribus.data.signature import FILE as SIGNATURE
 from pluribus.data.signature import Signature
 from pluribus.data.task import in_units, named_columns

@@ -64,9 +64,7 @@ def pool_in_pieces(graph: Graph, chains: list[list[Node]], forms: Forms) -> None
 
 def _chain(convolution: Node) -> list[Node]:
     """Return the steps from a convolution to its pooling; empty where it is not pooled at once."""
-    groups = convolution.args[6] if len(convolution.args) > 6 else convolution.kwargs.get("groups", 1)
-    constants = [one for one in convolution.args[1:3] if one is not None]
-    if groups != 1 or any(not isinstance(one, Node) or one.op != "get_attr" for one in constants):
+    if not _can_be_cut(convolution):
         return []
     chain = [convolution]
     while len(chain[-1].users) == 1:
@@ -81,6 +79,13 @@ def _chain(convolution: Node) -> list[Node]:
         if name not in _ELEMENTWISE and not (name == "flatten" and reader.args[1:] in ((2,), (2, -1))):
             return []
     return []
+
+
+def _can_be_cut(convolution: Node) -> bool:
+    """Return whether a convolution is one group with constant weights, of which rows can be taken."""
+    groups = convolution.args[6] if len(convolution.args) > 6 else convolution.kwargs.get("groups", 1)
+    constants = [one for one in convolution.args[1:3] if one is not None]
+    return bool(groups == 1) and all(isinstance(one, Node) and one.op == "get_attr" for one in constants)
 
 
 def _keeps_channels(chain: list[Node], forms: Forms) -> bool:

@@ -67,8 +67,6 @@ class Signature:
 
     def lacks_batch(self, inputs: Inputs) -> bool:
         """Return whether these inputs would be of the example's kind as a batch of one sample."""
-        if any(tensor.ndim == 0 for tensor in inputs.tensors()):
-            return False
         return not self.why_not(inputs.each(lambda tensor: tensor[None]))
 
     def flatten(self, inputs: Inputs) -> list[Any]:

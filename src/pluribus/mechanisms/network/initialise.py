@@ -10,9 +10,8 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import seeded
+from pluribus.mechanisms.network.settle import settle_parametrizations
 
-# As many as torch runs when spectral_norm is put on a layer (2.13).
-POWER_ITERATIONS = 15
 # By convention of torch, its examples, torchvision, timm and Hugging Face.
 INITIALISERS = (
     "reset_parameters",
@@ -58,9 +57,7 @@ def reinitialise(module: nn.Module, seed: int, like: nn.Module | None = None) ->
             parameter.copy_(before[name])
             if name in drawn and _redraw(parameter):
                 redrawn.append(name)
-        for layer in module.modules():
-            if is_parametrized(layer):
-                _settle(layer)
+        settle_parametrizations(module)
     return redrawn
 
 
@@ -125,14 +122,3 @@ def _redraw(parameter: nn.Parameter) -> bool:
     if deviation > 0:
         parameter.normal_(mean.item(), deviation.item())
     return bool(deviation > 0)
-
-
-def _settle(layer: nn.Module) -> None:
-    """Let a parametrisation that estimates something of its weight (`spectral_norm`) see the new one."""
-    modes = {part: part.training for part in layer.modules()}
-    layer.train()
-    for _ in range(POWER_ITERATIONS):
-        for name in layer.parametrizations:  # type: ignore[union-attr]
-            getattr(layer, name)
-    for part, mode in modes.items():
-        part.training = mode
