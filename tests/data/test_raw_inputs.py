@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from pluribus.data import Scaling, Signature, Split, Task
 from pluribus.data.column_kinds import learn_columns
+from pluribus.data.far_outside import far_outside
 from pluribus.data.raw_inputs import read_inputs
 from pluribus.errors import InputError
 from pluribus.likelihood import Point
