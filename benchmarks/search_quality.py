@@ -6,16 +6,17 @@
 
 Trials are short, so that a study of 20 of them takes minutes on one core:
 
-    digits         all default methods, a CNN of 8 channels, 300 digits, 100 steps; TPE against random search
+    digits         all default methods, a CNN of 8 channels, 300 digits, 100 steps
     residual_mlp   SAE on PneumoniaMNIST, a residual MLP of width 64 and depth 4, 300 steps
     resnet         SAE on PneumoniaMNIST at 14 × 14 pixels, a ResNet of 10 layers and 4 channels, 60 steps
 
-Every part runs TPE and random search with the same number of trials for each of three seeds of the sampler.
-For SAE the configuration that TPE found with the best NLL on validation data, first seed, is then trained as
-long as its recipe has it, beside Single, DeepEnsembles(4), MIMO, EarlyExit and MIMMO, at least 1000 steps
-(150 for the ResNet, whose steps cost more) and three seeds each, and measured on test data. Run again,
-it continues; results go to `benchmarks/results/search_quality.json`. With `--table` nothing is searched: the
-configuration that was found before, its settings as they are printed, is trained again beside the baselines.
+Every part runs a sampler and random search with the same number of trials, for three seeds of the sampler
+each; `--samplers` and `--first-seed` name others. For SAE the configuration that the first sampler found with the
+best NLL on validation data, first seed, is then trained as long as its recipe has it, beside Single,
+DeepEnsembles(4), MIMO, EarlyExit and MIMMO, at least 1000 steps (150 for the ResNet, whose steps cost more)
+and three seeds each, and measured on test data. Run again, it continues; results go to
+`benchmarks/results/search_quality.json`. With `--table` nothing is searched: the configuration that was found
+before, its settings as they are printed, is trained again beside the baselines.
 """
 
 import argparse
@@ -187,6 +188,9 @@ def main() -> None:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0, help="of the sampler")
+    parser.add_argument("--samplers", nargs="+", default=SAMPLERS)
+    parser.add_argument("--no-table", action="store_true", help="leave the table of baselines as it is")
     parser.add_argument("--table", action="store_true", help="measure the table anew, without a search")
     parser.add_argument("--out", type=Path, default=Path("pluribus_runs/search_quality"))
     given = parser.parse_args()
@@ -199,18 +203,19 @@ def main() -> None:
         store(given.part, known)
         return
     studies: dict[str, Study] = {}
-    for seed in range(given.seeds):
-        for sampler in SAMPLERS:
+    known = read().get(given.part, {})
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
+        for sampler in given.samplers:
             studies[f"{sampler}-{seed}"] = run_study(
                 given.part, part, task, sampler, seed, given.trials, given.out
             )
             print(given.part, sampler, seed, "finished", flush=True)
         volumes = hypervolumes(studies)
-        result: dict[str, Any] = {"trials": given.trials, "steps": part.steps, "hypervolumes": volumes}
+        result = known | {"trials": given.trials, "steps": part.steps, "hypervolumes": volumes}
         store(given.part, result)
         print({key: curve[-1] for key, curve in volumes.items()}, flush=True)
-    if part.baselines:
-        study = studies["tpe-0"]
+    if part.baselines and not given.no_table:
+        study = studies[f"{given.samplers[0]}-{given.first_seed}"]
         chosen = study.choose()
         method = study.configuration(chosen).method
         result["table"] = beside_baselines(given.part, part, task, method, chosen.label, given.out)

@@ -33,7 +33,7 @@ from pluribus.axes import Between, OneOf
 from pluribus.method import Method
 from pluribus.methods import SAE
 from pluribus.search.engine import METHODS
-from pluribus.search.enumeration import default_parameters, finished_methods, first_parameters
+from pluribus.search.enumeration import default_parameters, first_parameters
 from pluribus.search.front import hypervolumes
 from pluribus.search.making import make_space
 from pluribus.search.queue import quiet
@@ -120,7 +120,7 @@ class MadeUp:
 def search(problem: MadeUp, name: str, seed: int, trials: int) -> list[tuple[float, float]]:
     """Return the values of all trials of a sampler, in their order."""
     sampler = Sampler(name, seed)
-    made = sampler.make(trials, finished_methods(problem.space))
+    made = sampler.make(trials, problem.space)
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=made)
     first = first_parameters(problem.space)
     own = default_parameters(problem.space) if sampler.begins_with_defaults else []

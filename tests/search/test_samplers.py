@@ -5,14 +5,17 @@ from optuna.samplers import GPSampler, RandomSampler
 
 from pluribus.errors import SettingError
 from pluribus.search.bandit import MethodBandit
+from pluribus.search.improvement import ImprovementSampler
+from pluribus.search.making import read_space
 from pluribus.search.mobo import MOBOSampler
 from pluribus.search.samplers import NAMES, Sampler
 
 
 def test_every_name_makes_its_sampler():
-    kinds = dict(zip(NAMES, (MethodBandit, GPSampler, MOBOSampler, RandomSampler), strict=True))
-    for name, kind in kinds.items():
-        assert type(Sampler(name).make(40)) is kind
+    space = read_space({"single": {}, "deep_ensembles": {"members": [2, 3]}})
+    classes = (ImprovementSampler, MethodBandit, GPSampler, MOBOSampler, RandomSampler)
+    for name, kind in zip(NAMES, classes, strict=True):
+        assert type(Sampler(name).make(40, space)) is kind
 
 
 def test_gaussian_processes_need_a_flat_space():

@@ -290,7 +290,7 @@ def search(
     take: Annotated[
         str, typer.Option(help="Limits of cost of the ensemble to take at the end: multiply_adds<=1.2x")
     ] = "",
-    sampler: Annotated[str, typer.Option(help="tpe, gp, mobo or random.")] = "tpe",
+    sampler: Annotated[str, typer.Option(help="tpe, improvement, gp, mobo or random.")] = "tpe",
     storage: Annotated[
         str | None,
         typer.Option(help="postgresql://user:password@host/database; by default a file of SQLite in --out."),

@@ -29,7 +29,6 @@ from pluribus.methods.single_architecture_ensemble import SAE
 from pluribus.ranges import check
 from pluribus.report.budget import Limit, parse_budget
 from pluribus.search.candidate import AUTOMATIC, Build, Problem
-from pluribus.search.enumeration import finished_methods
 from pluribus.search.fingerprint import ATTRIBUTE, check_fingerprint, fingerprint_parts, study_name
 from pluribus.search.halving import Halving
 from pluribus.search.making import make_space, read_space
@@ -101,7 +100,7 @@ def search(
         space: The space written by hand: by method, a list of values or the ends of each setting.
         vary: Settings of training that vary too, such as `lr`, and `width`.
         enumerated: Kinds of methods whose configurations are all tried, before any is drawn.
-        sampler: tpe, gp, mobo or random.
+        sampler: tpe, improvement, gp, mobo or random.
         storage: `postgresql://user:password@host/database` for several machines; by default a file of SQLite
             in `out`.
         name: Of the study in the storage; by default made of task, network and objectives.
@@ -173,7 +172,7 @@ def search(
             place,
             study_id,
             [one.direction for one in chosen],
-            drawn_by.make(trials, finished_methods(searched)),
+            drawn_by.make(trials, searched, limits),
             problem.out,
         )
         with contextlib.closing(queue):

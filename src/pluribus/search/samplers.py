@@ -1,28 +1,34 @@
 """Samplers by name: how the parameters of the next trial are drawn.
 
-    name     draws                                                          space
-    tpe      the method by Thompson sampling, its settings by               conditional
-             tree-structured Parzen estimators
-    gp       Gaussian processes, by hypervolume improvement                 flat
-    mobo     Gaussian processes, by random scalarisation, as in the paper   flat
-             of the Single Architecture Ensemble
-    random   evenly                                                         conditional
+    name         draws                                                          space
+    improvement  Gaussian processes of each method, by the expected             conditional
+                 improvement of the hypervolume
+    tpe          the method by Thompson sampling, its settings by               conditional
+                 tree-structured Parzen estimators
+    gp           Gaussian processes of Optuna, by hypervolume improvement       flat
+    mobo         Gaussian processes, by random scalarisation, as in the         flat
+                 paper of the Single Architecture Ensemble
+    random       evenly                                                         conditional
 
-A Gaussian process models only the parameters that all trials have. On a conditional space these are few.
+Those of `gp` and `mobo` model only the parameters that all trials have. On a conditional space these are few.
 """
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 
 from pluribus.ranges import invalid
+from pluribus.report.budget import Limit
 from pluribus.search.bandit import MethodBandit
+from pluribus.search.enumeration import finished_methods
+from pluribus.search.improvement import ImprovementSampler
 from pluribus.search.mobo import MOBOSampler
 from pluribus.search.queue import quiet
+from pluribus.search.space import Space
 
-NAMES = ("tpe", "gp", "mobo", "random")
+NAMES = ("improvement", "tpe", "gp", "mobo", "random")
 STARTUP = 10
 """Trials that are drawn evenly before a model is fitted; a quarter of the trials where there are few."""
 
@@ -32,7 +38,7 @@ class Sampler:
     """A sampler by its name.
 
     Args:
-        name: tpe, gp, mobo or random.
+        name: improvement, tpe, gp, mobo or random.
         seed: Of its draws in this process; None draws another in each.
     """
 
@@ -53,16 +59,21 @@ class Sampler:
         """Return whether the defaults of all methods are tried first; random search stays even."""
         return self.name != "random"
 
-    def make(self, trials: int, finished: Collection[str] = ()) -> BaseSampler:
+    def make(self, trials: int, space: Space, limits: Sequence[Limit] = ()) -> BaseSampler:
         """Return the sampler of Optuna.
 
         Args:
             trials: How many the study shall have.
-            finished: Methods whose configurations are all tried first, and need not be drawn.
+            space: What may be drawn.
+            limits: The budget.
         """
+        # All their configurations are tried first, and need not be drawn.
+        finished = finished_methods(space)
         startup = max(1, min(STARTUP, trials // 4))
         # Optuna marks groups of parameters as experimental.
         with quiet():
+            if self.name == "improvement":
+                return ImprovementSampler(space, limits, finished, self.seed, startup)
             if self.name == "tpe":
                 settings = TPESampler(multivariate=True, group=True, n_startup_trials=startup, seed=self.seed)
                 return MethodBandit(settings, finished, self.seed)

@@ -37,6 +37,8 @@ from pluribus.search.validation import measure_validation
 LABEL, COST, METRICS = "label", "cost", "metrics"
 """User attributes of a trial, besides those of the queue."""
 BUDGET = "budget"
+IMPOSSIBLE = "impossible"
+"""Begins the reason of a trial whose network cannot be had."""
 POLL_SECONDS = 1.0
 """How often a worker without trials looks whether others have finished theirs."""
 PATIENCE = 10
@@ -288,7 +290,7 @@ class Worker:
         try:
             configuration = self.plan.space.suggest(draw, self.plan.flat)
         except SettingError as error:
-            self._skip(trial, f"impossible: {error}")
+            self._skip(trial, f"{IMPOSSIBLE}: {error}")
         candidate = Candidate(self.problem, configuration)
         trial.set_user_attr(LABEL, candidate.label)
         with self.queue.locked():
@@ -306,7 +308,7 @@ class Worker:
         try:
             ensemble = candidate.convert()
         except (ConversionError, SettingError) as error:
-            self._skip(trial, f"impossible: {error}")
+            self._skip(trial, f"{IMPOSSIBLE}: {error}")
         # Counting costs freezes the ensemble, which can take as long as a short training.
         needed = self.plan.limits or self.plan.halving is not None
         costs = self._ahead(ensemble) if needed else {}
