@@ -11,8 +11,8 @@ Trials are short, so that a study of 20 of them takes minutes on one core:
     resnet         SAE on PneumoniaMNIST at 14 × 14 pixels, a ResNet of 10 layers and 4 channels, 60 steps
 
 Every part runs a sampler and random search with the same number of trials, for three seeds of the sampler
-each; `--samplers` and `--first-seed` name others. For SAE the configuration that the first sampler found with the
-best NLL on validation data, first seed, is then trained as long as its recipe has it, beside Single,
+each; `--samplers` and `--first-seed` name others. For SAE the configuration that the first sampler found with
+the best NLL on validation data, first seed, is then trained as long as its recipe has it, beside Single,
 DeepEnsembles(4), MIMO, EarlyExit and MIMMO, at least 1000 steps (150 for the ResNet, whose steps cost more)
 and three seeds each, and measured on test data. Run again, it continues; results go to
 `benchmarks/results/search_quality.json`. With `--table` nothing is searched: the configuration that was found

@@ -103,7 +103,7 @@ class MadeUp:
 
     def __init__(self, methods: Sequence[Method], seed: int) -> None:
         self.seed = seed
-        self.space = make_space(methods, training=[], width=None, depths=DEPTHS, enumerated=[])
+        self.space = make_space(methods, training=[], depths=DEPTHS, enumerated=[])
         random = np.random.default_rng(seed)
         self.qualities = {}
         for choice in self.space.choices:

@@ -1,4 +1,4 @@
-"""Networks by name: built-in ones with a width, and those of the user."""
+"""Networks by name: built-in ones with a width and a depth, and those of the user."""
 
 import pickle
 
@@ -7,7 +7,7 @@ import torch
 
 import pluribus as pl
 from pluribus.data import two_moons
-from pluribus.runs.named_network import Build
+from pluribus.runs.named_network import Build, with_sizes
 
 
 def test_a_reference_must_return_a_network():
@@ -30,11 +30,29 @@ def test_network_may_have_a_width():
     task = two_moons(train=20)
     build = Build("residual_mlp(width=8)", task)
     assert any(parameter.shape[0] == 8 for parameter in build().parameters())
-    assert build.default_width == 8
-    assert Build("residual_mlp", task).default_width == 128
+    assert build.default_size("width") == 8
+    assert Build("residual_mlp", task).default_size("width") == 128
+    assert len(Build("residual_mlp(width=8, depth=2)", task)().blocks) == 2
 
 
-@pytest.mark.parametrize("name", ["residual_mlp(depth=2)", "residual_mlp(width=0)", "residual_mlp(width=8"])
+def test_sizes_of_a_name_are_changed():
+    assert with_sizes("cnn", {}) == "cnn"
+    assert with_sizes("cnn(width=8)", {"width": 4}) == "cnn(width=4)"
+    assert with_sizes("cnn(width=8)", {"depth": 2}) == "cnn(width=8, depth=2)"
+    assert with_sizes("ours (v2)", {"depth": 2}) == "ours (v2)(depth=2)"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "residual_mlp(inputs=2)",
+        "residual_mlp()",
+        "residual_mlp(depth=0)",
+        "residual_mlp(width=4, inputs=2)",
+        "residual_mlp(width=0)",
+        "residual_mlp(width=8",
+    ],
+)
 def test_network_with_other_options_is_refused(name):
-    with pytest.raises(pl.SettingError, match="width"):
+    with pytest.raises(pl.SettingError, match=r"width|depth"):
         Build(name, two_moons(train=20))

@@ -1,9 +1,10 @@
-"""Candidates: keys, folders, trainings and widths."""
+"""Candidates: keys, folders, trainings and sizes of the network."""
 
 from dataclasses import replace
 
 import pytest
 
+from pluribus.backbones import residual_mlp
 from pluribus.comparison.comparison import Job
 from pluribus.errors import SettingError
 from pluribus.fingerprint import digest
@@ -21,7 +22,7 @@ def test_equal_configurations_have_equal_keys(tmp_path):
         candidate(tmp_path / "b", DeepEnsembles(members=2)),
     )
     other = candidate(tmp_path, DeepEnsembles(members=3))
-    wide = candidate(tmp_path, DeepEnsembles(members=2), width=8)
+    wide = candidate(tmp_path, DeepEnsembles(members=2), sizes={"width": 8})
     assert one.key == same.key
     assert len({one.key, other.key, wide.key}) == 3
     assert one.folder.name.startswith("deep_ensembles-0-")
@@ -50,7 +51,7 @@ def test_drawn_settings_replace_those_of_the_training_and_of_the_recipe(tmp_path
 
 
 def test_width_is_part_of_the_network(tmp_path):
-    wide = candidate(tmp_path, width=8)
+    wide = candidate(tmp_path, sizes={"width": 8})
     assert wide.network == "network(width=8)"
     assert wide.label == "single, width=8"
     assert sum(p.numel() for p in wide.convert().parameters()) > sum(
@@ -58,11 +59,20 @@ def test_width_is_part_of_the_network(tmp_path):
     )
 
 
+def test_depth_is_part_of_the_network(tmp_path):
+    deep = candidate(tmp_path, sizes={"width": 8, "depth": 3})
+    object.__setattr__(deep.problem, "build", lambda width, depth: residual_mlp(2, 2, width, depth))
+    assert deep.network == "network(width=8, depth=3)"
+    assert deep.label == "single, width=8, depth=3"
+    names = [name for name, _ in deep.problem.make({"width": 8, "depth": 3}).named_parameters()]
+    assert any("blocks.2" in name for name in names)
+
+
 def test_network_without_a_width_is_named(tmp_path):
     ours = problem(tmp_path)
     object.__setattr__(ours, "build", lambda: network())
     with pytest.raises(SettingError, match="width="):
-        ours.make(8)
+        ours.make({"width": 8})
 
 
 def test_label_has_short_numbers(tmp_path):

@@ -38,7 +38,7 @@ def test_too_many_configurations_are_refused(monkeypatch):
 def test_space_of_the_paper_enumerates_its_baselines():
     methods = [SAE(), MCDropout(draws=4), Single(), DeepEnsembles(), BatchEnsemble(), EarlyExit()]
     listed = ["deep_ensembles", "batch_ensemble", "early_exit"]
-    space = make_space(methods, enumerated=listed, width=OneOf((8, 16)), depths=3)
+    space = make_space(methods, enumerated=listed, sizes={"width": OneOf((8, 16))}, depths=3)
     kinds = Counter(space.configuration(one).method.kind() for one in first_parameters(space))
     # Two widths of the single network, of 2 to 8 members, and of 2 to 3 exits.
     assert kinds == {"single": 2, "deep_ensembles": 14, "batch_ensemble": 14, "early_exit": 4}
@@ -70,4 +70,4 @@ def test_a_default_outside_of_the_space_is_left_to_the_sampler():
 def test_methods_that_are_all_tried_first_are_finished():
     space = make_space([Single(), DeepEnsembles(), MCDropout()], enumerated=["deep_ensembles"])
     assert finished_methods(space) == ["single", "deep_ensembles"]
-    assert finished_methods(replace(space, width=OneOf((8, 16)))) == []
+    assert finished_methods(replace(space, sizes={"width": OneOf((8, 16))})) == []

@@ -21,7 +21,9 @@ def test_given_settings_are_those_that_differ_from_their_defaults():
 
 def test_space_is_written_with_what_was_left_out():
     space = make_space(
-        [Single(), EarlyExit(), DeepEnsembles(prior_scale=1.0)], training=["lr"], width=OneOf((4, 8))
+        [Single(), EarlyExit(), DeepEnsembles(prior_scale=1.0)],
+        training=["lr"],
+        sizes={"width": OneOf((4, 8))},
     )
     assert str(space).splitlines() == [
         "single",

@@ -58,7 +58,9 @@ def test_flat_space_keeps_settings_apart_whose_axes_differ():
 
 
 def test_space_is_read_as_it_was_written():
-    space = make_space([SAE(), MCDropout(draws=4), Single()], training=["lr"], width=OneOf((4, 8)), depths=3)
+    space = make_space(
+        [SAE(), MCDropout(draws=4), Single()], training=["lr"], sizes={"width": OneOf((4, 8))}, depths=3
+    )
     again = read_space(json.loads(json.dumps(space.to_dict())))
     assert again.to_dict() == space.to_dict()
     assert str(again) == str(space)

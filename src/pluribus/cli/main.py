@@ -281,7 +281,7 @@ def search(
         Path | None, typer.Option(help="A JSON file with the space, such as space.json of an earlier search.")
     ] = None,
     vary: Annotated[
-        str, typer.Option(help="Settings of training that vary too, and width: lr,steps,width")
+        str, typer.Option(help="Settings of training that vary too, and sizes of the network: lr,width,depth")
     ] = "",
     enumerated: Annotated[
         str, typer.Option("--enumerate", help="Methods whose configurations are all tried first.")

@@ -14,6 +14,7 @@ from pluribus.search.engine import check_hardware
 from pluribus.search.engine import search as run_search
 from pluribus.search.halving import Halving
 from pluribus.search.objectives import parse_objectives
+from pluribus.search.study import model_option
 from pluribus.training import Hardware, Training
 from pluribus.untrusted import read_json
 
@@ -93,7 +94,10 @@ def search(
     failed = [trial for trial in study.trials if trial.state == "failed"]
     for trial in failed:
         say(f"warning: {trial.label} failed: {trial.reason}")
-    console.print(f"use it:  pluribus predict {folder} DATA", highlight=False, soft_wrap=True)
+    model = model_option(study, study.choose(take))
+    console.print(
+        f"use it:  pluribus predict {folder} DATA{model}", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 def words(text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -15,32 +15,48 @@ from pluribus.method_text import parse_options, split_outside_brackets
 from pluribus.ranges import check, nearest, show
 from pluribus.runs.user_code import call_own, resolve
 
-WIDTH = "width"
-WIDEST = 4096
+SIZES = ("width", "depth")
+"""Arguments of networks that a search may vary, and that a name may have: `cnn(width=8)`."""
+LARGEST = 4096
 
 
-def split_width(name: str) -> tuple[str, dict[str, int]]:
-    """Return the name of a network and its width, `cnn(width=8)` as `cnn` and 8; no width gives none.
+def split_sizes(name: str) -> tuple[str, dict[str, int]]:
+    """Return the name of a network and its sizes, `cnn(width=8)` as `cnn` and the width 8.
 
     Raises:
-        SettingError: something else stands in brackets, or the width is out of range.
+        SettingError: something else stands in brackets, or a size is out of range.
     """
     function, opened, given = name.partition("(")
     if not opened:
         return name, {}
     values = parse_options(split_outside_brackets(given.removesuffix(")")))
-    if list(values) != [WIDTH] or not given.endswith(")"):
-        raise SettingError(f"a network is written name or name(width=8), got {show(name)}.")
+    if not values or not set(values) <= set(SIZES) or not given.endswith(")"):
+        raise SettingError(
+            f"a network is written name, name(width=8) or name(width=8, depth=2), got {show(name)}."
+        )
     # Files of runs hold such names too: no network of this size fits into memory.
-    check(WIDTH, values[WIDTH], int, at_least=1, at_most=WIDEST)
+    for size, value in values.items():
+        check(size, value, int, at_least=1, at_most=LARGEST)
     return function, values
+
+
+def with_sizes(name: str, sizes: Mapping[str, Any]) -> str:
+    """Return the name of a network of other sizes, `cnn(width=8)` of width 4 as `cnn(width=4)`."""
+    if not sizes:
+        return name
+    try:
+        function, given = split_sizes(name)
+    # In Python a network may have any name.
+    except SettingError:
+        function, given = name, {}
+    return f"{function}({', '.join(f'{size}={value}' for size, value in {**given, **sizes}.items())})"
 
 
 class Build:
     """Factory of the network that a user named for a task. It can be pickled for other processes.
 
     Args:
-        name: A built-in network, or `package.module:function`, with a width if wanted: `cnn(width=8)`.
+        name: A built-in network, or `package.module:function`, with its size if wanted: `cnn(width=8)`.
         task: The data or their signature, whose shapes are arguments of the network.
 
     Raises:
@@ -49,7 +65,7 @@ class Build:
 
     def __init__(self, name: str, task: Task | Signature) -> None:
         self.name = name
-        self.function_name, self.changes = split_width(name)
+        self.function_name, self.changes = split_sizes(name)
         shape = task.input_shape
         self.known = {
             "task": task,
@@ -69,11 +85,10 @@ class Build:
             raise SettingError(f"{self.name} must return a torch.nn.Module, got {type(module).__name__}.")
         return module
 
-    @property
-    def default_width(self) -> Any:
-        """Return the width of the network by default; None if its builder has none."""
-        parameter = inspect.signature(self._function()).parameters.get(WIDTH)
-        return self.changes.get(WIDTH, None if parameter is None else parameter.default)
+    def default_size(self, name: str) -> Any:
+        """Return the width or the depth of the network by default; None if its builder has none."""
+        parameter = inspect.signature(self._function()).parameters.get(name)
+        return self.changes.get(name, None if parameter is None else parameter.default)
 
     def _function(self) -> Callable[..., Any]:
         """Return the builder of the network."""

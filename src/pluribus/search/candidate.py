@@ -1,9 +1,10 @@
 """Candidate: one configuration of a search, with all that defines its run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.methods.early_exit import EarlyExit
 from pluribus.methods.single import Single
 from pluribus.report.groups import label
+from pluribus.runs.named_network import with_sizes
 from pluribus.search.space import Configuration
 from pluribus.search.validation import without_test
 from pluribus.training.hardware import Hardware
@@ -27,6 +29,8 @@ from pluribus.training.settings import Training
 
 Build = Callable[..., nn.Module]
 AUTOMATIC = Hardware()
+NO_SIZES: Mapping[str, Any] = MappingProxyType({})
+"""A network as it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,7 @@ class Problem:
     """Everything that all trials of a search share.
 
     Attributes:
-        build: Makes the network; takes `width=` if the width varies.
+        build: Makes the network; takes `width=` or `depth=` if these vary.
         task: The data.
         network: Name of the network.
         training: Settings of training, before a configuration changes them.
@@ -91,10 +95,10 @@ class Problem:
         except ConversionError:
             return None
 
-    def convert(self, method: Any, width: Any = None) -> Ensemble:
+    def convert(self, method: Any, sizes: Mapping[str, Any] = NO_SIZES) -> Ensemble:
         """Return the network, initialised by the seed of the search, as an ensemble."""
         with seeded(self.seed):
-            network = self.make(width)
+            network = self.make(sizes)
         options: dict[str, Any] = {
             "likelihood": self.task.likelihood,
             "example": self.task.train.example_for(network),
@@ -102,16 +106,17 @@ class Problem:
         }
         return convert(network, method, **options)
 
-    def make(self, width: Any = None) -> nn.Module:
-        """Return the network of a width."""
-        if width is None:
+    def make(self, sizes: Mapping[str, Any] = NO_SIZES) -> nn.Module:
+        """Return the network with a width, a depth, both or neither."""
+        if not sizes:
             return self.build()
+        names = " and ".join(f"{name}=" for name in sizes)
         try:
-            return self.build(width=width)
+            return self.build(**sizes)
         except TypeError as error:
             raise SettingError(
-                f"a search over width needs a network that is made with width=, got: {error}. "
-                "Give the function that makes it a parameter `width`, or take width out of the space."
+                f"a search over the size of a network needs one that is made with {names}, got: {error}. "
+                f"Give the function that makes it {names}, or take this out of the space."
             ) from error
 
 
@@ -140,9 +145,8 @@ class Candidate:
 
     @property
     def network(self) -> str:
-        """Return the name of its network, with the width if it varies: `cnn(width=8)`."""
-        width = self.configuration.width
-        return self.problem.network if width is None else f"{self.problem.network}(width={width})"
+        """Return the name of its network, with the sizes that vary: `cnn(width=8)`."""
+        return with_sizes(self.problem.network, self.configuration.sizes)
 
     @cached_property
     def key(self) -> str:
@@ -162,8 +166,7 @@ class Candidate:
         settings = self.configuration.method.to_dict()
         parts = [label({name: _rounded(value) for name, value in settings.items()})]
         parts += [f"{name}={_rounded(value)}" for name, value in self.configuration.training.items()]
-        if self.configuration.width is not None:
-            parts.append(f"width={self.configuration.width}")
+        parts += [f"{name}={value}" for name, value in self.configuration.sizes.items()]
         return ", ".join(parts)
 
     @property
@@ -174,7 +177,7 @@ class Candidate:
 
     def convert(self) -> Ensemble:
         """Return its ensemble, not trained."""
-        return self.problem.convert(self.configuration.method, self.configuration.width)
+        return self.problem.convert(self.configuration.method, self.configuration.sizes)
 
 
 def _rounded(value: Any) -> Any:

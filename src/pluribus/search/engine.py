@@ -33,10 +33,10 @@ from pluribus.search.fingerprint import ATTRIBUTE, check_fingerprint, fingerprin
 from pluribus.search.halving import Halving
 from pluribus.search.making import make_space, read_space
 from pluribus.search.objectives import Objective, parse_objectives
-from pluribus.search.space import WIDTH, Space
+from pluribus.search.sizes import SIZES, size_axis
+from pluribus.search.space import Space
 from pluribus.search.storage import FILE, HEARTBEAT_SECONDS, SQLITE, Storage, check_installed, explaining
 from pluribus.search.study import Study, Trial
-from pluribus.search.width import width_axis
 from pluribus.training.hardware import Hardware
 from pluribus.training.settings import Training
 from pluribus.writing import replacing
@@ -87,7 +87,7 @@ def search(
     """Search for the best configurations of methods, within a budget; run again, it goes on.
 
     Args:
-        build: Makes the network; called with `width=` if the width varies.
+        build: Makes the network; called with `width=` or `depth=` if these vary.
         task: Data with validation samples, by which trials are judged. Test samples are used once, for the
             configurations of the final front.
         methods: One of each kind, whose declared settings vary; those given another value than their default
@@ -98,7 +98,7 @@ def search(
         budget: Limits of cost, as `parameters<=1.5x,multiply_adds<=2M`. They are exact before training, and
             what they forbid is never trained.
         space: The space written by hand: by method, a list of values or the ends of each setting.
-        vary: Settings of training that vary too, such as `lr`, and `width`.
+        vary: Settings of training that vary too, such as `lr`, and `width` and `depth` of the network.
         enumerated: Kinds of methods whose configurations are all tried, before any is drawn.
         sampler: tpe, improvement, gp, mobo or random.
         storage: `postgresql://user:password@host/database` for several machines; by default a file of SQLite
@@ -208,9 +208,9 @@ def find_space(
     for method in methods:
         if not isinstance(method, Method):
             raise SettingError(f"methods must be Methods such as SAE(), got {method!r} among them.")
-    width = width_axis(problem.build, problem.network) if WIDTH in vary else None
-    trained = [name for name in vary if name != WIDTH]
-    return make_space(methods, training=trained, width=width, depths=problem.depths, enumerated=enumerated)
+    sizes = {name: size_axis(problem.build, problem.network, name) for name in SIZES if name in vary}
+    trained = [name for name in vary if name not in SIZES]
+    return make_space(methods, training=trained, sizes=sizes, depths=problem.depths, enumerated=enumerated)
 
 
 def check_hardware(hardware: Hardware | None) -> Hardware:

@@ -10,7 +10,8 @@ from pluribus.method_text import read_method
 from pluribus.ranges import invalid, nearest, show
 from pluribus.search.depths import why_not, with_depths
 from pluribus.search.parameters import given_settings
-from pluribus.search.space import ENUMERATED, FIXED, TRAINING, WIDTH, Choice, Space
+from pluribus.search.sizes import SIZES
+from pluribus.search.space import ENUMERATED, FIXED, TRAINING, Choice, Space
 from pluribus.training.settings import Training
 
 
@@ -18,7 +19,7 @@ def make_space(
     methods: Sequence[Method],
     *,
     training: Sequence[str] = (),
-    width: Axis | None = None,
+    sizes: Mapping[str, Axis] | None = None,
     depths: int | None = None,
     enumerated: Sequence[str] = (),
 ) -> Space:
@@ -27,7 +28,7 @@ def make_space(
     Args:
         methods: One of each kind.
         training: Names of the settings of training that vary too.
-        width: How the width of the network varies.
+        sizes: How width and depth of the network vary, by name.
         depths: How many exits the network can have; None if it can have none.
         enumerated: Kinds of methods whose configurations are all tried; their other settings stay fixed.
 
@@ -37,7 +38,7 @@ def make_space(
     declared = Training.axes()
     for name in training:
         if name not in declared:
-            known = [*declared, WIDTH]
+            known = [*declared, *SIZES]
             raise invalid("settings that vary besides", f"among {', '.join(known)}", name, known)
     choices = []
     for method in methods:
@@ -48,7 +49,7 @@ def make_space(
             axes = {name: axis for name, axis in axes.items() if axis.is_finite}
         choices.append(Choice(method, axes))
     varied = {name: declared[name] for name in training}
-    return _finished(choices, varied, width, enumerated, depths)
+    return _finished(choices, varied, sizes or {}, enumerated, depths)
 
 
 def read_space(values: Mapping[str, Any], depths: int | None = None) -> Space:
@@ -67,10 +68,9 @@ def read_space(values: Mapping[str, Any], depths: int | None = None) -> Space:
     rest = dict(values)
     enumerated = rest.pop(ENUMERATED, ())
     training = _read_axes(Training, TRAINING, rest.pop(TRAINING, {}))
-    width = rest.pop(WIDTH, None)
-    axis = None if width is None else read_axis(WIDTH, width)
+    sizes = {name: read_axis(name, rest.pop(name)) for name in SIZES if name in rest}
     choices = [_read_choice(kind, axes) for kind, axes in rest.items()]
-    return _finished(choices, training, axis, enumerated, depths)
+    return _finished(choices, training, sizes, enumerated, depths)
 
 
 def _read_choice(kind: str, axes: Any) -> Choice:
@@ -95,7 +95,7 @@ def _read_axes(settings: type[Method] | type[Training], place: str, values: Any)
 def _finished(
     choices: Sequence[Choice],
     training: Mapping[str, Axis],
-    width: Axis | None,
+    sizes: Mapping[str, Axis],
     enumerated: Sequence[str],
     depths: int | None,
 ) -> Space:
@@ -108,7 +108,7 @@ def _finished(
             left_out[choice.kind] = reason
         else:
             kept.append(with_depths(choice, depths))
-    space = Space(tuple(kept), training, width, tuple(enumerated), left_out)
+    space = Space(tuple(kept), training, sizes, tuple(enumerated), left_out)
     _check(space)
     return space
 

@@ -20,7 +20,7 @@ def find_parameters(
         flat: Name parameters as in a flat space.
     """
     kind = method.get("kind")
-    if kind not in space.kinds or space.width is not None:
+    if kind not in space.kinds or space.sizes:
         return {}
     choice = space.choice(kind)
     if not _fits(choice, method):

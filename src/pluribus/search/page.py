@@ -22,7 +22,7 @@ from pluribus.search.figures.hypervolume_curve import hypervolume_panel
 from pluribus.search.figures.importance_bars import importance_panel
 from pluribus.search.figures.parallel_axes import parallel_panel
 from pluribus.search.running import VALIDATION
-from pluribus.search.study import TAKEN, Study, Trial
+from pluribus.search.study import TAKEN, Study, Trial, model_option
 from pluribus.version import VERSION
 from pluribus.writing import replacing, write_words
 
@@ -64,7 +64,7 @@ def make_search_page(
     panels = {panel.name: panel for panel in made if panel is not None}
     cards = [answer_card(study, chosen), front_card(study, chosen, final)]
     cards += [panel_card(name, panel, _nothing_recommended()) for name, panel in panels.items()]
-    cards += [excluded_card(study), space_card(study), use_card(study)]
+    cards += [excluded_card(study), space_card(study), use_card(study, chosen)]
     title = f"{study.problem.task.name} · {study.problem.network} · search"
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     footer = (
@@ -195,12 +195,13 @@ def space_card(study: Study) -> str:
     )
 
 
-def use_card(study: Study) -> str:
+def use_card(study: Study, chosen: Trial) -> str:
     """Return the lines that use the ensemble that was taken."""
     out = study.problem.out
+    model = model_option(study, chosen)
     lines = [
-        f"pluribus predict {out} {example_file(out / TAKEN)}",
-        f"pluribus export {out / TAKEN}",
+        f"pluribus predict {out} {example_file(out / TAKEN)}{model}",
+        f"pluribus export {out / TAKEN}{model}",
         'ensemble = study.best("multiply_adds<=1.2x")',
     ]
     shown = "".join(f"<pre><code>{escaped(line)}</code></pre>" for line in lines)

@@ -39,7 +39,7 @@ def axes_to_json(axes: Mapping[str, Axis]) -> dict[str, Any]:
 def written(
     methods: Mapping[str, tuple[Method, Mapping[str, Axis]]],
     training: Mapping[str, Axis],
-    width: Axis | None,
+    sizes: Mapping[str, Axis],
     left_out: Mapping[str, str],
 ) -> str:
     """Return a space for a reader: a line for each method, setting and axis.
@@ -47,7 +47,7 @@ def written(
     Args:
         methods: By title, each method with its axes.
         training: Axes of settings of training.
-        width: Axis of the width.
+        sizes: Axes of the sizes of the network.
         left_out: Methods that are not in the space, each with the reason.
     """
     lines: list[str] = []
@@ -57,8 +57,7 @@ def written(
         lines += _lines(axes)
     if training:
         lines += ["training", *_lines(training)]
-    if width is not None:
-        lines.append(f"width: {width}")
+    lines += [f"{name}: {axis}" for name, axis in sizes.items()]
     for kind, reason in left_out.items():
         lines.append(f"left out: {kind}, {reason}")
     return "\n".join(lines)

@@ -132,7 +132,7 @@ def load_ensemble(candidate: Candidate) -> Ensemble:
     """
     if not (candidate.folder / ENSEMBLE).is_dir():
         run_candidate(candidate, None, lambda ensemble, row: None, lambda: None)
-    network = candidate.problem.make(candidate.configuration.width)
+    network = candidate.problem.make(candidate.configuration.sizes)
     example = candidate.problem.task.train.example_for(network)
     return load(candidate.folder / ENSEMBLE, network, example=example).eval()
 

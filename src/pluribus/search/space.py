@@ -1,7 +1,8 @@
 """Space: the configurations that a search may try.
 
 Every method declares which of its settings may vary, next to the setting (`Settings.axes`). A space joins
-those of several methods; settings of training and the width of the network are further axes, if wanted.
+those of several methods; settings of training, and width and depth of the network, are further axes, if
+wanted.
 
     conditional   method, then the settings of that method alone: sae.inputs, sae.exits
     flat          all settings of all methods in every trial; those of other methods are ignored
@@ -18,7 +19,7 @@ from pluribus.axes import Axis, OneOf
 from pluribus.method import Method
 from pluribus.search.parameters import Part, axes_to_json, given_settings, parts_of, value_of, written
 
-METHOD, WIDTH, TRAINING = "method", "width", "training"
+METHOD, TRAINING = "method", "training"
 FIXED, ENUMERATED = "fixed", "enumerated"
 
 Draw = Callable[[str, Part], Any]
@@ -32,12 +33,12 @@ class Configuration:
     Attributes:
         method: The method with its settings.
         training: Settings of training that differ from the search's.
-        width: Width of the network; None is its own.
+        sizes: Width and depth of the network, where they differ from its own.
     """
 
     method: Method
     training: Mapping[str, Any] = field(default_factory=dict)
-    width: Any = None
+    sizes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,14 @@ class Space:
     Attributes:
         choices: The methods, each with its axes.
         training: Axes of training settings, by name.
-        width: Axis of the width of the network; None keeps it.
+        sizes: Axes of `width` and `depth` of the network; those that are missing stay as they are.
         enumerated: Kinds of methods whose configurations are all tried, before any is drawn.
         left_out: Methods that this network cannot have, by kind, each with the reason.
     """
 
     choices: tuple[Choice, ...]
     training: Mapping[str, Axis] = field(default_factory=dict)
-    width: Axis | None = None
+    sizes: Mapping[str, Axis] = field(default_factory=dict)
     enumerated: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -101,8 +102,8 @@ class Space:
         found: dict[str, Part] = {}
         for name, axis in self.training.items():
             found |= parts_of(f"{TRAINING}.{name}", axis)
-        if self.width is not None:
-            found |= parts_of(WIDTH, self.width)
+        for name, axis in self.sizes.items():
+            found |= parts_of(name, axis)
         return found
 
     def name(self, choice: Choice, setting: str, flat: bool) -> str:
@@ -143,10 +144,8 @@ class Space:
         trained: dict[str, Any] = {}
         for name, axis in self.training.items():
             trained[name] = value_of(drawn, f"{TRAINING}.{name}", axis)
-        width = None
-        if self.width is not None:
-            width = value_of(drawn, WIDTH, self.width)
-        return Configuration(replace(choice.method, **settings), trained, width)
+        sizes = {name: value_of(drawn, name, axis) for name, axis in self.sizes.items()}
+        return Configuration(replace(choice.method, **settings), trained, sizes)
 
     def choice(self, kind: str) -> Choice:
         """Return the method of a kind with its axes."""
@@ -162,8 +161,7 @@ class Space:
                 found[choice.kind][FIXED] = fixed
         if self.training:
             found[TRAINING] = axes_to_json(self.training)
-        if self.width is not None:
-            found[WIDTH] = self.width.to_json()
+        found |= axes_to_json(self.sizes)
         if self.enumerated:
             found[ENUMERATED] = list(self.enumerated)
         return found
@@ -173,4 +171,4 @@ class Space:
         for choice in self.choices:
             title = f"{choice.kind} (all of them)" if choice.kind in self.enumerated else choice.kind
             methods[title] = (choice.method, choice.axes)
-        return written(methods, self.training, self.width, self.left_out)
+        return written(methods, self.training, self.sizes, self.left_out)

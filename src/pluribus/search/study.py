@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pluribus.comparison.record import Record
-from pluribus.comparison.run_folder import ENSEMBLE
+from pluribus.comparison.run_folder import ENSEMBLE, has_built_in_network
 from pluribus.comparison.run_folder import FILE as RUN_FILE
 from pluribus.data.signature import FILE as SIGNATURE
 from pluribus.ensemble import Ensemble
@@ -186,7 +186,7 @@ class Study:
         return Candidate(self.problem, self.configuration(trial))
 
     def configuration(self, trial: Trial) -> Configuration:
-        """Return the method, training and width of a trial."""
+        """Return the method, the training and the size of the network of a trial."""
         return self.space.configuration(trial.parameters, self.flat)
 
     def best(self, budget: str = "", objective: str | None = None) -> Ensemble:
@@ -299,6 +299,17 @@ def read_label(taken: Path) -> str:
     remedy = "Run the search again."
     label: str = read_json(taken / CHOICE, CHOICE_SCHEMA, remedy)["label"]
     return shown(label)
+
+
+def model_option(study: Study, trial: Trial) -> str:
+    """Return the option that names a network of the user's own again; no file is trusted to do so."""
+    name = study.candidate(trial).network
+    if has_built_in_network({"model": name}):
+        return ""
+    function, opened, sizes = name.partition("(")
+    # A search in Python knows no more than what the function is called.
+    reference = function if ":" in function else "PACKAGE.MODULE:FUNCTION"
+    return f' --model "{reference}{opened}{sizes}"'
 
 
 def _value(trial: Trial, objective: Objective) -> float:
