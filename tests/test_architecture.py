@@ -35,7 +35,7 @@ ORDER = [
     {"metrics", "calibration", "data", "backbones", "monitoring"},
     {"export"},
     {"serving"},
-    {"recipe", "method", "method_text"},
+    {"recipe", "method", "method_text", "network_name"},
     {"mechanisms.masks", "mechanisms.exits", "mechanisms.dropout"},
     {"methods"},
     {"mechanisms.running", "mechanisms.ranking"},

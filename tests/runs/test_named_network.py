@@ -7,7 +7,7 @@ import torch
 
 import pluribus as pl
 from pluribus.data import two_moons
-from pluribus.runs.named_network import Build, with_sizes
+from pluribus.runs.named_network import Build
 
 
 def test_a_reference_must_return_a_network():
@@ -33,13 +33,6 @@ def test_network_may_have_a_width():
     assert build.default_size("width") == 8
     assert Build("residual_mlp", task).default_size("width") == 128
     assert len(Build("residual_mlp(width=8, depth=2)", task)().blocks) == 2
-
-
-def test_sizes_of_a_name_are_changed():
-    assert with_sizes("cnn", {}) == "cnn"
-    assert with_sizes("cnn(width=8)", {"width": 4}) == "cnn(width=4)"
-    assert with_sizes("cnn(width=8)", {"depth": 2}) == "cnn(width=8, depth=2)"
-    assert with_sizes("ours (v2)", {"depth": 2}) == "ours (v2)(depth=2)"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -11,45 +11,9 @@ from pluribus.backbones import BACKBONES
 from pluribus.data.signature import Signature
 from pluribus.data.task import Task
 from pluribus.errors import SettingError
-from pluribus.method_text import parse_options, split_outside_brackets
-from pluribus.ranges import check, nearest, show
+from pluribus.network_name import split_sizes
+from pluribus.ranges import nearest
 from pluribus.runs.user_code import call_own, resolve
-
-SIZES = ("width", "depth")
-"""Arguments of networks that a search may vary, and that a name may have: `cnn(width=8)`."""
-LARGEST = 4096
-
-
-def split_sizes(name: str) -> tuple[str, dict[str, int]]:
-    """Return the name of a network and its sizes, `cnn(width=8)` as `cnn` and the width 8.
-
-    Raises:
-        SettingError: something else stands in brackets, or a size is out of range.
-    """
-    function, opened, given = name.partition("(")
-    if not opened:
-        return name, {}
-    values = parse_options(split_outside_brackets(given.removesuffix(")")))
-    if not values or not set(values) <= set(SIZES) or not given.endswith(")"):
-        raise SettingError(
-            f"a network is written name, name(width=8) or name(width=8, depth=2), got {show(name)}."
-        )
-    # Files of runs hold such names too: no network of this size fits into memory.
-    for size, value in values.items():
-        check(size, value, int, at_least=1, at_most=LARGEST)
-    return function, values
-
-
-def with_sizes(name: str, sizes: Mapping[str, Any]) -> str:
-    """Return the name of a network of other sizes, `cnn(width=8)` of width 4 as `cnn(width=4)`."""
-    if not sizes:
-        return name
-    try:
-        function, given = split_sizes(name)
-    # In Python a network may have any name.
-    except SettingError:
-        function, given = name, {}
-    return f"{function}({', '.join(f'{size}={value}' for size, value in {**given, **sizes}.items())})"
 
 
 class Build:

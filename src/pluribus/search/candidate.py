@@ -20,8 +20,8 @@ from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.methods.early_exit import EarlyExit
 from pluribus.methods.single import Single
+from pluribus.network_name import with_sizes
 from pluribus.report.groups import label
-from pluribus.runs.named_network import with_sizes
 from pluribus.search.space import Configuration
 from pluribus.search.validation import without_test
 from pluribus.training.hardware import Hardware

@@ -5,7 +5,7 @@ from typing import Any
 
 from pluribus.axes import OneOf
 from pluribus.errors import SettingError
-from pluribus.runs.named_network import SIZES
+from pluribus.network_name import SIZES
 
 __all__ = ["SIZES", "size_axis"]
 
