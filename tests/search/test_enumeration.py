@@ -35,6 +35,15 @@ def test_too_many_configurations_are_refused(monkeypatch):
         first_parameters(space)
 
 
+def test_method_without_axes_leaves_trials_to_the_others():
+    sizes = {"width": OneOf((8, 16, 32)), "depth": OneOf((1, 2, 4))}
+    space = make_space([Single(), DeepEnsembles()], sizes=sizes)
+    assert len(first_parameters(space)) == 9
+    assert first_parameters(space, most=8) == [{"method": "single"}]
+    named = replace(space, enumerated=("single",))
+    assert len(first_parameters(named, most=8)) == 9
+
+
 def test_space_of_the_paper_enumerates_its_baselines():
     methods = [SAE(), MCDropout(draws=4), Single(), DeepEnsembles(), BatchEnsemble(), EarlyExit()]
     listed = ["deep_ensembles", "batch_ensemble", "early_exit"]

@@ -230,6 +230,34 @@ def database():
         shutil.rmtree(folder, ignore_errors=True)
 
 
+# Many processes make the tables of an empty database at the same moment.
+TABLES = """
+import sys, time
+from pluribus.search.storage import Storage
+place = Storage(sys.argv[1])
+import optuna, sqlalchemy, optuna.storages
+time.sleep(max(0.0, float(sys.argv[2]) - time.time()))
+place.open().engine.dispose()
+"""
+
+
+def check_tables(url):
+    moment = str(time.time() + 20)
+    begun = [launch(TABLES, url, moment) for _ in range(4)]
+    for one in begun:
+        finish(one)
+
+
+@pytest.mark.slow
+def test_processes_that_begin_at_once_make_the_tables_of_sqlite_once(tmp_path):
+    check_tables(f"sqlite:///{tmp_path}/study.db")
+
+
+@pytest.mark.slow
+def test_processes_that_begin_at_once_make_the_tables_of_postgresql_once(database):
+    check_tables(database)
+
+
 @pytest.mark.slow
 def test_two_processes_share_a_study_on_postgresql(tmp_path, database):
     check_killed(tmp_path / "out", database)

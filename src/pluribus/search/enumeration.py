@@ -15,8 +15,14 @@ MOST_LISTED = 1000
 """Most configurations that are enumerated."""
 
 
-def first_parameters(space: Space, flat: bool = False) -> list[dict[str, Any]]:
+def first_parameters(space: Space, flat: bool = False, most: int = MOST_LISTED) -> list[dict[str, Any]]:
     """Return the parameters of all configurations of methods that are enumerated, or have no axes.
+
+    Args:
+        space: The space.
+        flat: Name parameters as in a flat space.
+        most: Configurations of a method without axes of its own. If sizes of the network and settings of
+            training give it more, the first trial is of this method, and the sampler draws the others.
 
     Raises:
         SettingError: there are too many, or an axis cannot be listed.
@@ -25,7 +31,10 @@ def first_parameters(space: Space, flat: bool = False) -> list[dict[str, Any]]:
     for choice in space.choices:
         if choice.axes and choice.kind not in space.enumerated:
             continue
-        found += _grid(space, choice, flat)
+        listed_ones = _grid(space, choice, flat)
+        if choice.kind not in space.enumerated and len(listed_ones) > most:
+            listed_ones = [{METHOD: choice.kind} if len(space.choices) > 1 else {}]
+        found += listed_ones
     if len(found) > MOST_LISTED:
         raise SettingError(
             f"at most {MOST_LISTED} configurations can be enumerated, got {len(found)}. "

@@ -21,6 +21,7 @@ from pluribus.ranges import check
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
+    from sqlalchemy import Engine
 
 FILE = "study.db"
 SQLITE, POSTGRES = "sqlite:///", "postgresql://"
@@ -31,6 +32,8 @@ HEARTBEAT_SECONDS = 60
 BUSY_SECONDS = 60
 """How long SQLite waits while another process writes."""
 CONNECT_SECONDS = 10
+TABLES = "pluribus: tables"
+"""Name of the lock of all tables of a database."""
 
 
 class StorageError(PluribusError):
@@ -99,13 +102,32 @@ class Storage:
             # Heartbeats are marked as experimental (Optuna 5).
             warnings.simplefilter("ignore")
             try:
-                return RDBStorage(url, options, heartbeat_interval=self.heartbeat, grace_period=self.grace)
+                with self._making_tables(url, options):
+                    return RDBStorage(
+                        url, options, heartbeat_interval=self.heartbeat, grace_period=self.grace
+                    )
             # The tables are of another version of Optuna, or damaged.
             except (RuntimeError, ValueError, AssertionError) as error:
                 raise StorageError(
                     f"{self.shown} must be a database of this version of Optuna, got: {_reason(error)}. "
                     "Give another --out, or install the version of Optuna that began the search."
                 ) from error
+
+    @contextlib.contextmanager
+    def _making_tables(self, url: str, options: dict[str, Any]) -> Iterator[None]:
+        """Let one process at a time make the tables: processes that begin at once would make them twice."""
+        if self.is_file:
+            with locked(self.file.with_name(f"{self.file.name}.lock"), lambda: None):
+                yield
+            return
+        import sqlalchemy
+
+        engine = sqlalchemy.create_engine(url, **options)
+        try:
+            with _advisory_lock(engine, TABLES):
+                yield
+        finally:
+            engine.dispose()
 
     @contextlib.contextmanager
     def locked(self, opened: "RDBStorage", name: str) -> Iterator[None]:
@@ -119,16 +141,23 @@ class Storage:
             with locked(self.file.with_name(f"{self.file.name}.lock"), lambda: None):
                 yield
             return
-        import sqlalchemy
+        with _advisory_lock(opened.engine, name):
+            yield
 
-        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-        with opened.engine.connect() as connection:
-            connection.execute(sqlalchemy.text("select pg_advisory_lock(:number)"), {"number": number})
-            try:
-                yield
-            finally:
-                connection.execute(sqlalchemy.text("select pg_advisory_unlock(:number)"), {"number": number})
-                connection.commit()
+
+@contextlib.contextmanager
+def _advisory_lock(engine: "Engine", name: str) -> Iterator[None]:
+    """Hold a lock of PostgreSQL for the block; the server releases it when the connection ends."""
+    import sqlalchemy
+
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text("select pg_advisory_lock(:number)"), {"number": number})
+        try:
+            yield
+        finally:
+            connection.execute(sqlalchemy.text("select pg_advisory_unlock(:number)"), {"number": number})
+            connection.commit()
 
 
 def check_file(file: Path) -> None:

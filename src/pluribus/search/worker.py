@@ -80,7 +80,7 @@ class Plan:
     @property
     def first(self) -> list[dict[str, Any]]:
         """Return the parameters of the first trials."""
-        listed_ones = first_parameters(self.space, self.flat)
+        listed_ones = first_parameters(self.space, self.flat, most=max(1, self.trials // 2))
         own = default_parameters(self.space, self.flat) if self.defaults else []
         # At least half of the trials are for settings that nobody has thought of.
         if len(own) > self.trials // 2:
