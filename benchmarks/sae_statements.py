@@ -243,7 +243,7 @@ SPECIAL = {
 
 
 def final_preference(group: Group) -> list[float]:
-    """Return the mean preference of each depth at the end of training, over inputs, seeds and configurations."""
+    """Return the mean preference of each depth after training, over inputs, seeds and configurations."""
     return [course.means[-1] for course in read_together(configurations(group))]
 
 

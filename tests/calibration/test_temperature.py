@@ -78,7 +78,7 @@ def test_temperature_of_yes_or_no_is_that_of_scipy(labels):
     mean = (logits / 3).sigmoid().mean(0)
 
     def loss(temperature):
-        """Return the NLL of the mean probability of yes, which a temperature turns into sigmoid(logit / T)."""
+        """Return the NLL of the mean probability of yes, which the temperature makes sigmoid(logit / T)."""
         yes = (mean.logit() / temperature).sigmoid()
         right = torch.where(target > 0, yes, 1 - yes)
         return -(right.log().sum() + (yes.log() + (1 - yes).log()).mean() / 2).item()

@@ -286,7 +286,7 @@ def networks(draw: st.DrawFn):
 
 
 def drops(network: nn.Module) -> bool:
-    """Return True if the network has dropout of its own; functions are found in a data flow that can be read."""
+    """Return True if the network has its own dropout; functions are found where the data flow is readable."""
     layers = list(network.modules())
     unread = any(isinstance(layer, Checked) for layer in layers)
     return any(
