@@ -1,6 +1,6 @@
 """Compare the samplers of a search on made-up problems, where nothing is trained.
 
-    python benchmarks/search_samplers.py [--problems 36] [--trials 20]
+    python benchmarks/search_samplers.py [--problems 36] [--first 0] [--trials 20]
 
 Three seeds of a real search are few: chance decides them. Here a study takes less than a second, so that many
 can be compared. The spaces are those of real searches, all default methods or SAE alone. The quality of a
@@ -43,7 +43,7 @@ from pluribus.search.worker import distribution
 
 RESULTS = Path(__file__).parent / "results" / "search_samplers.json"
 SPACES: dict[str, Sequence[Method]] = {"five methods": METHODS, "sae": (SAE(),)}
-COMPARED = ("random", "tpe")
+COMPARED = ("random", "tpe", "improvement")
 DEPTHS = 4
 NOISE = 0.1
 STEEPNESS = 12
@@ -150,25 +150,26 @@ def compare(methods: Sequence[Method], seed: int, trials: int) -> dict[str, floa
 
 
 def summary(found: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Return the means, and how often TPE is at least as good as random search."""
+    """Return the means, and how often each sampler is at least as good as random search."""
     means = {name: round(mean(one[name] for one in found), 4) for name in COMPARED}
-    won = sum(one["tpe"] >= one["random"] for one in found)
-    return {"problems": len(found), "means": means, "tpe at least random": won, "each": list(found)}
+    won = {name: sum(one[name] >= one["random"] for one in found) for name in COMPARED[1:]}
+    return {"problems": len(found), "means": means, "at least random": won, "each": list(found)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--problems", type=int, default=36)
+    parser.add_argument("--first", type=int, default=0, help="problem")
     parser.add_argument("--trials", type=int, default=20)
     given = parser.parse_args()
     silence()
     for name, methods in SPACES.items():
         found = []
-        for seed in range(given.problems):
+        for seed in range(given.first, given.first + given.problems):
             with quiet():
                 found.append(compare(methods, seed, given.trials))
             known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-            known[f"{name}, {given.trials} trials"] = summary(found)
+            known[f"{name}, {given.trials} trials, problems from {given.first}"] = summary(found)
             RESULTS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
         print(name, {key: value for key, value in summary(found).items() if key != "each"}, flush=True)
 

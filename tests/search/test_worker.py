@@ -4,11 +4,15 @@ import random
 
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.trial import TrialState
 
 from pluribus.axes import Between, OneOf
 from pluribus.errors import SettingError, WriteError
 from pluribus.search import Halving
 from pluribus.search import worker as module
+from pluribus.search.storage import StorageError
 from pluribus.search.worker import distribution, draw_evenly
 from tests.search.cases import small_search, untrained
 
@@ -96,6 +100,25 @@ def test_full_disk_ends_the_search_and_the_trial_is_run_again(tmp_path, light, m
             small_search(tmp_path, trials=1)
     study = small_search(tmp_path, trials=1)
     assert [trial.state for trial in study.trials] == ["complete"]
+
+
+def test_database_that_fails_as_a_trial_ends_is_named_and_the_trial_is_run_again(
+    tmp_path, light, monkeypatch
+):
+    store = RDBStorage.set_trial_state_values
+
+    def full(self, trial, state, values=None):
+        if state == TrialState.COMPLETE:
+            raise StorageInternalError("database or disk is full")
+        return store(self, trial, state, values)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(RDBStorage, "set_trial_state_values", full)
+        with pytest.raises(StorageError, match=r"got: database or disk is full\. Start it or free"):
+            small_search(tmp_path)
+    study = small_search(tmp_path)
+    assert len(study.complete) == 3
+    assert not {"open", "failed"} & {trial.state for trial in study.trials}
 
 
 def test_objective_that_was_not_measured_is_named(tmp_path, light):

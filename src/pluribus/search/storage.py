@@ -193,13 +193,23 @@ def explaining(storage: Storage) -> Iterator[None]:
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
+    foreign = (SQLAlchemyError, StorageInternalError)
     try:
         yield
-    except (SQLAlchemyError, StorageInternalError) as error:
-        raise StorageError(
-            f"{storage.shown} must be a database that can be reached and written, got: {_reason(error)}. "
-            "Start it or free some space, then run the same line again; finished trials are kept."
-        ) from error
+    except foreign as error:
+        raise _unreachable(storage, error) from error
+    except AssertionError as error:
+        # Optuna 5.0 asserts that the end of a trial is stored, in the middle of the error that it was not.
+        if not isinstance(error.__context__, foreign):
+            raise
+        raise _unreachable(storage, error.__context__) from error
+
+
+def _unreachable(storage: Storage, error: BaseException) -> StorageError:
+    return StorageError(
+        f"{storage.shown} must be a database that can be reached and written, got: {_reason(error)}. "
+        "Start it or free some space, then run the same line again; finished trials are kept."
+    )
 
 
 def _reason(error: BaseException) -> str:
