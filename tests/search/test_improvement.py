@@ -8,10 +8,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from pluribus.axes import Between, OneOf
 from pluribus.report.budget import parse_budget
 from pluribus.search.front import hypervolume
-from pluribus.search.improvement import ImprovementSampler, directions, improvement, place, scalarised
+from pluribus.search.improvement import ImprovementSampler, directions, improvement, scalarised
 from pluribus.search.making import read_space
 from pluribus.search.samplers import silence
 from pluribus.search.worker import distribution
@@ -89,14 +88,6 @@ def test_improvement_is_that_of_the_hypervolume():
     exact = [hypervolume([*front.tolist(), one], (1.1, 1.1)) - before for one in candidates]
     assert exact[0] == 0
     assert found == pytest.approx(exact, rel=0.02)
-
-
-def test_values_lie_on_their_axes_between_zero_and_one():
-    assert place(Between(0.01, 1.0, log=True), 0.1) == pytest.approx([0.5])
-    assert place(Between(1, 5), 4) == [0.75]
-    assert place(Between(2, 2), 2) == [0.0]
-    assert place(OneOf((4, 16, 8)), 8) == [0.5]
-    assert place(OneOf(("a", "b")), "b") == pytest.approx([0, 0.5**0.5])
 
 
 def test_draws_what_was_not_tried_of_the_method_that_is_good(space):

@@ -18,12 +18,13 @@ from typing import Any, final
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from pluribus.search.front import ranks
 from pluribus.search.queue import ERROR
 from pluribus.search.space import METHOD
+from pluribus.search.trial_ends import losses_of
 from pluribus.search.worker import BUDGET
 
 
@@ -45,16 +46,11 @@ def count_by_method(study: Study, besides: int) -> tuple[dict[str, int], dict[st
         tried[trial.params[METHOD]] = tried.get(trial.params[METHOD], 0) + 1
         if trial.state == TrialState.COMPLETE and trial.user_attrs.get(BUDGET, -1.0) <= 0:
             measured.append(trial)
-            losses.append(_losses(trial, study.directions))
+            losses.append(losses_of(trial, study.directions))
     for trial, rank in zip(measured, ranks(losses), strict=True):
         if rank == 0:
             on_front[trial.params[METHOD]] = on_front.get(trial.params[METHOD], 0) + 1
     return on_front, tried
-
-
-def _losses(trial: FrozenTrial, directions: Sequence[StudyDirection]) -> list[float]:
-    signs = [-1.0 if one == StudyDirection.MAXIMIZE else 1.0 for one in directions]
-    return [sign * value for sign, value in zip(signs, trial.values, strict=True)]
 
 
 @final

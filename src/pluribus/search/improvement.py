@@ -37,11 +37,12 @@ from scipy.special import ndtr
 from pluribus.axes import Between, OneOf
 from pluribus.errors import SettingError
 from pluribus.report.budget import Limit
+from pluribus.search.encoding import Encoder
 from pluribus.search.front import MARGIN, ranks
 from pluribus.search.gaussian_process import Array, GaussianProcess, Points
-from pluribus.search.queue import ERROR, HALVED, SKIPPED
 from pluribus.search.space import METHOD, Space
-from pluribus.search.worker import COST, IMPOSSIBLE, distribution, draw_evenly
+from pluribus.search.trial_ends import came_to_nothing, is_measured, losses_of
+from pluribus.search.worker import COST, distribution, draw_evenly
 
 CANDIDATES = 500
 """Configurations that are drawn to choose from."""
@@ -144,10 +145,7 @@ class ImprovementSampler(BaseSampler):
         self.space, self.limits, self.startup = space, tuple(limits), max(startup, LEAST_TRIALS)
         self.kinds = [kind for kind in space.kinds if kind not in finished] or list(space.kinds)
         self.parameters = space.parameters(flat=False)
-        self.shared = space.shared_parameters()
-        self.shared_size = sum(map(numbers_of, self.shared.values()))
-        sizes = [sum(map(numbers_of, space.own_parameters(one, False).values())) for one in space.choices]
-        self.longest = max(sizes) + self.shared_size
+        self.encoder = Encoder(space)
         self.normal, self.random = np.random.default_rng(seed), random.Random(seed)
         self.even = RandomSampler(seed)
 
@@ -168,13 +166,13 @@ class ImprovementSampler(BaseSampler):
         if not search_space:
             return {}
         others = [one for one in study.get_trials(deepcopy=False) if one.number != trial.number]
-        measured = [one for one in others if _is_measured(one)]
+        measured = [one for one in others if is_measured(one)]
         if len(measured) < self.startup:
             return self._drawn(self._least_tried(others))
         drawn = self._candidates(measured, others, study.directions)
         if not drawn:
             return {}
-        scores = self._scores(measured, others, study.directions, self._encoded(drawn))
+        scores = self._scores(measured, others, study.directions, self.encoder.points(drawn))
         return drawn[int(scores.argmax())]
 
     def sample_independent(
@@ -192,8 +190,8 @@ class ImprovementSampler(BaseSampler):
     ) -> Array:
         """Return Eq. (2) of candidates, times the probability that they are within the budget."""
         losses = np.array([losses_of(one, study_directions) for one in measured])
-        points = self._encoded([one.params for one in measured])
-        running = self._encoded([one.params for one in others if self._is_running(one)])
+        points = self.encoder.points([one.params for one in measured])
+        running = self.encoder.points([one.params for one in others if self._is_running(one)])
         count = losses.shape[1]
         normal = self.normal.standard_normal((DRAWS, count))
         drawn = np.empty((len(candidates), DRAWS, count))
@@ -225,7 +223,7 @@ class ImprovementSampler(BaseSampler):
             if len(known) < LEAST_TRIALS:
                 continue
             costs = np.array([one.user_attrs[COST][name] for one in known])
-            model = Modelled(self._encoded([one.params for one in known]), costs)
+            model = Modelled(self.encoder.points([one.params for one in known]), costs)
             chance *= model.chance_below(candidates, limit.most)
         return chance
 
@@ -233,10 +231,10 @@ class ImprovementSampler(BaseSampler):
         """Return the share of trials that are measured to the end, of each method."""
         measured, tried = np.ones(len(self.space.kinds)), np.ones(len(self.space.kinds))
         for one in others:
-            if self._is_whole(one) and (_is_measured(one) or _came_to_nothing(one)):
-                place = self.space.kinds.index(self._kind(one.params))
+            if self._is_whole(one) and (is_measured(one) or came_to_nothing(one)):
+                place = self.space.kinds.index(self.encoder.kind(one.params))
                 tried[place] += 1
-                measured[place] += _is_measured(one)
+                measured[place] += is_measured(one)
         found: Array = measured / tried
         return found
 
@@ -250,7 +248,7 @@ class ImprovementSampler(BaseSampler):
         tried = {_frozen(one.params) for one in others}
         places = ranks([losses_of(one, study_directions) for one in measured])
         front = [one.params for one, rank in zip(measured, places, strict=True) if rank == 0]
-        near = [one for one in front if self._kind(one) in self.kinds and self._has_all(one)]
+        near = [one for one in front if self.encoder.kind(one) in self.kinds and self.encoder.has_all(one)]
         found = []
         for number in range(CANDIDATES):
             if near and number % 3 == 0:
@@ -267,7 +265,7 @@ class ImprovementSampler(BaseSampler):
         """Return a method that has fewest trials."""
         tried = dict.fromkeys(self.kinds, 0)
         for one in others:
-            kind = self._kind(one.params)
+            kind = self.encoder.kind(one.params)
             if kind in tried:
                 tried[kind] += 1
         fewest = min(tried.values())
@@ -302,79 +300,12 @@ class ImprovementSampler(BaseSampler):
             return {}
         return drawn
 
-    def _encoded(self, configurations: Sequence[Values]) -> Points:
-        """Return configurations as numbers."""
-        kinds = [self.space.kinds.index(self._kind(one)) for one in configurations]
-        rows = [self._places(self._axes(one), one) for one in configurations]
-        own = np.zeros((len(rows), self.longest))
-        for number, row in enumerate(rows):
-            own[number, : len(row)] = row
-        sizes = np.array([len(row) for row in rows], dtype=np.float64)
-        shared = np.zeros((len(rows), self.shared_size))
-        for number, one in enumerate(configurations):
-            shared[number] = self._places(self.shared, one)
-        return Points(np.array(kinds, dtype=np.int64), own, sizes, shared)
-
-    def _axes(self, parameters: Values) -> dict[str, Between | OneOf]:
-        """Return the axes of a configuration, besides the method."""
-        choice = self.space.choice(self._kind(parameters))
-        return self.space.own_parameters(choice, flat=False) | self.shared
-
-    def _places(self, axes: Mapping[str, Between | OneOf], parameters: Values) -> list[float]:
-        found: list[float] = []
-        for name, axis in axes.items():
-            found += place(axis, parameters[name])
-        return found
-
-    def _kind(self, parameters: Values) -> str:
-        return str(parameters.get(METHOD, self.space.kinds[0]))
-
-    def _has_all(self, parameters: Values) -> bool:
-        """Return whether all parameters of a configuration are known."""
-        return all(name in parameters for name in self._axes(parameters))
-
     def _is_whole(self, trial: FrozenTrial) -> bool:
         has_method = METHOD in trial.params or METHOD not in self.parameters
-        return has_method and self._has_all(trial.params)
+        return has_method and self.encoder.has_all(trial.params)
 
     def _is_running(self, trial: FrozenTrial) -> bool:
         return trial.state == TrialState.RUNNING and self._is_whole(trial)
-
-
-def numbers_of(axis: Between | OneOf) -> int:
-    """Return how many numbers `place` gives on an axis."""
-    return len(place(axis, axis.choices[0] if isinstance(axis, OneOf) else axis.low))
-
-
-def place(axis: Between | OneOf, value: Any) -> list[float]:
-    """Return where a value lies on its axis, in [0, 1]; words have a number each."""
-    if isinstance(axis, OneOf):
-        if all(type(choice) in (int, float) for choice in axis.choices):
-            ordered = sorted(axis.choices)
-            return [ordered.index(value) / max(1, len(ordered) - 1)]
-        # Two words are as far apart as the ends of a range.
-        return [float(choice == value) / math.sqrt(2) for choice in axis.choices]
-    assert not isinstance(axis.high, str)
-    low, high = axis.low, axis.high
-    if axis.log:
-        low, high, value = math.log(low), math.log(high), math.log(value)
-    return [(value - low) / (high - low) if high > low else 0.0]
-
-
-def losses_of(trial: FrozenTrial, study_directions: Sequence[StudyDirection]) -> list[float]:
-    """Return the values of a trial so that less is better."""
-    signs = [-1.0 if one == StudyDirection.MAXIMIZE else 1.0 for one in study_directions]
-    return [sign * value for sign, value in zip(signs, trial.values, strict=True)]
-
-
-def _is_measured(trial: FrozenTrial) -> bool:
-    return trial.state == TrialState.COMPLETE and ERROR not in trial.user_attrs
-
-
-def _came_to_nothing(trial: FrozenTrial) -> bool:
-    """Return whether a trial failed, was impossible, or was stopped early."""
-    stored = trial.user_attrs
-    return ERROR in stored or HALVED in stored or stored.get(SKIPPED, "").startswith(IMPOSSIBLE)
 
 
 def _frozen(parameters: Values) -> frozenset[tuple[str, Any]]:

@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from pluribus.search.front import ranks
+from pluribus.search.trial_ends import losses_of
 
 Array = NDArray[np.float64]
 
@@ -150,7 +151,7 @@ class MOBOSampler(BaseSampler):
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if not search_space or len(done) < self.startup:
             return {}
-        losses = np.array([_losses(one, study.directions) for one in done])
+        losses = np.array([losses_of(one, study.directions) for one in done])
         points = np.array([encode(one.params, search_space) for one in done])
         best = [one for one, rank in zip(done, ranks(losses.tolist()), strict=True) if rank == 0]
         drawn = self._candidates(search_space, best)
@@ -200,9 +201,3 @@ class MOBOSampler(BaseSampler):
     ) -> Any:
         """Return an evenly drawn value."""
         return self.even.sample_independent(study, trial, param_name, param_distribution)
-
-
-def _losses(trial: FrozenTrial, directions: Sequence[StudyDirection]) -> list[float]:
-    """Return the values of a trial so that less is better."""
-    pairs = zip(trial.values, directions, strict=True)
-    return [-value if direction == StudyDirection.MAXIMIZE else value for value, direction in pairs]
