@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pluribus.search import gaussian_process as module
 from pluribus.search.gaussian_process import Alike, GaussianProcess, Parameters, Points
 
 
@@ -42,6 +43,16 @@ def test_values_without_structure_are_noise():
     process = GaussianProcess(points(np.linspace(0, 1, 40)[:, None]), values)
     assert process.parameters.noise == 0.3
     assert np.abs(process.predict(points([[0.5]]))[0]) < 0.7
+
+
+def test_parameters_of_many_points_are_those_of_some(monkeypatch):
+    x = np.linspace(0, 1, 40)[:, None]
+    values = np.sin(6 * x[:, 0])
+    expected = module.best_parameters(points(x[::4]), values[::4])
+    monkeypatch.setattr(module, "MOST_FITTED", 10)
+    process = GaussianProcess(points(x), values)
+    assert process.parameters == expected
+    assert process.predict(points([[0.5]]))[0] == pytest.approx(np.sin(3), abs=0.05)
 
 
 def test_predictions_that_came_true_are_known_afterwards():

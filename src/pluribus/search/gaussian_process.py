@@ -29,6 +29,8 @@ OFFSETS = (0.1, 0.5, 1.0)
 SPREADS = (0.2, 0.5, 1.0)
 LENGTHS = (0.2, 0.4, 0.8, 1.6)
 NOISES = (1e-4, 1e-2, 3e-2, 1e-1, 0.3)
+MOST_FITTED = 150
+"""Points by which the grid is judged; its time grows with their number to the third power."""
 USUAL_LENGTH, LENGTH_FACTOR = 0.6, 2.2
 USUAL_NOISE, NOISE_FACTOR = 0.05, 5.0
 """Centre of the prior, and the factor that is one deviation away from it; both are lognormal."""
@@ -57,6 +59,10 @@ class Points:
         """Return the points of both."""
         pairs = zip(self._parts(), other._parts(), strict=True)
         return Points(*(np.concatenate(pair) for pair in pairs))
+
+    def every(self, step: int) -> "Points":
+        """Return every so many-th point."""
+        return Points(*(part[::step] for part in self._parts()))
 
     def _parts(self) -> tuple[NDArray[Any], ...]:
         return self.kinds, self.own, self.sizes, self.shared
@@ -123,6 +129,27 @@ def squared_distances(first: Array, second: Array) -> Array:
     return found
 
 
+def factor_of(alike: Alike, parameters: Parameters) -> Array:
+    """Return the Cholesky factor of the kernel of points with themselves, with noise."""
+    kernel = alike.kernel(parameters)
+    found: Array = np.linalg.cholesky(kernel + parameters.noise * np.eye(len(kernel))).astype(np.float64)
+    return found
+
+
+def best_parameters(points: Points, values: Array) -> Parameters:
+    """Return those of the grid with the greatest marginal likelihood times the prior."""
+    step = math.ceil(len(points) / MOST_FITTED)
+    some, known = points.every(step), values[::step]
+    alike = Alike(some, some)
+
+    def evidence(parameters: Parameters) -> float:
+        factor = factor_of(alike, parameters)
+        half = np.linalg.solve(factor, known)
+        return float(-0.5 * half @ half - np.log(np.diag(factor)).sum()) + parameters.log_prior
+
+    return max(GRID, key=evidence)
+
+
 @final
 class GaussianProcess:
     """A Gaussian process of values with mean 0 and deviation 1.
@@ -135,23 +162,9 @@ class GaussianProcess:
 
     def __init__(self, points: Points, values: Array, parameters: Parameters | None = None) -> None:
         self.points, self.values = points, values
-        alike = Alike(points, points)
-        if parameters is None:
-            parameters = max(GRID, key=lambda one: self._evidence(alike, one))
-        self.parameters = parameters
-        self.factor = self._factor(alike, parameters)
+        self.parameters = parameters or best_parameters(points, values)
+        self.factor = factor_of(Alike(points, points), self.parameters)
         self.weights = np.linalg.solve(self.factor.T, np.linalg.solve(self.factor, values))
-
-    def _factor(self, alike: Alike, parameters: Parameters) -> Array:
-        kernel = alike.kernel(parameters)
-        found: Array = np.linalg.cholesky(kernel + parameters.noise * np.eye(len(kernel))).astype(np.float64)
-        return found
-
-    def _evidence(self, alike: Alike, parameters: Parameters) -> float:
-        """Return the logarithm of the marginal likelihood times the prior, without its constant."""
-        factor = self._factor(alike, parameters)
-        half = np.linalg.solve(factor, self.values)
-        return float(-0.5 * half @ half - np.log(np.diag(factor)).sum()) + parameters.log_prior
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Return mean and deviation at points, `[m]` each."""
