@@ -25,6 +25,7 @@ predictions had come true, so that several processes do not draw the same.
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, final
 
 import numpy as np
@@ -32,7 +33,6 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from scipy.special import ndtr
 
 from pluribus.axes import Between, OneOf
 from pluribus.errors import SettingError
@@ -114,8 +114,8 @@ class Modelled:
         mean, std = self.process.predict(points)
         if self.is_log:
             most = math.log(most) if most > 0 else -math.inf
-        found: Array = ndtr(((most - self.mean) / self.scale - mean) / std)
-        return found
+        distances = ((most - self.mean) / self.scale - mean) / std
+        return np.array([NormalDist().cdf(distance) for distance in distances])
 
     def _back(self, values: Array) -> Array:
         found = values * self.scale + self.mean
