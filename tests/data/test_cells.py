@@ -23,13 +23,26 @@ WORDS = frozenset(MISSING_WORDS)
 
 
 def test_missing_cells_are_found_whatever_their_case():
-    cells = ["", " ", "NA", "n/a", "NaN", "None", "?", None, float("nan"), "0", 0, False, "no", "nano"]
-    assert find_missing(cells, WORDS).tolist() == [True] * 9 + [False] * 5
+    blank = ["", " ", "NA", "n/a", "NaN", "None", "?", ".", "-", None, float("nan")]
+    cells = [*blank, "0", 0, False, "no", "nano", "-1", ".5"]
+    assert find_missing(cells, WORDS).tolist() == [True] * len(blank) + [False] * 7
 
 
 def test_numbers_are_read_and_words_are_nan():
     cells = ["1", " 2.5 ", "-1e3", 4, True, "1_000", "a", None, [1]]
     np.testing.assert_equal(read_cells(cells, to_number), [1, 2.5, -1000, 4, 1, *[np.nan] * 4])
+
+
+def test_numbers_as_people_write_them_are_read():
+    cells = ["1,234", "-1,234,567.5", "$12", "-$1,200.50", " 45 % ", "3 €", "£7"]
+    np.testing.assert_equal(read_cells(cells, to_number), [1234, -1234567.5, 12, -1200.5, 45, 3, 7])
+
+
+@pytest.mark.parametrize(
+    "cell", ["12,5", "1,2345", "12,345,6", "$", "%", "$-5", "1.2.3", "5 kg", "--5", "٣ %"]
+)
+def test_other_forms_are_no_numbers(cell):
+    assert np.isnan(to_number(cell))
 
 
 @pytest.mark.parametrize("cells", [["1", "a"], ["1_0"], ["nan"], [None, 1.0], [True, False], [[1], [2]], []])

@@ -1,5 +1,7 @@
 """Tables in chunks are the table that is read at once."""
 
+import gzip
+
 import pytest
 
 from pluribus.data.table_chunks import read_table, table_chunks
@@ -30,3 +32,47 @@ def test_chunks_of_a_parquet_file_are_its_rows(tmp_path):
 def test_a_table_without_rows_is_refused(tmp_path):
     with pytest.raises(InputError, match="header and rows, got no rows"):
         list(table_chunks(write(tmp_path, count=0)))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_another_delimiter_is_found_where_it_alone_parts_the_header(tmp_path, delimiter):
+    path = tmp_path / "t.csv"
+    path.write_text(f"a{delimiter}b\n1{delimiter}2\n")
+    assert read_table(path).cells == {"a": ["1"], "b": ["2"]}
+
+
+def test_the_given_delimiter_comes_first(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b,c\n1;2,3\n")
+    assert read_table(path).cells == {"a;b": ["1;2"], "c": ["3"]}
+    assert read_table(path, ";").cells == {"a": ["1"], "b,c": ["2.3"]}
+
+
+def test_decimal_commas_are_points_between_semicolons(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b;c\n-12,5;x, y;1,2,3\n")
+    assert read_table(path).cells == {"a": ["-12.5"], "b": ["x, y"], "c": ["1,2,3"]}
+    path.write_text('a|b\n"12,5"|1\n')
+    assert read_table(path).cells["a"] == ["12,5"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\nZürich,1\n".encode("latin-1"), "text in UTF-8, got the byte 0xfc.*WINDOWS-1252 -t UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "text in UTF-8, got the byte 0xff.*UTF-16 -t UTF-8"),
+        (gzip.compress(b"a,b\n1,2\n"), "got a packed file. Unpack it: gunzip"),
+    ],
+)
+def test_files_that_are_no_text_are_refused_with_the_remedy(tmp_path, content, message):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_table(path)
+
+
+def test_a_header_that_is_too_long_is_refused_as_any_row_is(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{'a' * 200_000}\n1\n")
+    with pytest.raises(InputError, match="must be a CSV file, got field larger"):
+        read_table(path)

@@ -14,11 +14,13 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Cells = Sequence[object]
 Value = TypeVar("Value")
-MISSING_WORDS = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
-"""Words that stand for a missing value, in lower case; most tools write one of them."""
+MISSING_WORDS = ("", "?", ".", "-", "--", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
+"""Words that stand for a missing value, in lower case; most tools write one of them, SAS and Stata a point."""
 TRUE, FALSE = ("true", "yes", "y", "t"), ("false", "no", "n", "f")
 DOTTED_DATE = re.compile(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(?!\d)")
 AMBIGUOUS_DATE = re.compile(r"^\d{1,2}([/-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")
+WRITTEN_NUMBER = re.compile(r"^([-+]?)[$€£¥]?\s?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s?[$€£¥%]?$", re.ASCII)
+"""A number as people write it: 1,234.50, $12, 5 €, 45 %. Commas part thousands alone: 12,5 is none."""
 DAY = 86_400.0
 """Seconds."""
 
@@ -55,13 +57,22 @@ def to_word(cell: object) -> str:
 
 
 def to_number(cell: object) -> float:
-    """Return a cell as a number, or NaN. Python's `1_000` is no number in a table."""
+    """Return a cell as a number, or NaN; `$1,234.50` is 1234.5 and `45 %` is 45.
+
+    Python's `1_000` is no number in a table.
+    """
     if isinstance(cell, str) and "_" in cell:
         return np.nan
     try:
         return float(cell)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        return np.nan
+        return _written_number(cell)
+
+
+def _written_number(cell: object) -> float:
+    """Return a number with commas between thousands, or a sign of a currency or percent, or NaN."""
+    found = WRITTEN_NUMBER.match(cell.strip()) if isinstance(cell, str) else None
+    return float((found[1] + found[2]).replace(",", "")) if found else np.nan
 
 
 def to_flag(cell: object) -> float:
@@ -126,8 +137,16 @@ def plain_numbers(cells: Cells) -> Array | None:
     except (TypeError, ValueError, OverflowError):
         return None
     plain = values.ndim == 1 and bool(np.isfinite(values).all())
-    underscore = any(isinstance(cell, str) and "_" in cell for cell in cells)
-    return values if plain and not underscore else None
+    return values if plain and not _has_underscore(cells) else None
+
+
+def _has_underscore(cells: Cells) -> bool:
+    """Return whether text among the cells has an underscore."""
+    try:
+        # One search in all of the text: a file has millions of cells.
+        return "_" in "".join(cells)  # type: ignore[arg-type]
+    except TypeError:
+        return any(isinstance(cell, str) and "_" in cell for cell in cells)
 
 
 def to_date(days: float) -> str:
