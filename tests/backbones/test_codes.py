@@ -44,7 +44,7 @@ def test_vectors_are_longer_for_more_categories_up_to_a_limit():
 
 @pytest.mark.parametrize("codes", [{4: 2}, {-1: 2}, {0: 0}, {}])
 def test_codes_that_do_not_fit_are_refused(codes):
-    with pytest.raises(SettingError, match="place of a code|categories|at least one place"):
+    with pytest.raises(SettingError, match=r"place of a code|categories|at least one place"):
         Codes(4, codes)
 
 

@@ -1,8 +1,10 @@
 """Categories as learnt vectors: the first layer of a network for tables with codes.
 
-A code is the place of a category among those of its column, from 1; 0 stands for a blank or an unseen category.
+A code is the place of a category among those of its column, from 1; 0 stands for a blank or an unseen
+category.
 """
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -18,14 +20,14 @@ MOST_NUMBERS = 50
 
 def vector_size(categories: int) -> int:
     """Return how many numbers stand for each of so many categories: fast.ai's rule of thumb for tables."""
-    return min(MOST_NUMBERS, max(2, round(1.6 * categories**0.56)))
+    return min(MOST_NUMBERS, max(2, round(1.6 * math.pow(categories, 0.56))))
 
 
 class Codes(nn.Module):
     """Replace each code among the inputs by a learnt vector; the other numbers go through a linear layer.
 
-    The linear layer is there for methods with several inputs, such as MIMO: each of them enters through layers
-    with weights.
+    The linear layer is there for methods with several inputs, such as MIMO: each of these enters by
+    layers with weights.
 
     Args:
         inputs: Numbers per sample, at least 1.

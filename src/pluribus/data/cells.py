@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 Cells = Sequence[object]
 Value = TypeVar("Value")
 MISSING_WORDS = ("", "?", ".", "-", "--", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
-"""Words that stand for a missing value, in lower case; most tools write one of them, SAS and Stata a point."""
+"""Words that stand for a missing value, in lower case. Most tools write one of them, SAS a point."""
 TRUE, FALSE = ("true", "yes", "y", "t"), ("false", "no", "n", "f")
 DOTTED_DATE = re.compile(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(?!\d)")
 AMBIGUOUS_DATE = re.compile(r"^\d{1,2}([/-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")

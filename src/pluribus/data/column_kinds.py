@@ -172,9 +172,9 @@ def _words_among_numbers(name: str, present: Cells, share: float) -> str:
     if len(odd) > MOST_ODD_WORDS:
         return f"text: {len(odd)} different words among numbers, such as {quoted(odd[0])}"
     raise InputError(
-        f"column {name!r} must hold numbers or words, got both: {quoted(odd[0])}, but {share:.0%} numbers. Set "
-        f"the option missing_words={','.join(odd)} if that stands for a missing value, kinds='{name}=category' "
-        f"if it is one of several groups, or kinds='{name}=dropped'."
+        f"column {name!r} must hold numbers or words, got both: {quoted(odd[0])}, but {share:.0%} numbers. "
+        f"Set the option missing_words={','.join(odd)} if that stands for a missing value, "
+        f"kinds='{name}=category' if it is one of several groups, or kinds='{name}=dropped'."
     )
 
 

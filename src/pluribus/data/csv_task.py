@@ -37,7 +37,8 @@ def csv_file(
         delimiter: Character between cells; a semicolon, tab or bar is found if it alone parts the header.
         kinds: Kinds of columns, where another than the recognised one is wanted: `zip=category,year=number`;
             number, date, boolean, category, code (a learnt vector for each category) or dropped.
-        missing_words: Words that stand for a missing value, besides blanks, ?, NA, nan, null, none, a point or a dash.
+        missing_words: Words that stand for a missing value, besides blanks, ?, NA, nan, null, none, a point
+            and a dash.
         most_bytes: Memory that the table may take while it is read.
         **sizes: How much of each part to keep.
     """

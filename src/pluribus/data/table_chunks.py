@@ -30,8 +30,8 @@ CELL_BYTES = 64
 def read_table(path: Path, delimiter: str = ",", most_bytes: int = MOST_BYTES) -> Table:
     """Return the table of a CSV file in UTF-8 with a header, or of a `.parquet` file.
 
-    Where the delimiter does not part the header, a semicolon, a tab or a bar does. With semicolons, `12,5` is a
-    number: spreadsheets write them where the comma is the decimal sign.
+    Where the delimiter does not part the header, a semicolon, a tab or a bar does. With semicolons, `12,5` is
+    a number: spreadsheets write them where the comma is the decimal sign.
     """
     check("most_bytes", most_bytes, int, at_least=1)
     check_file(path)
@@ -97,22 +97,26 @@ def _text(path: Path) -> Iterator[TextIO]:
             raise InputError(f"{path} must be text, got a packed file. Unpack it: gunzip {path}") from wrong
         encoding = "UTF-16" if wrong.object[:2] in UTF_16 else "WINDOWS-1252"
         raise InputError(
-            f"{path} must be text in UTF-8, got the byte {wrong.object[wrong.start]:#04x}. Save it as UTF-8, or "
-            f"convert it: iconv -f {encoding} -t UTF-8 {path}"
+            f"{path} must be text in UTF-8, got the byte {wrong.object[wrong.start]:#04x}. Save it as UTF-8, "
+            f"or convert it: iconv -f {encoding} -t UTF-8 {path}"
         ) from wrong
 
 
 def _actual_delimiter(header: str, given: str) -> str:
     """Return the delimiter of a file: the given one, or another if only that one parts the header."""
-    for delimiter in (given, *OTHER_DELIMITERS):
-        try:
-            parts = next(csv.reader([header], delimiter=delimiter), [])
-        # A cell that is too long; the reader of the file raises it again with the number of the line.
-        except csv.Error:
-            return given
-        if len(parts) > 1:
+    for delimiter in given + OTHER_DELIMITERS:
+        if _parts(header, delimiter) > 1:
             return delimiter
     return given
+
+
+def _parts(header: str, delimiter: str) -> int:
+    """Return the number of cells of a header."""
+    try:
+        return len(next(csv.reader([header], delimiter=delimiter), []))
+    # A cell that is too long; the reader of the file raises it again with the number of the line.
+    except csv.Error:
+        return 0
 
 
 def _with_points(row: Sequence[str]) -> list[str]:

@@ -102,7 +102,7 @@ def frame_task(
 
 
 def infer_likelihood(cells: Cells) -> Likelihood:
-    """Return the likelihood of a target: `Categorical` for words and for two whole numbers, else `Gaussian`."""
+    """Return the likelihood of a target: `Categorical` for words and two whole numbers, else `Gaussian`."""
     numbers = read_cells(cells, to_number)
     if np.isnan(numbers).any():
         return Categorical()
