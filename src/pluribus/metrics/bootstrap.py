@@ -45,7 +45,7 @@ AT_ONCE = 2**23
 
 @lru_cache(maxsize=4)
 def sample_counts(samples: int, draws: int) -> Array:
-    """Return how often each sample was drawn, uint16 `[draws, samples]`; the same for all that is compared."""
+    """Return how often each sample was drawn, `[draws, samples]`; the same for all that is compared."""
     generator = np.random.default_rng(SEED)
     # Small whole numbers, and one row at a time: 50,000 samples are kept in 100 MB.
     counts = np.empty((draws, samples), np.uint16)
