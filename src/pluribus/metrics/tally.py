@@ -1,9 +1,10 @@
 """Tally: metrics of predictions that come batch by batch, in bounded memory.
 
-Up to `MOST_NUMBERS` outputs of members are kept, of dense predictions `MOST_DENSE`, and metrics are computed from all of them at once. Beyond,
-every position of a prediction is a sample, and every second one is dropped, again and again: those that stay
-are evenly spaced. Metrics that are means of samples are summed over all samples before any is dropped, and
-stay exact. Others, such as calibration errors and areas under curves, are computed from the kept samples.
+Up to `MOST_NUMBERS` outputs of members are kept, of dense predictions `MOST_DENSE`, and metrics are computed
+from all of them at once. Beyond, every position of a prediction is a sample, and every second one is dropped,
+again and again: those that stay are evenly spaced. Metrics that are means of samples are summed over all
+samples before any is dropped, and stay exact. Others, such as calibration errors and areas under curves, are
+computed from the kept samples.
 """
 
 import math
