@@ -6,7 +6,7 @@ number, and into NaN where it cannot be read: the caller knows whether that is a
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,10 +57,12 @@ def to_word(cell: object) -> str:
 
 
 def to_number(cell: object) -> float:
-    """Return a cell as a number, or NaN; `$1,234.50` is 1234.5 and `45 %` is 45.
+    """Return a cell as a number, or NaN; `$1,234.50` is 1234.5, `45 %` is 45, a duration is its days.
 
     Python's `1_000` is no number in a table.
     """
+    if isinstance(cell, timedelta):
+        return cell.total_seconds() / DAY
     if isinstance(cell, str) and "_" in cell:
         return np.nan
     try:

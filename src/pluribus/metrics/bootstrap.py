@@ -97,7 +97,7 @@ def bootstrap_intervals(
     Nothing is returned for dense predictions, whose pixels are no independent samples, and for more than
     50,000 samples.
     """
-    if not has_independent_samples(prediction, target):
+    if not has_independent_samples(target):
         return {}
     prediction, target = samples(prediction, target)
     statistics: Mapping[str, Statistic] = {}
@@ -111,15 +111,12 @@ def bootstrap_intervals(
     return found
 
 
-def has_independent_samples(prediction: Prediction, target: Tensor) -> bool:
+def has_independent_samples(target: Tensor) -> bool:
     """Return whether samples can be drawn again: one target each, and at most 50,000 of them.
 
     Pixels of one image, and several labels or targets of one sample, are no independent samples.
     """
-    outputs = prediction.members.ndim
-    if isinstance(prediction, DiscretePrediction):
-        outputs = prediction.member_log_probabilities.ndim
-    return outputs <= 3 and target.numel() == len(target) <= MOST_SAMPLES
+    return target.numel() == len(target) <= MOST_SAMPLES
 
 
 def mean_of(values: Array) -> Statistic:

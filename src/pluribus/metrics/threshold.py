@@ -90,7 +90,7 @@ class Threshold:
 
         Nothing is returned for dense predictions, several labels, and more than 50,000 samples.
         """
-        if not has_independent_samples(prediction, target):
+        if not has_independent_samples(target):
             return {}
         answered, positive = self._answers(prediction, target)
         sensitivity, specificity = share_of(answered, positive), share_of(~answered, ~positive)
