@@ -22,7 +22,6 @@ from pluribus.data.cells import (
     Cells,
     by_value,
     find_missing,
-    is_ambiguous_date,
     read_cells,
     to_number,
     to_word,
@@ -39,6 +38,7 @@ from pluribus.data.columns import (
     Column,
     Columns,
 )
+from pluribus.data.dates import is_ambiguous_date
 from pluribus.data.limits import quoted
 from pluribus.errors import InputError, SettingError
 from pluribus.ranges import nearest

@@ -27,12 +27,11 @@ from pluribus.data.cells import (
     by_value,
     find_missing,
     read_cells,
-    to_date,
-    to_days,
     to_flag,
     to_number,
     to_word,
 )
+from pluribus.data.dates import to_date, to_days
 from pluribus.data.limits import quoted
 from pluribus.errors import InputError
 from pluribus.ranges import nearest

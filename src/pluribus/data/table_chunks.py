@@ -1,13 +1,13 @@
 """Read tables from CSV and Parquet files, all rows at once or some at a time. Imports no torch."""
 
 import csv
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
+from pluribus.data.delimiters import actual_delimiter, with_points
 from pluribus.data.limits import MOST_BYTES, check_bytes, check_file
 from pluribus.data.sources import optional, reading
 from pluribus.data.tables import Table, check_delimiter, check_names
@@ -16,9 +16,6 @@ from pluribus.ranges import check
 
 CHECKED_ROWS = 1024
 """Rows between two checks of the memory that a file takes."""
-OTHER_DELIMITERS = ";\t|"
-"""Tried where the given delimiter does not part the header."""
-DECIMAL_COMMA = re.compile(r"^\s*([-+]?\d+),(\d+)\s*$", re.ASCII)
 GZIP = b"\x1f\x8b"
 """First bytes of a packed file."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -55,7 +52,7 @@ def _csv_chunks(path: Path, delimiter: str, most_rows: int) -> Iterator[Table]:
     rows: list[list[str]] = []
     found = False
     with _text(path) as file:
-        delimiter = _actual_delimiter(file.readline(), delimiter)
+        delimiter = actual_delimiter(file.readline(), delimiter)
         file.seek(0)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         try:
@@ -69,7 +66,7 @@ def _csv_chunks(path: Path, delimiter: str, most_rows: int) -> Iterator[Table]:
                         f"{path} must have {len(header)} cells in each row, "
                         f"got {len(row)} in line {reader.line_num}. Complete or quote it."
                     )
-                rows.append(_with_points(row) if delimiter == ";" else row)
+                rows.append(with_points(row) if delimiter == ";" else row)
                 lines.append(reader.line_num)
                 found = True
                 if len(rows) == most_rows:
@@ -100,28 +97,6 @@ def _text(path: Path) -> Iterator[TextIO]:
             f"{path} must be text in UTF-8, got the byte {wrong.object[wrong.start]:#04x}. Save it as UTF-8, "
             f"or convert it: iconv -f {encoding} -t UTF-8 {path}"
         ) from wrong
-
-
-def _actual_delimiter(header: str, given: str) -> str:
-    """Return the delimiter of a file: the given one, or another if only that one parts the header."""
-    for delimiter in given + OTHER_DELIMITERS:
-        if _parts(header, delimiter) > 1:
-            return delimiter
-    return given
-
-
-def _parts(header: str, delimiter: str) -> int:
-    """Return the number of cells of a header."""
-    try:
-        return len(next(csv.reader([header], delimiter=delimiter), []))
-    # A cell that is too long; the reader of the file raises it again with the number of the line.
-    except csv.Error:
-        return 0
-
-
-def _with_points(row: Sequence[str]) -> list[str]:
-    """Return cells with points for decimal commas."""
-    return [DECIMAL_COMMA.sub(r"\1.\2", cell) if "," in cell else cell for cell in row]
 
 
 def _csv_table(path: Path, header: list[str], rows: list[list[str]], lines: list[int]) -> Table:
