@@ -451,7 +451,7 @@ def test_tasks_lists_every_task_and_the_options_of_one():
         assert f"{name}\n" in printed
     printed = invoke("tasks", "csv")
     assert "path (required): A file in UTF-8" in printed
-    assert "delimiter (by default ,): Character between cells." in printed
+    assert "delimiter (by default ,): Character between cells;" in printed
     assert max(map(len, printed.splitlines())) <= 80
     with pytest.raises(pl.SettingError, match="Did you mean 'csv'"):
         invoke("tasks", "cvs")

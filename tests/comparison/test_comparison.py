@@ -142,8 +142,20 @@ def test_a_run_can_be_loaded_again(task, tmp_path):
     assert accuracy == pytest.approx(one.metrics["accuracy"])
 
 
-def test_names_of_methods_and_modules_for_factories_are_refused(task, tmp_path):
-    for given, came in ((["single"], "'single'"), (Single(), r"Single\(\) alone"), ([], "none")):
+def test_methods_may_be_a_text(task, tmp_path):
+    given = {"seeds": 1, "training": QUICK, "out": tmp_path, "show": False}
+    found = compare(lambda: build(), task, "single, batch_ensemble(members=2)", **given)
+    assert [
+        one.key for one in compare(lambda: build(), task, [Single(), "batch_ensemble(members=2)"], **given)
+    ] == [one.key for one in found]
+    assert [one.method["kind"] for one in found] == ["single", "batch_ensemble"]
+    assert {one.network for one in found} == {"network"}  # a lambda has no name
+    with pytest.raises(pl.SettingError, match=r"methods are .* got 'singel'. Did you mean 'single'"):
+        compare(build, task, "singel", out=tmp_path)
+
+
+def test_other_methods_and_modules_for_factories_are_refused(task, tmp_path):
+    for given, came in (([Single], "<class"), (Single(), r"Single\(\) alone"), ([], "none"), ("", "none")):
         with pytest.raises(pl.SettingError, match=rf"methods must be a list of Methods .*got {came}"):
             compare(build, task, given, out=tmp_path)
     with pytest.raises(pl.SettingError, match=r"build must be a function .* Linear"):

@@ -42,7 +42,7 @@ def test_more_words_than_the_limit_are_text():
     words = [f"w{i % 65}" for i in range(650)]
     found = learn_columns({"x": [str(i * 7 % 11) for i in range(650)], "it": words})
     note = "text: 65 different values in 650 rows"
-    assert found.columns[1].note == f"{note}, more than 64; kinds='it=category' uses it"
+    assert found.columns[1].note == f"{note}, more than 64; kinds='it=code' learns a vector for each"
     found = learn_columns({"x": [str(i * 7 % 11) for i in range(100)], "it": words[:100]})
     assert found.columns[1].note == "text: 65 different values in 100 rows"
 
@@ -122,6 +122,14 @@ def test_words_may_stand_for_missing_values():
         InputError, match=r"'it' must hold numbers or words, got both: 'unknown', but 75% numbers"
     ):
         kind_of("it", cells)
+
+
+def test_numbers_with_many_different_words_among_them_are_text():
+    tickets = [str(1000 + i * 37) for i in range(30)] + [f"A/{i}" for i in range(11)]
+    found = learn_columns({"ticket": tickets, "x": [i % 7 for i in range(41)]}).columns[0]
+    assert (found.kind, found.note) == ("dropped", "text: 11 different words among numbers, such as 'A/0'")
+    with pytest.raises(InputError, match=r"missing_words=A/0,A/1,A/2.*or kinds='ticket=dropped'"):
+        learn_columns({"ticket": tickets[:-1], "x": [i % 7 for i in range(40)]})
 
 
 @pytest.mark.parametrize(

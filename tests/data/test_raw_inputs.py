@@ -122,7 +122,7 @@ def test_archives_hold_x_or_are_refused_with_the_names_there(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.txt", b"1 2 3", "inputs must be one of .csv, .parquet, .npy, .npz, got .*x.txt"),
+        ("x.dat", b"1 2 3", "inputs must be one of .csv, .tsv, .txt, .parquet, .npy, .npz, got .*x.dat"),
         ("x.npy", b"no array", "must be a whole .npy file of numbers, got one that is cut short"),
         ("x.npy", b"", "must be a whole .npy file"),
         ("x.npz", b"PK\x03\x04 half", "must be a whole .npz file"),
@@ -161,8 +161,9 @@ def test_channels_may_be_first_last_or_none(tmp_path, place):
 def test_the_delimiter_of_the_file_may_be_another(tmp_path):
     path = table(tmp_path, "a;b;c", "1;2;3")
     assert_close(read_inputs(path, task(delimiter=";")).values, torch.tensor([[1.0, 2.0, 3.0]]).double())
+    assert_close(read_inputs(path, task()).values, torch.tensor([[1.0, 2.0, 3.0]]).double())
     with pytest.raises(InputError, match="Is ',' the delimiter of the file"):
-        read_inputs(path, task())
+        read_inputs(table(tmp_path, "a:b:c", "1:2:3"), task())
 
 
 def test_cells_of_a_table_are_encoded_and_rows_unlike_training_flagged(tmp_path):

@@ -1,5 +1,7 @@
 """Tables in chunks are the table that is read at once."""
 
+import gzip
+
 import pytest
 
 from pluribus.data.table_chunks import read_table, table_chunks
@@ -30,3 +32,25 @@ def test_chunks_of_a_parquet_file_are_its_rows(tmp_path):
 def test_a_table_without_rows_is_refused(tmp_path):
     with pytest.raises(InputError, match="header and rows, got no rows"):
         list(table_chunks(write(tmp_path, count=0)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\nZürich,1\n".encode("latin-1"), "text in UTF-8, got the byte 0xfc.*WINDOWS-1252 -t UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "text in UTF-8, got the byte 0xff.*UTF-16 -t UTF-8"),
+        (gzip.compress(b"a,b\n1,2\n"), "got a packed file. Unpack it: gunzip"),
+    ],
+)
+def test_files_that_are_no_text_are_refused_with_the_remedy(tmp_path, content, message):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_table(path)
+
+
+def test_a_header_that_is_too_long_is_refused_as_any_row_is(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{'a' * 200_000}\n1\n")
+    with pytest.raises(InputError, match="must be a CSV file, got field larger"):
+        read_table(path)

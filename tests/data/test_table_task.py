@@ -130,3 +130,18 @@ def test_a_frame_makes_the_task_of_its_file(tmp_path):
         assert_close(getattr(found, part).y, getattr(from_file, part).y, rtol=0, atol=0)
     with pytest.raises(InputError, match="frame must be a pandas DataFrame, got list"):
         frame_task([1, 2], "mpg")
+
+
+def test_two_whole_numbers_are_classes_and_few_get_a_note(tmp_path):
+    path = save(tmp_path, "age,status,stars", [(20 + i % 50, 1 + i % 2, 1 + i % 5) for i in range(60)])
+    task = load_task("csv", path=path, target="status")
+    assert task.class_names == ("1", "2")
+    assert "status holds 1 and 2 alone" in task.notes[0]
+    task = load_task("csv", path=path, target="stars")
+    assert isinstance(task.likelihood, Gaussian)
+    assert task.notes == (
+        "stars holds 5 whole numbers, 1 to 5, and is predicted as a number. "
+        "likelihood=categorical predicts classes.",
+    )
+    assert load_task("csv", path=path, target="stars", likelihood="gaussian").notes == ()
+    assert load_task("csv", path=path, target="age").notes == ()

@@ -1,6 +1,7 @@
 """Bootstrap: seeded, near the intervals of theory, and of the metric that it names."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pluribus.metrics.bootstrap import (
     sample_counts,
     share_of,
 )
+from pluribus.metrics.threshold import Threshold
 from tests.metrics.examples import answers, classes, numbers, points
 
 
@@ -77,3 +79,12 @@ def test_pixels_labels_and_huge_sets_have_no_intervals(monkeypatch):
     assert bootstrap_intervals(*numbers(9, 4)) == {}
     monkeypatch.setattr("pluribus.metrics.bootstrap.MOST_SAMPLES", 8)
     assert bootstrap_intervals(*classes(9, 3)) == {}
+
+
+def test_one_logit_for_each_sample_has_the_intervals_of_one_answer():
+    prediction, target = answers(80)
+    column, truth = replace(prediction, members=prediction.members[..., None]), target[:, None]
+    assert column.member_log_probabilities.ndim == 4
+    assert bootstrap_intervals(column, truth) == bootstrap_intervals(prediction, target) != {}
+    found = Threshold(0.5)
+    assert found.intervals(column, truth) == found.intervals(prediction, target) != {}

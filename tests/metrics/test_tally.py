@@ -74,3 +74,11 @@ def test_predictions_without_targets_have_no_metrics():
         tally.metrics()
     with pytest.raises(InputError, match="at least one sample"):
         _ = Tally().prediction
+
+
+def test_fewer_outputs_of_dense_predictions_are_kept(monkeypatch):
+    monkeypatch.setattr("pluribus.metrics.tally.MOST_DENSE", 200)
+    pixels = filled(*CASES["pixels"], most=10**6)
+    assert pixels.is_thinned
+    assert pixels.numbers <= 200
+    assert not filled(*CASES["classes"], most=10**6).is_thinned

@@ -57,3 +57,16 @@ def test_nothing_is_fitted_without_two_outcomes_and_targets_of_both():
     rates = Threshold(0.5).rates(stated([[0.4, 0.6]]), torch.tensor([1]))
     assert rates["sensitivity"] == 1
     assert math.isnan(rates["specificity"])
+
+
+def test_pixels_labels_and_huge_sets_have_rates_without_intervals(monkeypatch):
+    def no_draws(samples, draws):
+        raise AssertionError(f"{draws} draws of {samples} pixels would fill the memory")
+
+    monkeypatch.setattr("pluribus.metrics.bootstrap.sample_counts", no_draws)
+    for made in (classes(9, 2, 4, 4), answers(9, 4)):
+        found = Threshold(0.5)
+        assert found.rates(*made)["sensitivity"] >= 0
+        assert found.intervals(*made) == {}
+    monkeypatch.setattr("pluribus.metrics.bootstrap.MOST_SAMPLES", 8)
+    assert Threshold(0.5).intervals(*classes(9, 2)) == {}

@@ -95,6 +95,8 @@ def test_labels_are_cut_between_settings():
     assert wrap_label("single", 4) == "single"
     assert wrap_label("emp(options=4, where=norm)", 40) == "emp(options=4, where=norm)"
     assert wrap_label("emp(options=4, where=norm)", 20) == "emp(options=4,\n  where=norm)"
+    assert wrap_label("deep_sub_ensembles(members=3)", 24) == "deep_sub_ensembles(\n  members=3)"
+    assert wrap_label("layer_ensembles(a=1, b=2)", 18) == "layer_ensembles(\n  a=1, b=2)"
 
 
 def test_heads_are_cut_between_words():
@@ -142,4 +144,4 @@ def test_prices_fold_verdicts_on_narrow_terminals_alone():
     assert heads[-1] == "against single"
     labels, heads, _ = price_cells(prices, 66)
     assert heads[-1] == "against\nsingle"
-    assert "deep_ensembles(members=3)" in labels
+    assert "deep_ensembles(\n  members=3)" in labels

@@ -7,6 +7,9 @@ import torch
 
 import pluribus as pl
 from pluribus.data import two_moons
+from pluribus.data.signature import Signature
+from pluribus.data.table_task import table_task
+from pluribus.data.tables import Table
 from pluribus.runs.named_network import Build
 
 
@@ -49,3 +52,16 @@ def test_network_may_have_a_width():
 def test_network_with_other_options_is_refused(name):
     with pytest.raises(pl.SettingError, match=r"width|depth"):
         Build(name, two_moons(train=20))
+
+
+def test_codes_of_a_table_become_vectors_in_the_network():
+    cities = [("Bonn", "Oslo", "Rome")[i % 3] for i in range(60)]
+    table = Table(
+        "t", {"age": [i * 7 % 41 for i in range(60)], "city": cities, "y": ["a", "b"] * 30}, range(60)
+    )
+    task = table_task(table, "y", "t", kinds="city=code")
+    assert task.codes == Signature.of(task).codes == {1: 3}
+    network = Build("mlp", task)()
+    assert [one.num_embeddings for one in network.codes.tables] == [4]
+    assert Build("residual_mlp", Signature.of(task))().codes.counts == (3,)
+    assert Build("mlp", two_moons(train=20)).known["codes"] == {}

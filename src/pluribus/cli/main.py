@@ -91,7 +91,9 @@ Methods = Annotated[
     str,
     typer.Option(
         help="Names, with settings if needed: single,deep_ensembles(members=5); or all, with at most "
-        f"{MOST_DRAWS} draws each."
+        f"{MOST_DRAWS} draws each.",
+        # Blanks let the help break lines between names, and not within them.
+        show_default=DEMO.replace(",", ", "),
     ),
 ]
 TaskName = Annotated[

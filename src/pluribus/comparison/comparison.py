@@ -37,6 +37,7 @@ from pluribus.errors import PluribusError, SettingError
 from pluribus.fingerprint import digest
 from pluribus.mechanisms.network.dry_run import seeded
 from pluribus.method import Method
+from pluribus.method_text import read_method, split_outside_brackets
 from pluribus.methods.single import Single
 from pluribus.metrics.costs import Costs
 from pluribus.ranges import check
@@ -127,7 +128,7 @@ class Place:
 def compare(
     build: Build,
     task: Task,
-    methods: Sequence[Method],
+    methods: str | Sequence[Method | str],
     *,
     seeds: int = 3,
     training: Training | None = None,
@@ -151,7 +152,8 @@ def compare(
         build: Makes the network; called once for each run, with torch's seed set, and once before, to tell
             whether finished runs are of the same network.
         task: The data.
-        methods: The methods to compare. Costs are relative to `Single()`, in the list or not.
+        methods: The methods to compare, or a text such as `single,deep_ensembles(members=5)`. Costs are
+            relative to `Single()`, in the list or not.
         seeds: Runs of each method, at least 1.
         training: Settings of training; its seed is replaced by that of the run.
         out: A folder for `records.jsonl` and the runs.
@@ -183,8 +185,8 @@ def compare(
     check_executor(executor)
     check_task(task)
     check_costs(costs, task)
-    _check_contestants(build, methods)
-    name = network or str(getattr(build, "__name__", type(build).__name__))
+    methods = _contestants(build, methods)
+    name = network or _name_of(build)
     check("recipes", recipes, bool)
     usual = (training or Training()).suited_to(task.train).resolved(len(task.train))
     steps = usual.budget(len(task.train)).steps
@@ -230,14 +232,23 @@ def _present(out: Path, keys: Sequence[str], budget: str, metric: str | None, co
     present(out, keys, budget, metric, costs)
 
 
-def _check_contestants(build: Any, methods: Any) -> None:
-    """Raise `SettingError` unless `build` is a factory and `methods` are methods."""
+def _name_of(build: Callable[..., object]) -> str:
+    """Return the name of the function that builds the network; `network` where it has none."""
+    name = str(getattr(build, "__name__", type(build).__name__))
+    return "network" if name == "<lambda>" else name
+
+
+def _contestants(build: Any, methods: Any) -> list[Method]:
+    """Return the methods, from text too; raise `SettingError` for others, or unless `build` is a factory."""
     expected = "methods must be a list of Methods such as [Single()]"
     if isinstance(methods, Method):
         raise SettingError(f"{expected}, got {methods!r} alone. Put it into a list.")
     if not methods:
         raise SettingError(f"{expected}, got none.")
-    for method in methods:
+    if isinstance(methods, str):
+        methods = split_outside_brackets(methods)
+    found = [read_method(one) if isinstance(one, str) else one for one in methods]
+    for method in found:
         if not isinstance(method, Method):
             raise SettingError(f"{expected}, got {method!r} among them.")
     # A module would share its weights between runs, and is callable too.
@@ -246,6 +257,7 @@ def _check_contestants(build: Any, methods: Any) -> None:
             "build must be a function that makes the network anew for each run, got "
             f"{type(build).__name__}. Give `lambda: ...`."
         )
+    return found
 
 
 def _digest(build: Build, task: Task) -> str:

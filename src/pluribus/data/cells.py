@@ -6,21 +6,21 @@ number, and into NaN where it cannot be read: the caller knows whether that is a
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import numpy as np
 
+from pluribus.data.dates import DAY
+
 Array = np.ndarray[Any, Any]
 Cells = Sequence[object]
 Value = TypeVar("Value")
-MISSING_WORDS = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
-"""Words that stand for a missing value, in lower case; most tools write one of them."""
+MISSING_WORDS = ("", "?", ".", "-", "--", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
+"""Words that stand for a missing value, in lower case. Most tools write one of them, SAS a point."""
 TRUE, FALSE = ("true", "yes", "y", "t"), ("false", "no", "n", "f")
-DOTTED_DATE = re.compile(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(?!\d)")
-AMBIGUOUS_DATE = re.compile(r"^\d{1,2}([/-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")
-DAY = 86_400.0
-"""Seconds."""
+WRITTEN_NUMBER = re.compile(r"^([-+]?)[$€£¥]?\s?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s?[$€£¥%]?$", re.ASCII)
+"""A number as people write it: 1,234.50, $12, 5 €, 45 %. Commas part thousands alone: 12,5 is none."""
 
 
 def by_value(cells: Cells, function: Callable[[object], Value]) -> list[Value]:
@@ -55,13 +55,24 @@ def to_word(cell: object) -> str:
 
 
 def to_number(cell: object) -> float:
-    """Return a cell as a number, or NaN. Python's `1_000` is no number in a table."""
+    """Return a cell as a number, or NaN; `$1,234.50` is 1234.5, `45 %` is 45, a duration is its days.
+
+    Python's `1_000` is no number in a table.
+    """
+    if isinstance(cell, timedelta):
+        return cell.total_seconds() / DAY
     if isinstance(cell, str) and "_" in cell:
         return np.nan
     try:
         return float(cell)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        return np.nan
+        return _written_number(cell)
+
+
+def _written_number(cell: object) -> float:
+    """Return a number with commas between thousands, or a sign of a currency or percent, or NaN."""
+    found = WRITTEN_NUMBER.match(cell.strip()) if isinstance(cell, str) else None
+    return float((found[1] + found[2]).replace(",", "")) if found else np.nan
 
 
 def to_flag(cell: object) -> float:
@@ -70,40 +81,6 @@ def to_flag(cell: object) -> float:
     if word in TRUE:
         return 1.0
     return 0.0 if word in FALSE else np.nan
-
-
-def to_days(cell: object) -> float:
-    """Return days since 1970 of a date such as 2024-03-01, 2024/03/01 12:30 or 1.3.2024, or NaN.
-
-    Other orders are not read: 01/02/2024 is January in one country and February in another. With dots the
-    day comes first in all of them.
-    """
-    try:
-        if isinstance(cell, datetime):
-            moment = cell
-        elif isinstance(cell, date):
-            moment = datetime(cell.year, cell.month, cell.day)
-        else:
-            moment = datetime.fromisoformat(_year_first(str(cell)))
-    except (TypeError, ValueError, OverflowError):
-        return np.nan
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp() / DAY
-
-
-def _year_first(text: str) -> str:
-    """Return a date with dashes, the year first; raise ValueError where the order is not certain."""
-    text = DOTTED_DATE.sub(lambda found: f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}", text.strip())
-    text = text.replace("/", "-")
-    if not text[:4].isdigit() or text[4:5] != "-":
-        raise ValueError(text)
-    return text
-
-
-def is_ambiguous_date(cell: object) -> bool:
-    """Return whether a cell is a date that may begin with the day or the month."""
-    return bool(AMBIGUOUS_DATE.match(str(cell).strip()))
 
 
 def read_cells(cells: Cells, reader: Callable[[object], float]) -> Array:
@@ -126,10 +103,13 @@ def plain_numbers(cells: Cells) -> Array | None:
     except (TypeError, ValueError, OverflowError):
         return None
     plain = values.ndim == 1 and bool(np.isfinite(values).all())
-    underscore = any(isinstance(cell, str) and "_" in cell for cell in cells)
-    return values if plain and not underscore else None
+    return values if plain and not _has_underscore(cells) else None
 
 
-def to_date(days: float) -> str:
-    """Return the date of a number of days since 1970, as text."""
-    return str(np.datetime64(round(days), "D"))
+def _has_underscore(cells: Cells) -> bool:
+    """Return whether text among the cells has an underscore."""
+    try:
+        # One search in all of the text: a file has millions of cells.
+        return "_" in "".join(cells)  # type: ignore[arg-type]
+    except TypeError:
+        return any(isinstance(cell, str) and "_" in cell for cell in cells)

@@ -4,10 +4,10 @@ all cells, blanks left out, are                            kind
 none, or one value in every row                            dropped
 whole numbers that count the rows, or an id by name        dropped
 true and false, or yes and no                              boolean
-numbers                                                    number
+numbers, also as $1,234.50 or 45 %                         number
 dates, the year first or with dots                         date
 words, at most 64, each in two rows on average             category
-other words                                                dropped
+other words, and words among numbers, such as of tickets   dropped
 """
 
 import re
@@ -22,7 +22,6 @@ from pluribus.data.cells import (
     Cells,
     by_value,
     find_missing,
-    is_ambiguous_date,
     read_cells,
     to_number,
     to_word,
@@ -39,6 +38,7 @@ from pluribus.data.columns import (
     Column,
     Columns,
 )
+from pluribus.data.dates import is_ambiguous_date
 from pluribus.data.limits import quoted
 from pluribus.errors import InputError, SettingError
 from pluribus.ranges import nearest
@@ -47,6 +47,8 @@ MOST_CATEGORIES = 64
 """Categories of a column whose kind was not given; more make more inputs than most tables can teach."""
 MOST_GIVEN_CATEGORIES = 10_000
 """Categories of a column that the user called a category or a code."""
+MOST_ODD_WORDS = 10
+"""Different words among numbers that may stand for missing values; more make a column of text."""
 AN_ID = "an id: a whole number of its own in every row"
 REPEATED_ID = "an id by its name: {distinct} different whole numbers in {rows} rows"
 LEAST_ROWS_OF_ID = 3
@@ -126,9 +128,8 @@ def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
         share = _share_read(kind, present)
         if share == 1:
             return kind, ""
-        # Dropping a column of numbers because of one word in it would lose it without need.
         if kind == NUMBER and share >= 0.5:
-            raise _mixed(name, present, share)
+            return DROPPED, _words_among_numbers(name, present, share)
     distinct = len(set(by_value(present, to_word)))
     # Where words hardly repeat they are names or remarks, from which nothing can be learnt as categories.
     if distinct > min(MOST_CATEGORIES, len(present) / 2):
@@ -140,7 +141,7 @@ def infer_kind(name: str, cells: Cells, missing: Array) -> tuple[str, str]:
         note = f"text: {distinct} different values in {len(present)} rows"
         # Words that repeat are categories, only more than most tables can teach.
         if distinct <= len(present) / 2:
-            note += f", more than {MOST_CATEGORIES}; kinds='{name}=category' uses it"
+            note += f", more than {MOST_CATEGORIES}; kinds='{name}=code' learns a vector for each"
         return DROPPED, note
     return CATEGORY, ""
 
@@ -160,12 +161,20 @@ def _share_read(kind: str, present: Cells) -> float:
     return float((~np.isnan(values)).mean())
 
 
-def _mixed(name: str, present: Cells, share: float) -> InputError:
-    """Return the error for a column of both numbers and words."""
-    odd = quoted(next(to_word(cell) for cell in present if np.isnan(to_number(cell))))
-    return InputError(
-        f"column {name!r} must hold numbers or words, got both: {odd}, but {share:.0%} numbers. Set the "
-        f"option missing_words={odd} if it stands for a missing value, or kinds='{name}=category'."
+def _words_among_numbers(name: str, present: Cells, share: float) -> str:
+    """Return why a column of numbers with many words among them is dropped, such as one of tickets.
+
+    Raises:
+        InputError: There are few different words. Dropping the numbers because of one would lose them without
+            need, and words such as `unknown` stand for a missing value.
+    """
+    odd = sorted({to_word(cell) for cell in present if np.isnan(to_number(cell))})
+    if len(odd) > MOST_ODD_WORDS:
+        return f"text: {len(odd)} different words among numbers, such as {quoted(odd[0])}"
+    raise InputError(
+        f"column {name!r} must hold numbers or words, got both: {quoted(odd[0])}, but {share:.0%} numbers. "
+        f"Set the option missing_words={','.join(odd)} if that stands for a missing value, "
+        f"kinds='{name}=category' if it is one of several groups, or kinds='{name}=dropped'."
     )
 
 

@@ -5,7 +5,8 @@
     date       days since 1970, then as a number             as a number
     boolean    0 or 1                                        fill, and an indicator if training had blanks
     category   one number for each category, 0 or 1          all 0, and an indicator if training had blanks
-    code       place among the categories from 1             0
+    code       place among the categories from 1, for a      0
+               network that learns a vector for each
     dropped    nothing
 
 A category that training did not have is all 0 (code: 0), and its row is flagged. `learn_columns` makes the
@@ -26,12 +27,11 @@ from pluribus.data.cells import (
     by_value,
     find_missing,
     read_cells,
-    to_date,
-    to_days,
     to_flag,
     to_number,
     to_word,
 )
+from pluribus.data.dates import to_date, to_days
 from pluribus.data.limits import quoted
 from pluribus.errors import InputError
 from pluribus.ranges import nearest
@@ -104,6 +104,8 @@ class Column:
             done.append(f"mean {self.mean:.4g}, deviation {self.deviation:.4g}")
         if self.kind == BOOLEAN:
             done.append("false and no are 0, true and yes are 1")
+        if self.kind == CODE:
+            done.append(f"a vector for each of {len(self.categories)}")
         done += self.categories[:SHOWN_CATEGORIES]
         more = len(self.categories) - SHOWN_CATEGORIES
         if more > 0:
@@ -172,6 +174,12 @@ class Columns:
         """Return the place of the first number of each used column, and the number of features at the end."""
         widths = [len(column.features) for column in self.used]
         return np.cumsum([0, *widths])
+
+    @cached_property
+    def codes(self) -> dict[int, int]:
+        """Return the number of categories of each code, by its place among the features."""
+        placed = zip(self.used, self.starts.tolist(), strict=False)
+        return {start: len(column.categories) for column, start in placed if column.kind == CODE}
 
     @cached_property
     def means(self) -> Array:

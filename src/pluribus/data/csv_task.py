@@ -32,12 +32,13 @@ def csv_file(
         path: A file in UTF-8 whose first line names the columns, or a `.parquet` file.
         target: The column to predict; rows without it are left out.
         likelihood: Of the target, standardised if it is a number. By default `categorical` for words and
-            for 0 and 1, `gaussian` for other numbers.
+            for two whole numbers such as 0 and 1, `gaussian` for other numbers.
         features: Columns to predict from; by default all but the target.
-        delimiter: Character between cells.
+        delimiter: Character between cells; a semicolon, tab or bar is found if it alone parts the header.
         kinds: Kinds of columns, where another than the recognised one is wanted: `zip=category,year=number`;
-            number, date, boolean, category, code (a whole number for an embedding) or dropped.
-        missing_words: Words that stand for a missing value, besides blanks, ?, NA, nan, null and none.
+            number, date, boolean, category, code (a learnt vector for each category) or dropped.
+        missing_words: Words that stand for a missing value, besides blanks, ?, NA, nan, null, none, a point
+            and a dash.
         most_bytes: Memory that the table may take while it is read.
         **sizes: How much of each part to keep.
     """

@@ -20,7 +20,8 @@ from pluribus.data.raw_tables import table_inputs
 from pluribus.data.signature import Signature
 from pluribus.errors import InputError
 
-SUFFIXES = (".csv", ".parquet", ".npy", ".npz")
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".npy", ".npz")
 ROWS = 512
 """Inputs that are read and predicted at a time."""
 
@@ -74,7 +75,7 @@ def input_chunks(
     """Yield raw inputs of a file or a folder of pictures, of the shape that the network takes.
 
     Args:
-        path: A `.npy`, `.npz`, `.csv` or `.parquet` file, or a folder of pictures.
+        path: A `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or `.parquet` file, or a folder of pictures.
         signature: Of the network that the inputs are for.
         rows: The most inputs at a time.
         most_bytes: Memory that the inputs of a chunk may take.
@@ -86,7 +87,7 @@ def input_chunks(
         raise InputError(f"{path} must be a file of inputs, got no file. Check the path.")
     if path.suffix not in SUFFIXES:
         raise InputError(f"inputs must be one of {', '.join(SUFFIXES)}, got {path}. Write one of these.")
-    if path.suffix in (".csv", ".parquet"):
+    if path.suffix in (*TEXT_SUFFIXES, ".parquet"):
         for part in table_inputs(path, signature, rows):
             yield checked(f"inputs of {path}", RawInputs(part.values, part.flags, part.ids), signature)
         return

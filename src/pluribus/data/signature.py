@@ -128,6 +128,11 @@ class Signature:
         return len(self.inputs) > 1 or any(not _is_positional(one.key) for one in self.inputs)
 
     @property
+    def codes(self) -> dict[int, int]:
+        """Return the number of categories of each input that is a code of a table, by its place."""
+        return {} if self.columns is None else self.columns.codes
+
+    @property
     def example_file(self) -> str:
         """Return a made-up name of a file that such inputs may be in."""
         if self.has_several_inputs:

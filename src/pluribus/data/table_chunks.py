@@ -2,9 +2,12 @@
 
 import csv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import TextIO
 
+from pluribus.data.delimiters import actual_delimiter, with_points
 from pluribus.data.limits import MOST_BYTES, check_bytes, check_file
 from pluribus.data.sources import optional, reading
 from pluribus.data.tables import Table, check_delimiter, check_names
@@ -13,12 +16,20 @@ from pluribus.ranges import check
 
 CHECKED_ROWS = 1024
 """Rows between two checks of the memory that a file takes."""
+GZIP = b"\x1f\x8b"
+"""First bytes of a packed file."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""First bytes of text in UTF-16, which some spreadsheets write."""
 CELL_BYTES = 64
 """Memory of one cell while it is text: Python's string and its place in a list."""
 
 
 def read_table(path: Path, delimiter: str = ",", most_bytes: int = MOST_BYTES) -> Table:
-    """Return the table of a CSV file in UTF-8 with a header, or of a `.parquet` file."""
+    """Return the table of a CSV file in UTF-8 with a header, or of a `.parquet` file.
+
+    Where the delimiter does not part the header, a semicolon, a tab or a bar does. With semicolons, `12,5` is
+    a number: spreadsheets write them where the comma is the decimal sign.
+    """
     check("most_bytes", most_bytes, int, at_least=1)
     check_file(path)
     if path.suffix == ".parquet":
@@ -40,7 +51,9 @@ def _csv_chunks(path: Path, delimiter: str, most_rows: int) -> Iterator[Table]:
     lines: list[int] = []
     rows: list[list[str]] = []
     found = False
-    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+    with _text(path) as file:
+        delimiter = actual_delimiter(file.readline(), delimiter)
+        file.seek(0)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         try:
             header = [name.strip() for name in next(reader, [])]
@@ -53,7 +66,7 @@ def _csv_chunks(path: Path, delimiter: str, most_rows: int) -> Iterator[Table]:
                         f"{path} must have {len(header)} cells in each row, "
                         f"got {len(row)} in line {reader.line_num}. Complete or quote it."
                     )
-                rows.append(row)
+                rows.append(with_points(row) if delimiter == ";" else row)
                 lines.append(reader.line_num)
                 found = True
                 if len(rows) == most_rows:
@@ -65,6 +78,25 @@ def _csv_chunks(path: Path, delimiter: str, most_rows: int) -> Iterator[Table]:
         raise InputError(f"{path} must hold a header and rows, got no rows.")
     if rows:
         yield _csv_table(path, header, rows, lines)
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[TextIO]:
+    """Open a file of text, and name the remedy where it is in another encoding."""
+    try:
+        with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+            yield file
+    except InputError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        wrong = error.__cause__
+        if wrong.object[:2] == GZIP:
+            raise InputError(f"{path} must be text, got a packed file. Unpack it: gunzip {path}") from wrong
+        encoding = "UTF-16" if wrong.object[:2] in UTF_16 else "WINDOWS-1252"
+        raise InputError(
+            f"{path} must be text in UTF-8, got the byte {wrong.object[wrong.start]:#04x}. Save it as UTF-8, "
+            f"or convert it: iconv -f {encoding} -t UTF-8 {path}"
+        ) from wrong
 
 
 def _csv_table(path: Path, header: list[str], rows: list[list[str]], lines: list[int]) -> Table:

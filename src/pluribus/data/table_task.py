@@ -24,12 +24,13 @@ from pluribus.data.scaling import UNSCALED, Scaling
 from pluribus.data.split import Split
 from pluribus.data.splits import Sizes, divide
 from pluribus.data.tables import Table, check_columns, from_frame
-from pluribus.data.targets import number_words
+from pluribus.data.targets import MOST_CLASSES, number_words
 from pluribus.data.task import Task
 from pluribus.errors import InputError, SettingError
 from pluribus.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
 from pluribus.likelihood import likelihood as named_likelihood
 
+BINARY = 2
 Words = str | Sequence[str] | None
 """Words in a list, or in one text with commas between them, as they come from the command line."""
 
@@ -53,8 +54,8 @@ def table_task(
     absent = to_words("missing_words", missing_words) or []
     rows, notes = _labelled(table, target, absent)
     law, class_names, y = _targets(target, rows.cells[target], likelihood, rows.lines)
-    if likelihood is None and class_names == ("0", "1"):
-        notes += (f"{target} holds 0 and 1 alone: they are classes. likelihood=gaussian predicts a number.",)
+    if likelihood is None:
+        notes += _likelihood_notes(target, rows.cells[target])
 
     # Rows are divided first, so that nothing is learnt from rows that are for validation and testing.
     places = Split(torch.arange(len(rows)), y)
@@ -101,12 +102,35 @@ def frame_task(
 
 
 def infer_likelihood(cells: Cells) -> Likelihood:
-    """Return the likelihood of a target: `Categorical` for words and for 0 and 1, else `Gaussian`."""
+    """Return the likelihood of a target: `Categorical` for words and two whole numbers, else `Gaussian`."""
     numbers = read_cells(cells, to_number)
     if np.isnan(numbers).any():
         return Categorical()
-    # Nobody measures a quantity that is 0 or 1 alone: these are a no and a yes.
-    return Categorical() if set(numbers.tolist()) == {0.0, 1.0} else Gaussian()
+    # Nobody measures a quantity that is 0 or 1 alone, or 1 or 2: these are a no and a yes.
+    return Categorical() if len(_few_numbers(numbers)) == BINARY else Gaussian()
+
+
+def _few_numbers(numbers: Array) -> list[int]:
+    """Return the different whole numbers of a target in order; none if there are others or many."""
+    distinct = np.unique(numbers)
+    whole = np.isfinite(distinct).all() and (distinct == np.round(distinct)).all()
+    if len(distinct) > MOST_CLASSES or not whole:
+        return []
+    return [int(number) for number in distinct]
+
+
+def _likelihood_notes(target: str, cells: Cells) -> tuple[str, ...]:
+    """Return a sentence where the user may have meant another likelihood than the inferred one."""
+    few = _few_numbers(read_cells(cells, to_number))
+    if len(few) == BINARY:
+        ends = f"{few[0]} and {few[1]}"
+        return (f"{target} holds {ends} alone: they are classes. likelihood=gaussian predicts a number.",)
+    if len(few) > BINARY:
+        return (
+            f"{target} holds {len(few)} whole numbers, {few[0]} to {few[-1]}, and is predicted as a number. "
+            "likelihood=categorical predicts classes.",
+        )
+    return ()
 
 
 def to_words(name: str, given: Words) -> list[str] | None:

@@ -105,6 +105,11 @@ class Task:
         """Return the shape of one input; of the first, where a sample has several."""
         return next(iter(self.train.shapes.values()))
 
+    @property
+    def codes(self) -> dict[int, int]:
+        """Return the number of categories of each input that is a code of a table, by its place."""
+        return {} if self.columns is None else self.columns.codes
+
     @cached_property
     def fingerprint(self) -> str:
         """Return a short text that equal data and settings have, and no others; `digest` tells how."""

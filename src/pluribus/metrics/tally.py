@@ -1,9 +1,10 @@
 """Tally: metrics of predictions that come batch by batch, in bounded memory.
 
-Up to `MOST_NUMBERS` outputs of members are kept, and metrics are computed from all of them at once. Beyond,
-every position of a prediction is a sample, and every second one is dropped, again and again: those that stay
-are evenly spaced. Metrics that are means of samples are summed over all samples before any is dropped, and
-stay exact. Others, such as calibration errors and areas under curves, are computed from the kept samples.
+Up to `MOST_NUMBERS` outputs of members are kept, of dense predictions `MOST_DENSE`, and metrics are computed
+from all of them at once. Beyond, every position of a prediction is a sample, and every second one is dropped,
+again and again: those that stay are evenly spaced. Metrics that are means of samples are summed over all
+samples before any is dropped, and stay exact. Others, such as calibration errors and areas under curves, are
+computed from the kept samples.
 """
 
 import math
@@ -20,8 +21,10 @@ from pluribus.metrics.registry import METRICS, evaluate_all, metrics_for
 from pluribus.metrics.samples import samples
 from pluribus.prediction import Prediction
 
-MOST_NUMBERS = 2**27
-"""Outputs of members that are kept: half a GiB in float32."""
+MOST_NUMBERS = 2**26
+"""Outputs of members that are kept: a quarter GiB in float32."""
+MOST_DENSE = 2**24
+"""The same where every position has outputs, which are much alike. Metrics take 60 bytes for each: 1 GB."""
 MEANS = (
     *("accuracy", "top5", "nll", "brier", "disagreement", "mutual_information", "ambiguity"),
     *("mae", "gaussian_nll", "log_predictive_density", "coverage_95", "width_95", "crps"),
@@ -62,6 +65,8 @@ class Tally:
             prediction: Of its samples.
             target: Their targets, as `samples` takes them; None for data out of distribution.
         """
+        if is_dense(prediction):
+            self.most = min(self.most, MOST_DENSE)
         part = Part(prediction, target)
         if self.is_thinned:
             part = self._flattened(part)

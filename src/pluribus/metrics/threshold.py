@@ -19,7 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from pluribus.metrics.bootstrap import Array, Interval, known_mean, percentile_interval, share_of
+from pluribus.metrics.bootstrap import (
+    Array,
+    Interval,
+    has_independent_samples,
+    known_mean,
+    percentile_interval,
+    share_of,
+)
 from pluribus.metrics.samples import exact, samples
 from pluribus.prediction import DiscretePrediction, Prediction
 
@@ -79,7 +86,12 @@ class Threshold:
         return found | {"balanced_accuracy": (found["sensitivity"] + found["specificity"]) / 2}
 
     def intervals(self, prediction: Prediction, target: Tensor) -> dict[str, Interval]:
-        """Return the bootstrap intervals of the rates by name, over the test samples."""
+        """Return the bootstrap intervals of the rates by name, over the test samples.
+
+        Nothing is returned for dense predictions, several labels, and more than 50,000 samples.
+        """
+        if not has_independent_samples(target):
+            return {}
         answered, positive = self._answers(prediction, target)
         sensitivity, specificity = share_of(answered, positive), share_of(~answered, ~positive)
         statistics = {

@@ -191,6 +191,9 @@ def wrap_label(label: str, width: int) -> str:
         return label
     words = settings.replace(", ", ",\n").split("\n")
     first, *others = _fill(words, width - len(name) - 1)
+    if len(name) + 1 + len(first) > width:
+        # Not even one setting fits behind a long name: all of them come below it.
+        first, others = "", _fill(words, width - 2)
     return "\n".join([f"{name}({first}", *(f"  {line}" for line in others)])
 
 

@@ -38,6 +38,7 @@ class Build:
             "in_channels": next(iter(shape), 1),
             "image_size": next(reversed(shape), 1),
             "inputs": math.prod(shape),
+            "codes": task.codes,
         }
         # Build once now, so that a network that cannot be built fails before any training.
         self()

@@ -277,7 +277,7 @@ class EnsembleEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-lea
         """Return the user's module, or a factory of networks for this many inputs and outputs."""
         inputs = int(np.prod(task.input_shape))
         if self.module is None:
-            return partial(mlp, inputs, task.outputs, self.hidden)
+            return partial(mlp, inputs, task.outputs, self.hidden, codes=task.codes)
         if isinstance(self.module, nn.Module):
             return self.module
         if not callable(self.module):
