@@ -110,7 +110,7 @@ class Alike:
     def kernel(self, parameters: Parameters) -> Array:
         """Return Eq. (1)."""
         own, shared = self._matern(parameters.length)
-        found = parameters.offset * self.same + parameters.spread * own
+        found: Array = parameters.offset * self.same + parameters.spread * own
         return found + parameters.spread * shared if self.has_shared else found
 
     def variance(self, parameters: Parameters) -> float:
