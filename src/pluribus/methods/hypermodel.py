@@ -63,7 +63,7 @@ def combine_directions(start: Tensor, directions: Tensor, index: Tensor) -> Tens
     Args:
         start: θ_0.
         directions: θ_k, `[d, ...]`.
-        index: z, `[d]`.
+        index: z, `[d]`, or those of several members, `[members, d]`.
     """
     combined: Tensor = start + torch.tensordot(index, directions, 1)
     return combined
@@ -112,13 +112,23 @@ class Directions(Drawn):
 
     def draw(self, row: int | None) -> dict[str, Tensor]:
         """Return the weights of a seed, Eq. (1)."""
-        shared, every = self.parts()[0], named_tensors(self.directions)
-        # One index moves all tensors together.
-        first = next(iter(every.values()))
-        index = normal_numbers([self.dimension], row, 0, first) / math.sqrt(self.dimension)
+        return self._at(self._index(row))
+
+    def draw_all(self, rows: Sequence[int | None]) -> dict[str, Tensor]:
+        """Return the weights of several seeds, `[rows, ...]`, by one product for each tensor."""
+        return self._at(torch.stack([self._index(row) for row in rows]))
+
+    def _index(self, row: int | None) -> Tensor:
+        """Return z of a seed; one index moves all tensors together."""
+        first = next(iter(named_tensors(self.directions).values()))
+        return normal_numbers([self.dimension], row, 0, first) / math.sqrt(self.dimension)
+
+    def _at(self, index: Tensor) -> dict[str, Tensor]:
+        """Return the weights of an index, or of several."""
+        shared = self.parts()[0]
         return {
             name: combine_directions(shared[name], directions, index.to(directions))
-            for name, directions in every.items()
+            for name, directions in named_tensors(self.directions).items()
         }
 
 
