@@ -335,10 +335,21 @@ def test_stochastic_members_are_kept_and_drawn(case):
 
 
 # Members are functions: what one says of a sample follows from the sample alone. Joint predictions need it.
-@each_method([*METHODS, *NEAR, *SEEDS, *EXITS])
+@each_method([*METHODS, *NEAR, *SEEDS])
 @each([case for case in CASES if case.name not in ("data_dependent", "counted_batch")])
 @pytest.mark.sampled(20)
 def test_a_row_does_not_depend_on_the_batch(case, method):
+    verify_rows_of_parts(case, method)
+
+
+@each_method(EXITS)
+@each([case_named("residual_cnn")])
+def test_a_row_with_exits_does_not_depend_on_the_batch(case, method):
+    verify_rows_of_parts(case, method)
+
+
+def verify_rows_of_parts(case, method):
+    """A part of a batch has the outputs that the whole batch has there."""
     ensemble, x = perturbed(converted(case, method)).eval(), case.inputs()
     taken = torch.tensor([BATCH - 1, 0])
     if isinstance(x, dict):
