@@ -82,7 +82,7 @@ class Stack:
         for place in range(count):
             values = {name: value[place] for name, value in self.values.items()}
             penalty = self._with(values, lambda members: method.penalty(members, batch, size, progress))
-            found.append(torch.as_tensor(penalty))
+            found.append(torch.as_tensor(penalty, device=self.template.device))
         return torch.stack(found)
 
     def _with(self, values: Mapping[str, Tensor], task: Callable[[Any], Any]) -> Any:
