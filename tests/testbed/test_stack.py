@@ -13,7 +13,7 @@ METHODS = [
     DeepEnsembles(3),
     Masksembles(3),
     EMP(2, where=("*",), per_sample=False, draws=8),
-    # Rows of these are seeds: in every problem they must draw the numbers that the prior and the targets have.
+    # Rows of these are seeds: they must draw the numbers in every problem that prior and targets have.
     ECMP(2, where=("*",), per_sample=False, draws=3),
     BayesByBackprop(3),
     VNN(3),

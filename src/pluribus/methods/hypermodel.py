@@ -21,13 +21,15 @@ weight is the product of that part with a random direction of length 1:
     u_l      random_features()
 
 Cost: 1 + d networks to store, twice that with a prior; one pass for each draw, two with a prior.
-Deviation: by default the prior is a linear hypermodel of random networks, whose natural scale is 1.
+Deviation: there is no prior by default. One of another kind is a linear hypermodel of random networks, whose
+natural scale is 1.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -142,8 +144,8 @@ class Hypermodel(Method):
         layers: `all` varies every layer but norms, `last` the last layer alone.
         deviation: Where θ_k start, as a share of each tensor's root mean square, at least 0.
         prior_scale: β of the fixed random network, at least 0; 0 is none.
-        prior: `networks` is a linear hypermodel of random networks. `random_features` is the authors' prior,
-            whose layers have parts of the index of their own, and whose outputs are smaller (β is 5).
+        prior: `random_features` is the authors' prior, whose layers have parts of the index of their own, and
+            whose β is 5. `networks` is a linear hypermodel of random networks, whose outputs are larger (β is 1).
         train_draws: How many draws in a training step, at least 1.
 
     Example:
@@ -158,8 +160,11 @@ class Hypermodel(Method):
     layers: str = setting("all", choices=("all", "last"))
     deviation: float = setting(0.5, at_least=0, at_most=LARGEST, search=Between(0.1, 1.0))
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
-    prior: str = setting("networks", choices=("networks", "random_features"))
+    prior: str = setting("random_features", choices=("networks", "random_features"))
     train_draws: int = setting(4, at_least=1, at_most=MOST_DRAWS)
+
+    version: ClassVar[int] = 2
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({2: {"prior": "networks"}})
 
     @property
     def on_trained(self) -> str:

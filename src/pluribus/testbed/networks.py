@@ -23,7 +23,7 @@ class ScaledLinear(nn.Linear):
 
 
 class ScaledWeights(nn.Linear):
-    """A linear layer that divides by the root of its inputs before it adds its bias, as in the authors' code."""
+    """A linear layer that divides by the root of its inputs before it adds its bias, as the authors do."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return x Wᵀ / √inputs + b."""
@@ -35,9 +35,7 @@ KINDS = {"none": nn.Linear, "all": ScaledLinear, "weights": ScaledWeights}
 """By name of what they divide by the root of their inputs, kinds of layers."""
 
 
-def make_mlp(
-    inputs: int, width: int = WIDTH, *, scaled: str = "none", zeroed: str = "none"
-) -> nn.Sequential:
+def make_mlp(inputs: int, width: int = WIDTH, *, scaled: str = "none", zeroed: str = "none") -> nn.Sequential:
     """Return the network: weights of variance 1 / inputs, biases in the first layer alone.
 
     Args:

@@ -107,8 +107,9 @@ def _dropout(inputs: int, paper: bool) -> Preset:
 
 def _bayes(name: str, selected: bool) -> Callable[[int, bool], Preset]:
     def make(inputs: int, paper: bool) -> Preset:
-        # σ₀ = 100 is divided by the root of the number of weights when the authors' code draws an index, which
-        # softplus(0) multiplies at first. Means start at zero, where deviations count in units of LEAST_SCALE.
+        # σ₀ = 100 is divided by the root of the number of weights when the authors' code draws an index,
+        # which softplus(0) multiplies at first. Means start at zero, where deviations count in units of
+        # LEAST_SCALE.
         prior = SIGMA / math.sqrt(parameters_of(inputs))
         start = math.log(2) * prior / LEAST_SCALE
         method = BayesByBackprop(
@@ -144,9 +145,14 @@ def _vnn(name: str, selected: bool) -> Callable[[int, bool], Preset]:
 def _hypermodel(name: str, random_features: bool) -> Callable[[int, bool], Preset]:
     def make(inputs: int, paper: bool) -> Preset:
         draws = 400 if paper else 2 * FEW
-        # The random network of the default prior is as large as the one that learns: its natural scale is 1.
+        # A prior of random networks is as large as the one that learns: its natural scale is 1.
         method = Hypermodel(
-            draws=DRAWS, dimension=DIMENSION, prior_scale=1.0, deviation=0.5, train_draws=draws
+            draws=DRAWS,
+            dimension=DIMENSION,
+            deviation=0.5,
+            prior="networks",
+            prior_scale=1.0,
+            train_draws=draws,
         )
         preset = Preset(name, method, target_noise="index")
         if not (paper or random_features):

@@ -60,8 +60,8 @@ class Stack:
             outputs: Tensor = self._with(values, lambda members: run(learnt(members), rows, batch))
             return outputs
 
-        # A row that has a name draws the same numbers in every problem. Under vmap they would differ even where
-        # a generator draws them, and the prior and the targets of a row follow from the same numbers.
+        # A row that has a name draws the same numbers in every problem: its prior and its targets follow from
+        # them. Under vmap they would differ from problem to problem even where a generator draws them.
         randomness = "different" if None in rows else "same"
         found: Tensor = vmap(of_one, randomness=randomness)(dict(self.values), x)
         return found
