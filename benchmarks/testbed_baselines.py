@@ -1,4 +1,4 @@
-"""The baselines of Fig. 5 of Layer Ensembles as their authors have them, on the whole grid of the testbed.
+"""The baselines of Fig. 5 of Layer Ensembles as their authors have them, and the hypermodel, on the testbed.
 
     python benchmarks/testbed_baselines.py [--seeds 3] [--methods hypermodel_random_features]
 
@@ -21,7 +21,12 @@ from pluribus.testbed.running import run_testbed
 RESULTS = Path(__file__).parent / "results"
 STORED = RESULTS / "testbed.jsonl"
 NEW = RESULTS / "testbed_variants.jsonl"
-BASELINES = ("hypermodel_random_features", "vnn_without_activation", "bayes_by_backprop_free_means")
+BASELINES = (
+    "hypermodel",
+    "hypermodel_random_features",
+    "vnn_without_activation",
+    "bayes_by_backprop_free_means",
+)
 
 
 def problems_of(results: list[Result], methods: list[str]) -> set[object]:

@@ -145,7 +145,7 @@ class Hypermodel(Method):
         deviation: Where θ_k start, as a share of each tensor's root mean square, at least 0.
         prior_scale: β of the fixed random network, at least 0; 0 is none.
         prior: `random_features` is the authors' prior, whose layers have parts of the index of their own, and
-            whose β is 5. `networks` is a linear hypermodel of random networks, whose outputs are larger (β is 1).
+            whose β is 5. `networks` is a linear hypermodel of random networks, larger, and with a β of 1.
         train_draws: How many draws in a training step, at least 1.
 
     Example:
