@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from pluribus.cli.testbed import print_results
-from pluribus.testbed.cells import PAPER_GRID, paper_seeds, parse_grid
+from pluribus.testbed.cells import PAPER_GRID, Cell, paper_seeds, parse_grid
 from pluribus.testbed.protocol import Protocol
 from pluribus.testbed.results import Result, read_results
 from pluribus.testbed.running import run_testbed
@@ -29,9 +29,9 @@ BASELINES = (
 )
 
 
-def problems_of(results: list[Result], methods: list[str]) -> set[object]:
+def problems_of(results: list[Result], methods: list[str]) -> set[tuple[Cell, int]]:
     """Return the cell and seed of each problem that all of these methods have."""
-    having = [{result.key[1:] for result in results if result.method == method} for method in methods]
+    having = [{(one.cell, one.seed) for one in results if one.method == method} for method in methods]
     return set.intersection(*having)
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     found = run_testbed(names, parse_grid(PAPER_GRID), seeds, protocol, chosen.out, print, at_once=1)
     found += [result for result in read_results(STORED, protocol) if result.method not in names]
     shared = problems_of(found, names)
-    print_results([result for result in found if result.key[1:] in shared], protocol)
+    print_results([result for result in found if (result.cell, result.seed) in shared], protocol)
 
 
 if __name__ == "__main__":
