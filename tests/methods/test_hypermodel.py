@@ -46,7 +46,7 @@ def test_the_last_layer_alone_can_vary():
 
 
 def test_a_prior_is_fixed_and_knows_nothing_of_the_network():
-    ensemble = pl.convert(network(), Hypermodel(draws=3, prior_scale=2.0), example=X)
+    ensemble = pl.convert(network(), Hypermodel(draws=3, prior_scale=2.0, prior="networks"), example=X)
     prior = ensemble.members.prior
     assert not any(parameter.requires_grad for parameter in prior.parameters())
     row = ensemble.members.index.rows(training=False)[0]
@@ -71,13 +71,30 @@ def test_training_learns_start_and_directions(scale):
     "method",
     [
         Hypermodel(draws=4),
-        Hypermodel(draws=4, prior_scale=1.0),
+        Hypermodel(draws=4, prior_scale=1.0, prior="networks"),
         Hypermodel(draws=4, prior_scale=5.0, prior="random_features"),
     ],
     ids=["plain", "networks", "random features"],
 )
 def test_every_form_agrees(method, tmp_path):
     verify_forms(perturbed(pl.convert(network(), method, example=X)), network, X, tmp_path)
+
+
+def test_the_prior_is_that_of_the_authors_unless_a_file_says_otherwise():
+    assert Hypermodel().prior == "random_features"
+    kept = pl.Method.from_dict(Hypermodel(prior_scale=1.0, prior="networks").to_dict())
+    assert kept.prior == "networks"
+    # Files of before there was a choice.
+    old = Hypermodel(prior_scale=1.0).to_dict()
+    old = {name: value for name, value in old.items() if name != "prior"} | {"version": 1}
+    assert pl.Method.from_dict(old).prior == "networks"
+
+
+def test_several_draws_are_each_alone():
+    ensemble = pl.convert(network(), Hypermodel(draws=3), example=X)
+    tensors, rows = ensemble.members.tensors, ensemble.members.index.rows(training=False)
+    for name, values in tensors.draw_all(rows).items():
+        assert_close(values, torch.stack([tensors.draw(row)[name] for row in rows]))
 
 
 def test_random_features_have_length_1_and_only_their_places():

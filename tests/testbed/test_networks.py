@@ -14,14 +14,26 @@ def test_parameters_are_counted():
     assert sum(p.numel() for p in network.parameters()) == parameters_of(7, 20)
 
 
-def test_scaled_networks_are_the_same_functions():
-    plain, scaled = make_mlp(4, 16), make_mlp(4, 16, scaled=True)
-    for one, other in zip(plain, scaled, strict=True):
+@pytest.mark.parametrize("scaled", ["all", "weights"])
+def test_scaled_networks_are_the_same_functions(scaled):
+    plain, other = make_mlp(4, 16), make_mlp(4, 16, scaled=scaled)
+    for one, layer in zip(plain, other, strict=True):
         if isinstance(one, torch.nn.Linear):
-            other.weight.data = one.weight.data * one.in_features**0.5
-            other.bias.data = one.bias.data * one.in_features**0.5
+            layer.weight.data = one.weight.data * one.in_features**0.5
+            layer.bias.data = one.bias.data * (one.in_features**0.5 if scaled == "all" else 1)
     x = torch.randn(5, 4)
-    assert_close(plain(x), scaled(x))
+    assert_close(plain(x), other(x))
+
+
+@pytest.mark.parametrize(("zeroed", "expected"), [("all", {"0", "2", "4"}), ("biases", set())])
+def test_weights_or_biases_start_at_zero(zeroed, expected):
+    found = set()
+    for name, value in make_mlp(4, 16, zeroed=zeroed).named_parameters():
+        if name.endswith("bias"):
+            assert not value.any()
+        elif not value.any():
+            found.add(name.removesuffix(".weight"))
+    assert found == expected
 
 
 @pytest.mark.slow

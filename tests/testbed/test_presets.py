@@ -43,12 +43,28 @@ def test_as_in_paper_vnn_and_hypermodel_are_those_that_the_sweeps_selected():
         draws=100, deviation=1.0, global_std="multiply", factor=2.0, train_draws=100, activation="none"
     )
     assert (hyper.method.prior, hyper.method.prior_scale) == ("random_features", 5.0)
-    assert hyper.target_noise == "index"
+    assert (hyper.target_noise, vnn.zeroed) == ("index", "biases")
+
+
+def test_as_in_paper_hypermodel_starts_as_a_linear_layer_without_a_constant():
+    preset = make_preset("hypermodel", 10, True)
+    ensemble = convert(make_mlp(10, zeroed=preset.zeroed), preset.method, "point")
+    tensors = ensemble.members.learnt.tensors
+    assert not any(value.any() for value in tensors.parts()[0].values())
+    for directions in tensors.directions.parameters():
+        if directions.numel() > 5000:
+            assert_close(directions.std().item(), 0.88 / 20**0.5, rtol=0.05, atol=0)
+
+
+def test_as_in_paper_the_means_of_bayes_by_backprop_have_a_wide_prior():
+    preset = make_preset("bayes_by_backprop", 10, True)
+    assert (preset.mean_prior, preset.scaled) == (100, "weights")
+    assert make_preset("bayes_by_backprop", 10, False).mean_prior == 0
 
 
 def test_bayes_by_backprop_starts_as_the_authors_code_does():
     preset = make_preset("bayes_by_backprop", 10, False)
-    ensemble = convert(make_mlp(10, scaled=True, zeroed=preset.zeroed), preset.method, "point")
+    ensemble = convert(make_mlp(10, scaled=preset.scaled, zeroed=preset.zeroed), preset.method, "point")
     for mean, deviation in ensemble.members.tensors.gaussians().values():
         assert not mean.any()
         assert_close(deviation, torch.full_like(mean, math.log(2) * 100 / math.sqrt(parameters_of(10))))

@@ -7,10 +7,11 @@ import torch
 from torch.testing import assert_close
 
 from pluribus.data.testbed import draw_problems
+from pluribus.mechanisms.members.drawn import normal_numbers
 from pluribus.methods import DeepEnsembles
 from pluribus.testbed.presets import PRESETS, Preset, make_preset
 from pluribus.testbed.protocol import Protocol
-from pluribus.testbed.training import Data, exponential_weights, train
+from pluribus.testbed.training import Data, _widen_mean_prior, exponential_weights, train
 
 PROBLEMS = draw_problems(3, 4, [0.1, 1.0], seed=0, points=8)
 
@@ -84,6 +85,34 @@ def test_drawing_with_replacement_trains_too():
         make_preset("layer_ensembles_2", 3, True), PROBLEMS, Protocol(steps=2, as_in_paper=True), quiet
     )
     assert learner.evaluate(0, PROBLEMS[0].test[0]).isfinite().all()
+
+
+def test_the_prior_of_means_takes_the_place_of_that_of_the_draws():
+    preset = make_preset("bayes_by_backprop_free_means", 3, False)
+    stack = train(preset, PROBLEMS, Protocol(steps=2), quiet).stack
+    found = stack.penalties(4, 10, 1.0) + _widen_mean_prior(stack, preset, 10)
+    prior = preset.method.prior_deviation
+    for place, one in enumerate(stack.ensembles):
+        expected = 0.0
+        for mean, deviation in one.members.tensors.gaussians().values():
+            ratio = deviation / prior
+            each = (ratio.square() + (mean / preset.mean_prior).square() - 1) / 2 - ratio.log()
+            expected += each.sum() / 10
+        assert_close(found[place], expected)
+
+
+@pytest.mark.parametrize("name", ["hypermodel", "hypermodel_random_features"])
+def test_one_index_makes_weights_prior_and_targets_of_all_problems(name):
+    preset = make_preset(name, 3, False)
+    learner = train(preset, PROBLEMS, Protocol(steps=2), quiet)
+    rows, chosen = [11, 12], torch.zeros(2, 1, dtype=torch.long)
+    learner.draw_rows = lambda: rows
+    errors = learner.errors(chosen)[:, :, 0]
+    noise = torch.stack([normal_numbers([20], row, 0, learner.directions) for row in rows]) / 20**0.5
+    for place, (one, problem) in enumerate(zip(learner.stack.ensembles, PROBLEMS, strict=True)):
+        outputs = torch.stack([one.members.as_module(row)(problem.x[:1])[0, 0] for row in rows])
+        targets = problem.y[0] + problem.noise * (noise @ learner.directions[place, 0])
+        assert_close(errors[place], (outputs - targets).float(), rtol=1e-4, atol=1e-4)
 
 
 def test_bootstrap_weights_are_exponential_and_follow_from_the_row():

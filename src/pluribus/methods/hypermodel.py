@@ -21,13 +21,15 @@ weight is the product of that part with a random direction of length 1:
     u_l      random_features()
 
 Cost: 1 + d networks to store, twice that with a prior; one pass for each draw, two with a prior.
-Deviation: by default the prior is a linear hypermodel of random networks, whose natural scale is 1.
+Deviation: there is no prior by default. One of another kind is a linear hypermodel of random networks, whose
+natural scale is 1.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -63,7 +65,7 @@ def combine_directions(start: Tensor, directions: Tensor, index: Tensor) -> Tens
     Args:
         start: θ_0.
         directions: θ_k, `[d, ...]`.
-        index: z, `[d]`.
+        index: z, `[d]`, or those of several members, `[members, d]`.
     """
     combined: Tensor = start + torch.tensordot(index, directions, 1)
     return combined
@@ -112,13 +114,23 @@ class Directions(Drawn):
 
     def draw(self, row: int | None) -> dict[str, Tensor]:
         """Return the weights of a seed, Eq. (1)."""
-        shared, every = self.parts()[0], named_tensors(self.directions)
-        # One index moves all tensors together.
-        first = next(iter(every.values()))
-        index = normal_numbers([self.dimension], row, 0, first) / math.sqrt(self.dimension)
+        return self._at(self._index(row))
+
+    def draw_all(self, rows: Sequence[int | None]) -> dict[str, Tensor]:
+        """Return the weights of several seeds, `[rows, ...]`, by one product for each tensor."""
+        return self._at(torch.stack([self._index(row) for row in rows]))
+
+    def _index(self, row: int | None) -> Tensor:
+        """Return z of a seed; one index moves all tensors together."""
+        first = next(iter(named_tensors(self.directions).values()))
+        return normal_numbers([self.dimension], row, 0, first) / math.sqrt(self.dimension)
+
+    def _at(self, index: Tensor) -> dict[str, Tensor]:
+        """Return the weights of an index, or of several."""
+        shared = self.parts()[0]
         return {
             name: combine_directions(shared[name], directions, index.to(directions))
-            for name, directions in every.items()
+            for name, directions in named_tensors(self.directions).items()
         }
 
 
@@ -132,8 +144,8 @@ class Hypermodel(Method):
         layers: `all` varies every layer but norms, `last` the last layer alone.
         deviation: Where θ_k start, as a share of each tensor's root mean square, at least 0.
         prior_scale: β of the fixed random network, at least 0; 0 is none.
-        prior: `networks` is a linear hypermodel of random networks. `random_features` is the authors' prior,
-            whose layers have parts of the index of their own, and whose outputs are smaller (β is 5).
+        prior: `random_features` is the authors' prior, whose layers have parts of the index of their own, and
+            whose β is 5. `networks` is a linear hypermodel of random networks, larger, and with a β of 1.
         train_draws: How many draws in a training step, at least 1.
 
     Example:
@@ -148,8 +160,11 @@ class Hypermodel(Method):
     layers: str = setting("all", choices=("all", "last"))
     deviation: float = setting(0.5, at_least=0, at_most=LARGEST, search=Between(0.1, 1.0))
     prior_scale: float = setting(0.0, at_least=0, at_most=LARGEST)
-    prior: str = setting("networks", choices=("networks", "random_features"))
+    prior: str = setting("random_features", choices=("networks", "random_features"))
     train_draws: int = setting(4, at_least=1, at_most=MOST_DRAWS)
+
+    version: ClassVar[int] = 2
+    added: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({2: {"prior": "networks"}})
 
     @property
     def on_trained(self) -> str:

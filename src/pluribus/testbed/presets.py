@@ -2,7 +2,8 @@
 
 Settings of Figure 5 are those that the authors' sweeps selected. Where a step of theirs takes many draws of
 the weights (64 to 400), a few give the same gradient on average at a fraction of the cost; `as_in_paper`
-takes theirs. It also gives VNN and the hypermodel what the authors' have and ours leave out by default.
+takes theirs. It also gives Bayes by Backprop, VNN and the hypermodel what the authors' have and ours leave
+out by default.
 """
 
 import math
@@ -27,6 +28,7 @@ from pluribus.methods import (
     PackedEnsembles,
 )
 from pluribus.methods.bayes_by_backprop import LEAST_SCALE
+from pluribus.methods.hypermodel import LEAST_SCALE as LEAST_DIRECTION
 from pluribus.ranges import nearest
 from pluribus.testbed.networks import WIDTH
 
@@ -38,6 +40,12 @@ MEMBERS = 10
 """Members of methods that the paper does not run; few would be scored by their number alone."""
 OPTIONS = (2, 3, 5, 6)
 """K of the Layer Ensembles of Fig. 4."""
+SIGMA = 100.0
+"""σ₀ of the authors' Bayes by Backprop."""
+DIMENSION = 20
+"""Of the authors' hypermodel's index."""
+TRUNCATED = 0.88
+"""Deviation of normal numbers that are drawn anew beyond 2, with which their weights start."""
 TARGET_NOISES = ("none", "member", "option", "index")
 
 
@@ -49,23 +57,28 @@ class Preset:
         name: By which results and `--methods` know it.
         method: Its settings.
         width: Of the network's hidden layers.
-        scaled: Whether layers divide by the root of their inputs, so that one prior fits all weights.
+        scaled: What layers divide by the root of their inputs, so that one prior fits it: `all`, `weights`
+            but not biases, or `none`.
         target_noise: Which targets with fixed noise of their own there are: `none`, one set for each
             `member`, for each `option` of the first layer, or a linear function of the `index` of a
             hypermodel.
         cosine: Whether the learning rate falls to a thousandth by a cosine.
         bootstrap: Whether samples have weights that follow from the row's numbers, as VNN's.
-        zeroed: Whether weights start at zero: those of a method that draws them around their means.
+        zeroed: What starts at zero: `all` weights, of a method that draws them around their means, `biases`
+            or `none`.
+        mean_prior: Deviation of the prior of the means alone, where draws around them have another; 0 is the
+            same for both.
     """
 
     name: str
     method: Method
     width: int = WIDTH
-    scaled: bool = False
+    scaled: str = "none"
     target_noise: str = "none"
     cosine: bool = False
-    zeroed: bool = False
+    zeroed: str = "none"
     bootstrap: bool = False
+    mean_prior: float = 0.0
 
 
 def parameters_of(inputs: int, width: int = WIDTH) -> int:
@@ -88,23 +101,30 @@ def _layers(options: int, prior: float = 1.0) -> Callable[[int, bool], Preset]:
 
 def _dropout(inputs: int, paper: bool) -> Preset:
     # The authors' weight decay, 1e-12 / (2 T), is below what float32 keeps beside the loss.
-    return Preset("mc_dropout", MCDropout(rate=0.05, draws=DRAWS, insert=True))
+    method = MCDropout(rate=0.05, draws=DRAWS, insert=True)
+    return Preset("mc_dropout", method, zeroed="biases" if paper else "none")
 
 
-def _bayes(inputs: int, paper: bool) -> Preset:
-    # σ₀ = 100 is divided by the root of the number of weights when the authors' code draws an index, which
-    # softplus(0) multiplies at first. Means start at zero, where deviations count in units of LEAST_SCALE.
-    prior = 100 / math.sqrt(parameters_of(inputs))
-    start = math.log(2) * prior / LEAST_SCALE
-    method = BayesByBackprop(
-        draws=DRAWS,
-        deviation=start,
-        prior_deviation=prior,
-        anneal=0.0,
-        train_draws=64 if paper else FEW,
-        local=False,
-    )
-    return Preset("bayes_by_backprop", method, scaled=True, zeroed=True)
+def _bayes(name: str, selected: bool) -> Callable[[int, bool], Preset]:
+    def make(inputs: int, paper: bool) -> Preset:
+        # σ₀ = 100 is divided by the root of the number of weights when the authors' code draws an index,
+        # which softplus(0) multiplies at first. Means start at zero, where deviations count in units of
+        # LEAST_SCALE.
+        prior = SIGMA / math.sqrt(parameters_of(inputs))
+        start = math.log(2) * prior / LEAST_SCALE
+        method = BayesByBackprop(
+            draws=DRAWS,
+            deviation=start,
+            prior_deviation=prior,
+            anneal=0.0,
+            train_draws=64 if paper else FEW,
+            local=False,
+        )
+        preset = Preset(name, method, scaled="all", zeroed="all")
+        # Their divergence does not divide the prior of the means, nor their layers the biases.
+        return replace(preset, scaled="weights", mean_prior=SIGMA) if paper or selected else preset
+
+    return make
 
 
 def _vnn(name: str, selected: bool) -> Callable[[int, bool], Preset]:
@@ -112,10 +132,12 @@ def _vnn(name: str, selected: bool) -> Callable[[int, bool], Preset]:
         draws = 100 if paper else FEW
         # The authors initialise the deviations as they do the means.
         method = VNN(draws=DRAWS, deviation=1.0, global_std="multiply", factor=2.0, train_draws=draws)
-        if paper or selected:
-            # Their sweep selected layers without an activation, and samples with exponential weights.
-            method = replace(method, activation="none")
-        return Preset(name, method, width=2 * WIDTH, cosine=True, bootstrap=paper or selected)
+        preset = Preset(name, method, width=2 * WIDTH, cosine=True)
+        if not (paper or selected):
+            return preset
+        # Their sweep selected layers without an activation, and samples with exponential weights.
+        method = replace(method, activation="none")
+        return replace(preset, method=method, bootstrap=True, zeroed="biases")
 
     return make
 
@@ -123,11 +145,22 @@ def _vnn(name: str, selected: bool) -> Callable[[int, bool], Preset]:
 def _hypermodel(name: str, random_features: bool) -> Callable[[int, bool], Preset]:
     def make(inputs: int, paper: bool) -> Preset:
         draws = 400 if paper else 2 * FEW
-        # The random network of the default prior is as large as the one that learns: its natural scale is 1.
-        method = Hypermodel(draws=DRAWS, dimension=20, prior_scale=1.0, deviation=0.5, train_draws=draws)
-        if paper or random_features:
-            method = replace(method, prior="random_features", prior_scale=5.0)
-        return Preset(name, method, target_noise="index")
+        # A prior of random networks is as large as the one that learns: its natural scale is 1.
+        method = Hypermodel(
+            draws=DRAWS,
+            dimension=DIMENSION,
+            deviation=0.5,
+            prior="networks",
+            prior_scale=1.0,
+            train_draws=draws,
+        )
+        preset = Preset(name, method, target_noise="index")
+        if not (paper or random_features):
+            return preset
+        # Their map from index to weights starts as any linear layer does, and without a constant.
+        start = TRUNCATED / math.sqrt(DIMENSION) / LEAST_DIRECTION
+        method = replace(method, prior="random_features", prior_scale=5.0, deviation=start)
+        return replace(preset, method=method, zeroed="all")
 
     return make
 
@@ -164,7 +197,8 @@ PRESETS: dict[str, Callable[[int, bool], Preset]] = {
     **{f"layer_ensembles_{options}": _layers(options) for options in OPTIONS},
     "layer_ensembles_5_no_prior": _layers(5, prior=0.0),
     "mc_dropout": _dropout,
-    "bayes_by_backprop": _bayes,
+    "bayes_by_backprop": _bayes("bayes_by_backprop", False),
+    "bayes_by_backprop_free_means": _bayes("bayes_by_backprop_free_means", True),
     "vnn": _vnn("vnn", False),
     "vnn_without_activation": _vnn("vnn_without_activation", True),
     "hypermodel": _hypermodel("hypermodel", False),
@@ -179,7 +213,12 @@ PRESETS: dict[str, Callable[[int, bool], Preset]] = {
 """By name, the preset for a number of inputs, and for the authors' draws or a few."""
 REFERENCES = ("exact_posterior", "half_as_wide", "prior")
 """Samplers of a known distribution, which calibrate the score itself."""
-VARIANTS = ("layer_ensembles_5_no_prior", "hypermodel_random_features", "vnn_without_activation")
+VARIANTS = (
+    "layer_ensembles_5_no_prior",
+    "bayes_by_backprop_free_means",
+    "hypermodel_random_features",
+    "vnn_without_activation",
+)
 """Presets that run by name alone."""
 ALL = (*(name for name in PRESETS if name not in VARIANTS), *REFERENCES)
 """What `--methods all` runs."""

@@ -17,6 +17,7 @@ from pluribus.mechanisms.members.index import Row
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.method import Method
+from pluribus.methods.hypermodel import Directions
 
 
 class Stack:
@@ -59,7 +60,10 @@ class Stack:
             outputs: Tensor = self._with(values, lambda members: run(learnt(members), rows, batch))
             return outputs
 
-        found: Tensor = vmap(of_one, randomness="different")(dict(self.values), x)
+        # A row that has a name draws the same numbers in every problem: its prior and its targets follow from
+        # them. Under vmap they would differ from problem to problem even where a generator draws them.
+        randomness = "different" if None in rows else "same"
+        found: Tensor = vmap(of_one, randomness=randomness)(dict(self.values), x)
         return found
 
     def penalties(self, batch: int, size: int, progress: float) -> Tensor:
@@ -78,7 +82,7 @@ class Stack:
         for place in range(count):
             values = {name: value[place] for name, value in self.values.items()}
             penalty = self._with(values, lambda members: method.penalty(members, batch, size, progress))
-            found.append(torch.as_tensor(penalty))
+            found.append(torch.as_tensor(penalty, device=self.template.device))
         return torch.stack(found)
 
     def _with(self, values: Mapping[str, Tensor], task: Callable[[Any], Any]) -> Any:
@@ -128,6 +132,9 @@ def _row_tensors(members: Members, rows: Sequence[Row]) -> tuple[dict[str, Any],
     tensors = members.tensors
     if tensors.stacks(rows):
         return tensors.parts()[0], tensors.stacked()
+    if isinstance(tensors, Directions):
+        # Hundreds of draws for a step: one product for each tensor, not one for each row too.
+        return tensors.parts()[0], tensors.draw_all(rows)
     each = list(tensors.of(rows))
     shared, own = dict[str, Tensor](), dict[str, Tensor]()
     for name, first in each[0].items():

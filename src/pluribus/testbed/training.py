@@ -19,11 +19,11 @@ from torch import Generator, Tensor
 
 from pluribus.conversion import convert
 from pluribus.data.testbed import Problem
-from pluribus.mechanisms.members.drawn import normal_numbers
+from pluribus.mechanisms.members.drawn import Drawn, normal_numbers
 from pluribus.mechanisms.members.index import Combinations, Index, Row
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.method import Method
-from pluribus.methods import Hypermodel, LayerEnsembles
+from pluribus.methods import BayesByBackprop, Hypermodel, LayerEnsembles
 from pluribus.methods.vnn import OutputNoise, UnitNoise
 from pluribus.testbed.networks import LAYERS, make_mlp
 from pluribus.testbed.presets import Preset
@@ -305,6 +305,8 @@ def train(preset: Preset, problems: Sequence[Problem], protocol: Protocol, tick:
         chosen = chosen.to(data.y.device)
         losses = learner.squares(chosen).mean(2) / (2 * data.noise[:, None].square())
         penalties = stack.penalties(protocol.batch, data.y.shape[1], progress)
+        if preset.mean_prior:
+            penalties = penalties + _widen_mean_prior(stack, preset, data.y.shape[1])
         weights = _draw_weights(losses.shape[1], protocol.as_in_paper, generator).to(losses)
         optimizer.zero_grad()
         ((losses * weights).mean(1) + penalties).sum().backward()  # type: ignore[no-untyped-call]
@@ -327,6 +329,24 @@ def _is_chain(preset: Preset) -> bool:
     """Return whether all combinations of a layer ensemble are trained, as the presets do."""
     method = preset.method
     return isinstance(method, LayerEnsembles) and preset.name.startswith("layer_ensembles_")
+
+
+def _widen_mean_prior(stack: Stack, preset: Preset, size: int) -> Tensor:
+    """Return what makes the prior of the means N(0, mean_prior²) in the divergence, `[problems]`.
+
+        1/T Σ μ² / 2 (1/mean_prior² − 1/σ_p²)
+
+    Args:
+        stack: Of Bayes by Backprop.
+        preset: Its preset.
+        size: T, of the training set.
+    """
+    method, tensors = preset.method, stack.template.members.tensors
+    assert isinstance(method, BayesByBackprop)
+    assert isinstance(tensors, Drawn)
+    means = [stack.values[f"tensors.shared.{name}"] for name in tensors.names]
+    squares = torch.stack([mean.flatten(1).square().sum(1) for mean in means]).sum(0)
+    return squares * (preset.mean_prior**-2 - method.prior_deviation**-2) / (2 * size)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float, done: float) -> None:

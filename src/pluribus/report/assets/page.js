@@ -39,7 +39,9 @@
       margin: { l: narrow ? 48 : 64, r: 12, t: given.title ? 44 : 16, b: 48 },
       legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font: { size: 12 } },
       hoverlabel: { align: "left", bgcolor: colour("text"), font: { color: colour("card"), size: 13 } },
-      height: (narrow ? 320 : 400) + 24 * legendRows(plot, plot.figure.data),
+      // Names on the vertical axis need a line each.
+      height: Math.max(narrow ? 320 : 400, 90 + 18 * (given.yaxis?.categoryarray || []).length)
+        + 24 * legendRows(plot, plot.figure.data),
       dragmode: false,
     };
   }
