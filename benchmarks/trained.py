@@ -88,6 +88,16 @@ def explored() -> dict[str, Run]:
         found[f"swag, falling lr {lr:g}"] = Run(methods.SWAG(), tuning)
         constant = replace(tuning, schedule="constant")
         found[f"swag, constant lr {lr:g}"] = Run(methods.SWAG(), constant)
+    copies = {
+        "copies": methods.DeepEnsembles(),
+        "copied tails": methods.DeepSubEnsembles(),
+        "copied options": methods.LayerEnsembles(draws=16),
+        "adapters": methods.LoRAEnsembles(),
+    }
+    for lr in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2):
+        for name, method in copies.items():
+            tuning = Training(epochs=1, lr=lr, optimizer="adamw")
+            found[f"{name} at {lr:g}"] = Run(method, tuning)
     for std in (0.05, 0.1, 0.2):
         found[f"batch, std {std:g}"] = Run(methods.BatchEnsemble(std=std))
     for deviation in (0.05, 0.1, 0.2):

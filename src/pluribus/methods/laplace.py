@@ -55,7 +55,8 @@ MOST_FULL = 1000
 PRECISIONS = (1e-4, 1e6)
 """Between which τ is sought."""
 STEPS = 80
-"""Of the search: 3 % apart on this range, much finer than the curve of Eq. (3) is pointed."""
+"""Of the search: a third apart on this range. The evidence at the best of them is within 0.03 nats of its maximum,
+as its curve is that flat."""
 
 
 def log_evidence(precision: float, squared_norm: float, eigenvalues: Tensor) -> float:
