@@ -10,8 +10,8 @@ own dropout, kept on, are of the same tuning; every other method has a tuning of
 as many times more as its recipe has. House numbers of SVHN are out of distribution. One setting for all
 methods: AdamW, a learning rate of 5e-4 that falls to zero, batches of 32; LoRA, whose matrices begin at zero,
 has 5e-3, and SWAG a tenth of the rate, constant, in the second half. Nothing was searched. Each is measured
-raw, and calibrated on 300 validation images as `finetune` does. Runs that are done are not run again; a run is
-known by all of its settings. Several processes may write, each with seeds of its own.
+raw, and calibrated on 300 validation images as `finetune` does. Runs that are done are not run again; a run
+is known by all of its settings. Several processes may write, each with seeds of its own.
 """
 
 import argparse

@@ -79,8 +79,7 @@ class Finetuned:
         before: The network alone.
         after: The ensemble.
         history: One row for each epoch.
-        notes: What else a user should know of the conversion, and a warning with a remedy where members hardly
-            differ.
+        notes: What else a user should know of the conversion, and a warning where members hardly differ.
     """
 
     ensemble: Ensemble
