@@ -11,6 +11,7 @@ import pluribus as pl
 from pluribus import methods
 from pluribus.comparison.finetuning import TUNING, usual_training, warm_start
 from pluribus.data import two_moons
+from pluribus.recipe import COPIES_LR
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,10 @@ def test_a_recipe_tells_rate_and_schedule_of_tuning():
     assert (found.schedule, found.epochs) == ("constant", TUNING.epochs)
     assert found.rate(1.0) == found.lr > 0
     assert usual_training(methods.MCDropout()) == TUNING
+    for copies in (methods.DeepEnsembles(), methods.DeepSubEnsembles(), methods.LayerEnsembles()):
+        # Copies part slowly; started anew they have no tuning, and no rate for one.
+        assert usual_training(warm_start(copies, None)).lr == COPIES_LR > TUNING.lr
+        assert copies.recipe().tuning_lr is None
 
 
 def test_shared_weights_are_frozen_where_the_method_can():
