@@ -3,9 +3,10 @@
     pip install --no-deps torchani==1.2 "setuptools<81" lark-parser
     python benchmarks/trained_molecules.py
 
-Smith, Nebgen, Lubbers, Isayev & Roitberg, "Less is more: sampling chemical space with active learning", 2018. The
-networks predict the energy of a molecule. Copies of methane are moved at random, from shapes that the networks
-were trained on to shapes that they never saw. No true energies are at hand: the mean of all eight stands for them.
+Smith, Nebgen, Lubbers, Isayev & Roitberg, "Less is more: sampling chemical space with active learning", 2018.
+The networks predict the energy of a molecule. Copies of methane are moved at random, from shapes that the
+networks were trained on to shapes that they never saw. No true energies are at hand: the mean of all eight
+stands for them.
 """
 
 import json
