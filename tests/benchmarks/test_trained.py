@@ -74,7 +74,8 @@ def test_rates_for_tuning_are_those_of_the_results(label, name):
 
 
 def test_every_row_of_efficientnet_is_that_of_the_results():
-    runs = read("trained_efficientnet")
+    # Later runs are calibrated too, or of other sizes.
+    runs = [run for run in read("trained_efficientnet") if run["epochs"] == 2 and "scaled_nll" not in run]
     rows = rows_of("### A network of ImageNet", "LoRA ensembles are as accurate")
     assert len(rows) == 8
     size = next(run["parameters"] for run in runs if run["method"] == "Single")
