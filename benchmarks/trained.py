@@ -2,6 +2,8 @@
 
     PLURIBUS_DATA=... python benchmarks/trained.py [--seeds 3] [--only lora_ensembles,swag] [--explore]
     PLURIBUS_DATA=... python benchmarks/trained.py --as-it-is
+    PLURIBUS_DATA=... python benchmarks/trained.py --longer
+    python benchmarks/trained.py --table
 
 A CNN is trained on 1500 images of Fashion-MNIST at 14 × 14 pixels. Then every method gets the trained
 network, first with its defaults and no training, where it must predict as `on_trained` promises, and then as
@@ -9,7 +11,9 @@ network, first with its defaults and no training, where it must predict as `on_t
 get one epoch too, to show that it is not enough. Digits of MNIST are out of distribution. `--explore` runs
 the settings among which the defaults for trained networks were chosen, by validation data. `--as-it-is`
 measures what needs no training: the network alone and, trained with dropout, its own dropout kept on, each
-raw and calibrated on the 500 validation images. Runs that are done are not run again.
+raw and calibrated on the 500 validation images. `--longer` measures what `finetune` does when nothing is
+said, five epochs of which the best is kept, raw and calibrated, and four networks that were trained from
+scratch. Runs that are done are not run again. `--table` prints the rows of the page from the results.
 """
 
 import argparse
@@ -88,6 +92,16 @@ def explored() -> dict[str, Run]:
         found[f"swag, falling lr {lr:g}"] = Run(methods.SWAG(), tuning)
         constant = replace(tuning, schedule="constant")
         found[f"swag, constant lr {lr:g}"] = Run(methods.SWAG(), constant)
+    copies = {
+        "copies": methods.DeepEnsembles(),
+        "copied tails": methods.DeepSubEnsembles(),
+        "copied options": methods.LayerEnsembles(draws=16),
+        "adapters": methods.LoRAEnsembles(),
+    }
+    for lr in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2):
+        for name, method in copies.items():
+            tuning = Training(epochs=1, lr=lr, optimizer="adamw")
+            found[f"{name} at {lr:g}"] = Run(method, tuning)
     for std in (0.05, 0.1, 0.2):
         found[f"batch, std {std:g}"] = Run(methods.BatchEnsemble(std=std))
     for deviation in (0.05, 0.1, 0.2):
@@ -180,20 +194,37 @@ def measure_as_it_is(task: Task, seed: int) -> list[dict[str, object]]:
             alone = network.eval()(task.test.x).softmax(1)
         for method in (methods.Single(), methods.MCDropout()):
             ensemble = pl.convert(copy.deepcopy(network), method, example=task.train.x[:2], seed=seed).eval()
-            raw = measured(ensemble, task, alone)
-            ensemble.calibrate(task)
-            prediction = ensemble.predict(task.test.x, chunk=500)
-            calibrated = measured(ensemble, task, alone)
-            calibrated |= measure_calibration(prediction, task.test.y)
-            found.append(
-                {
-                    "seed": seed,
-                    "network": name,
-                    "method": str(method),
-                    "raw": raw,
-                    "calibrated": calibrated,
-                }
-            )
+            scores = raw_and_calibrated(ensemble, task, alone)
+            found.append({"seed": seed, "network": name, "method": str(method), **scores})
+    return found
+
+
+def raw_and_calibrated(ensemble: pl.Ensemble, task: Task, alone: torch.Tensor) -> dict[str, object]:
+    """Return scores of an ensemble as it is, and calibrated on validation data."""
+    ensemble.calibration = None
+    raw = measured(ensemble, task, alone)
+    ensemble.calibrate(task)
+    calibrated = measured(ensemble, task, alone)
+    calibrated |= measure_calibration(ensemble.predict(task.test.x, chunk=500), task.test.y)
+    return {"raw": raw, "calibrated": calibrated}
+
+
+def measure_longer(task: Task, seed: int) -> list[dict[str, object]]:
+    """Return scores of networks that `finetune` tuned with its own settings, and of networks from scratch."""
+    network, example = trained_network(task, seed), task.train.x[:2]
+    with torch.no_grad():
+        alone = network.eval()(task.test.x).softmax(1)
+    as_it_is = pl.convert(copy.deepcopy(network), methods.Single(), example=example, seed=seed).eval()
+    found = [{"seed": seed, "name": "network", **raw_and_calibrated(as_it_is, task, alone)}]
+    wanted = {"from scratch": methods.DeepEnsembles()}
+    for name in ("single", "deep_ensembles", "lora_ensembles", "swag", "emp", "laplace"):
+        wanted[name] = warm_start(every_method()[name].method, None)
+    for name, method in wanted.items():
+        ensemble = pl.convert(copy.deepcopy(network), method, example=example, seed=seed)
+        training = FIRST if name == "from scratch" else usual_training(method)
+        train(ensemble, task, replace(training, seed=seed), show=False, calibrate=False)
+        scores = raw_and_calibrated(ensemble.eval(), task, alone)
+        found.append({"seed": seed, "name": name, "method": str(method), **scores})
     return found
 
 
@@ -234,17 +265,66 @@ def write(document: dict) -> None:
     RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def run_as_it_is(seeds: int) -> None:
-    """Measure networks that are not tuned, for seeds that are not done."""
+def shown(values: list[float], digits: int = 3) -> str:
+    """Return mean ± standard error, or the mean of one value."""
+    of = torch.tensor(values, dtype=torch.float64)
+    error = f" ± {of.std().item() / len(of) ** 0.5:.{digits}f}" if len(of) > 1 else ""
+    return f"{of.mean().item():.{digits}f}{error}"
+
+
+def rows_of_methods(runs: list[dict]) -> Iterator[str]:
+    """Yield the rows of the table of all methods."""
+    words = {"kept": "kept", "approximate": "nearly kept", "retrain": "to be trained"}
+    alone = {one["seed"]: one["converted"] for one in runs if one["name"] == "single"}
+    for name in dict.fromkeys(one["name"] for one in runs if one["name"] in every_method()):
+        own = [one for one in runs if one["name"] == name]
+        after = [one["tuned"] for one in own]
+        change = [one["tuned"]["nll"] - alone[one["seed"]]["nll"] for one in own]
+        size = after[0]["parameters"] / alone[own[0]["seed"]]["parameters"]
+        cells = [
+            type(every_method()[name].method).__name__,
+            words[own[0]["promise"]],
+            shown([one["converted"]["nll"] for one in own]).split(" ")[0],
+            words[own[0]["tuned promise"]],
+            *(shown([one[metric] for one in after]).split(" ")[0] for metric in ("accuracy", "nll")),
+            ("+" * (sum(change) >= 0) + shown(change)).replace("-", "−"),
+            shown([one["ece"] for one in after]).split(" ")[0],
+            shown([one["mutual_information"] for one in after], 4).split(" ")[0],
+            f"{size:.2f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def rows_of_longer(runs: list[dict]) -> Iterator[str]:
+    """Yield the rows of the table of five epochs: raw and calibrated scores."""
+    for name in dict.fromkeys(one["name"] for one in runs):
+        own = [one for one in runs if one["name"] == name]
+        raw, calibrated = [one["raw"] for one in own], [one["calibrated"] for one in own]
+        cells = [name, shown([one["accuracy"] for one in raw])]
+        for metric in ("nll", "ece"):
+            cells.append(shown([one[metric] for one in raw]))
+            cells.append(shown([one[f"scaled_{metric}"] for one in calibrated]))
+        cells.append(shown([one["mutual_information"] for one in raw], 4).split(" ")[0])
+        yield f"| {' | '.join(cells)} |"
+
+
+def run_study(name: str, measure: Callable[[Task, int], list[dict[str, object]]], seeds: int) -> None:
+    """Run a study for seeds that are not done.
+
+    Args:
+        name: Of its list in the results.
+        measure: Return the runs of a seed.
+        seeds: How many.
+    """
     task = load()
-    done = {one["seed"] for one in stored().get("as it is", [])}
+    done = {one["seed"] for one in stored().get(name, [])}
     for seed in sorted(set(range(seeds)) - done):
-        found = measure_as_it_is(task, seed)
+        found = measure(task, seed)
         document = stored()
-        document.setdefault("as it is", []).extend(found)
+        document.setdefault(name, []).extend(found)
         write(document)
         for one in found:
-            print(seed, one["network"], one["method"], one["raw"], one["calibrated"], flush=True)
+            print(*one.values(), flush=True)
 
 
 def main() -> None:
@@ -254,10 +334,18 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--explore", action="store_true")
     parser.add_argument("--as-it-is", action="store_true")
+    parser.add_argument("--longer", action="store_true")
+    parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.table:
+        print(*rows_of_methods(stored()["runs"]), *rows_of_longer(stored().get("longer", [])), sep="\n")
+        return
     if given.as_it_is:
-        run_as_it_is(given.seeds)
+        run_study("as it is", measure_as_it_is, given.seeds)
+        return
+    if given.longer:
+        run_study("longer", measure_longer, given.seeds)
         return
     wanted = explored() if given.explore else every_method()
     if given.only:

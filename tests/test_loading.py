@@ -160,6 +160,17 @@ def safetensors_file(model: nn.Module, path) -> None:
     save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, path)
 
 
+def lightning_file(model: nn.Module, path) -> None:
+    """Save as Lightning does: the network is an attribute of a module that has other tensors too."""
+    state = {f"net.inner.{name}": tensor for name, tensor in model.state_dict().items()}
+    torch.save({"epoch": 3, "state_dict": {**state, "loss.weight": torch.ones(3)}}, path)
+
+
+def file_without_counts(model: nn.Module, path) -> None:
+    state = model.state_dict()
+    torch.save({name: state[name] for name in state if not name.endswith("num_batches_tracked")}, path)
+
+
 class Wrapped(nn.Module):
     """Calls its child as data parallelism does."""
 
@@ -191,6 +202,9 @@ FILES = {
     "compilation": (mlp, functools.partial(torch_file, prefix="_orig_mod."), "pt"),
     "compilation in data parallelism": (mlp, functools.partial(torch_file, prefix="module._orig_mod."), "pt"),
     "data parallelism, compiled": (mlp, functools.partial(torch_file, prefix="_orig_mod.module."), "pt"),
+    "an attribute of another module": (mlp, functools.partial(torch_file, prefix="model."), "pt"),
+    "a checkpoint of Lightning": (batch_norm_mlp, lightning_file, "ckpt"),
+    "no counts of batches": (batch_norm_mlp, file_without_counts, "pt"),
     "a child called module": (Wrapped, torch_file, "pt"),
     "tied weights": (tied_linears, torch_file, "pt"),
     "tied weights in safetensors": (tied_linears, safetensors_file, "safetensors"),
@@ -210,6 +224,23 @@ def test_trained_networks_become_an_ensemble(name, tmp_path):
     one = pl.from_checkpoints(double(build), paths).eval()
     assert_close(one(X), torch.stack([model(X) for model in models]))
     assert one.method == DeepEnsembles(members=3, start="copy", shuffle_members=False)
+
+
+def test_a_file_of_two_such_networks_is_refused(tmp_path):
+    state, average = mlp().state_dict(), mlp().state_dict()
+    both = {f"model.{name}": tensor for name, tensor in state.items()}
+    both |= {f"ema.{name}": tensor for name, tensor in average.items()}
+    torch.save(both, tmp_path / "both.pt")
+    with pytest.raises(CheckpointError, match=r"several by the names of this one, under .*model.*ema"):
+        load_weights(mlp(), tmp_path / "both.pt")
+
+
+def test_an_attribute_that_lacks_a_tensor_is_refused(tmp_path):
+    state = {f"model.{name}": tensor for name, tensor in mlp().state_dict().items()}
+    state.pop("model.0.bias")
+    torch.save(state, tmp_path / "part.pt")
+    with pytest.raises(CheckpointError, match="must fit the network"):
+        load_weights(mlp(), tmp_path / "part.pt")
 
 
 def written(models, tmp_path) -> list:

@@ -284,9 +284,13 @@ def _as_list(paths: object) -> list[str | Path]:
 
 def _read_state(path: str | Path, network: Network) -> dict[str, Tensor]:
     """Return the tensors of one file by first name, checked against the network."""
-    state = _without_prefixes(read_tensors(path), network)
+    state = _without_owner(_without_prefixes(read_tensors(path), network), network, path)
     state = _first_names(state, network, path)
     expected = _saved(network)
+    for name, tensor in expected.items():
+        # Files of before torch 0.4.1, and many that were converted, lack these counts, which torch fills too.
+        if name.endswith("num_batches_tracked"):
+            state.setdefault(name, tensor)
     check_shapes(expected, state, path)
     check_exact_types(expected, state, path)
     check_values(state, dict(network.module.named_parameters()), path)
@@ -368,6 +372,33 @@ def _without_prefixes(state: dict[str, Tensor], network: Network) -> dict[str, T
         if all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state
+
+
+def _without_owner(state: dict[str, Tensor], network: Network, path: str | Path) -> dict[str, Tensor]:
+    """Return the tensors of a network that another module held, under the names that the network has.
+
+    A Lightning checkpoint names a weight `model.head.weight`, after the attribute that held the network.
+    What else that module had, such as weights of classes in its loss, is left out.
+
+    Raises:
+        CheckpointError: several such networks are in the file, such as one and its moving average.
+    """
+    wanted = network.persistent()
+    if not wanted or state.keys() & wanted:
+        return state
+    some = min(wanted)
+    owners = [name.removesuffix(some) for name in state if name.endswith(f".{some}")]
+    fitting = []
+    for owner in owners:
+        inner = {name.removeprefix(owner): value for name, value in state.items() if name.startswith(owner)}
+        if all(name in inner or name.endswith("num_batches_tracked") for name in wanted):
+            fitting.append(inner)
+    if len(fitting) > 1:
+        raise CheckpointError(
+            f"{path} must hold the weights of one network, got several by the names of this one, under "
+            f"{', '.join(map(shown, owners))}. Save the state_dict of the one you mean."
+        )
+    return fitting[0] if fitting else state
 
 
 def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path) -> dict[str, Tensor]:

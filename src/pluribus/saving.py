@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from safetensors import SafetensorError
@@ -284,9 +285,11 @@ def _load_any(path: Path) -> Any:
         if isinstance(error, SafetensorError | EOFError):
             kind = "truncated or foreign"
         reason = ANSI_COLOURS.sub("", str(error)).split("\n")[0]
+        # A whole module is code that its file names, and none of that is run.
+        remedy = STATE_DICT if isinstance(error, UnpicklingError) else "Save it again."
         raise CheckpointError(
             f"{path} must hold the tensors of a network, got a file that cannot be read ({kind}): {reason}. "
-            "Save it again."
+            f"{remedy}"
         ) from error
 
 

@@ -54,8 +54,28 @@ def test_every_row_of_the_small_network_is_that_of_the_results():
         assert cells == expected, label
 
 
+@pytest.mark.parametrize(
+    ("label", "name"), [("DeepEnsembles of copies", "copies"), ("LoRAEnsembles", "adapters")]
+)
+def test_rates_for_tuning_are_those_of_the_results(label, name):
+    runs = read("trained")
+    [cells] = [
+        row for row in rows_of("| three seeds", "`finetune` takes") if row[0].startswith(f"{label}, 0")
+    ]
+    rates = [float(word) for word in cells[0].removeprefix(label).split(",")[1:]]
+    shown = {"validation_nll": 3, "nll": 3, "mutual_information": 4}
+    for cell, (metric, digits) in zip(cells[1:], shown.items(), strict=True):
+        expected = []
+        for rate in rates:
+            own = [run["tuned"] for run in runs if run["name"] == f"{name} at {rate:g}"]
+            assert len(own) == 3
+            expected.append(f"{fmean(one[metric] for one in own):.{digits}f}")
+        assert cell == ", ".join(expected)
+
+
 def test_every_row_of_efficientnet_is_that_of_the_results():
-    runs = read("trained_efficientnet")
+    # Later runs are calibrated too, or of other sizes.
+    runs = [run for run in read("trained_efficientnet") if run["epochs"] == 2 and "scaled_nll" not in run]
     rows = rows_of("### A network of ImageNet", "LoRA ensembles are as accurate")
     assert len(rows) == 8
     size = next(run["parameters"] for run in runs if run["method"] == "Single")
@@ -72,3 +92,16 @@ def test_every_row_of_efficientnet_is_that_of_the_results():
         assert cells[5] == f"{own[0]['parameters'] / size:.2f}", label
         assert float(cells[4]) == pytest.approx(fmean(run["mutual_information"] for run in own), abs=6e-5)
         assert float(cells[6]) == pytest.approx(fmean(run["seconds"] for run in own), abs=0.51), label
+
+
+def test_the_numbers_of_the_molecules_are_those_of_the_results():
+    found = json.loads((ROOT / "benchmarks/results/trained_molecules.json").read_text(encoding="utf-8"))
+    part = " ".join(PAGE[PAGE.index("### Eight published networks") :].split())
+
+    def listed(values, digits):
+        *first, last = (f"{value:.{digits}f}" for value in values)
+        return f"{', '.join(first)} and {last}"
+
+    assert f"is {listed(found['disagreement'].values(), 1)} kcal/mol" in part
+    assert f"are {listed(found['first'].values(), 2)} kcal/mol" in part
+    assert f"last ones {listed(found['last'].values(), 2)}." in part

@@ -134,6 +134,26 @@ def test_draws_that_hardly_differ_are_found_with_a_remedy_for_their_method(task)
     assert doctor(trained(methods.SWAG(members=4, scale=1000.0), task), task) == []
 
 
+@pytest.mark.parametrize(
+    ("method", "remedy"),
+    [
+        (methods.DeepEnsembles(members=2, start="copy"), "Tune for more epochs or with a larger lr."),
+        (methods.LoRAEnsembles(members=2, shuffle_members=True), "or with a larger lr."),
+        (methods.LoRAEnsembles(members=2), "with shuffle_members=True, so that"),
+        (methods.DeepEnsembles(members=2, start="copy", shuffle_members=False), "shuffle_members=True"),
+        (methods.EMP(options=2, perturbation=0.0), "a larger perturbation"),
+    ],
+    ids=str,
+)
+def test_the_remedy_for_copies_does_not_discard_the_network(method, remedy, task):
+    network = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    found = doctor(pl.convert(network, method, example=task.train.x[:2]), task)
+    remedies = [one.remedy for one in found if one.code == "collapsed"]
+    assert len(remedies) == 1
+    assert remedy in remedies[0]
+    assert ("fresh" in remedies[0]) == isinstance(method, methods.EMP)
+
+
 @pytest.mark.parametrize(("noise", "expected"), [(1e-4, []), (1.0, ["collapsed"])])
 def test_a_small_spread_counts_where_noise_is_small_too(noise, expected):
     # Members differ by half a percent of what samples differ by.

@@ -11,6 +11,7 @@ import pluribus as pl
 from pluribus import methods
 from pluribus.comparison.finetuning import TUNING, usual_training, warm_start
 from pluribus.data import two_moons
+from pluribus.recipe import COPIES_LR
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,10 @@ def test_a_recipe_tells_rate_and_schedule_of_tuning():
     assert (found.schedule, found.epochs) == ("constant", TUNING.epochs)
     assert found.rate(1.0) == found.lr > 0
     assert usual_training(methods.MCDropout()) == TUNING
+    for copies in (methods.DeepEnsembles(), methods.DeepSubEnsembles(), methods.LayerEnsembles()):
+        # Copies part slowly; started anew they have no tuning, and no rate for one.
+        assert usual_training(warm_start(copies, None)).lr == COPIES_LR > TUNING.lr
+        assert copies.recipe().tuning_lr is None
 
 
 def test_shared_weights_are_frozen_where_the_method_can():
@@ -106,3 +111,25 @@ def test_finetune_gives_no_advice_where_the_nll_falls(trained, task):
     )
     assert found.advice == ""
     assert "higher than that of the network" not in str(found)
+
+
+def test_finetune_tells_of_a_rate_that_is_not_used(task):
+    network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))
+    short = pl.Training(epochs=1, lr=1e-5)
+    found = pl.finetune(network, methods.MCDropout(rate=0.5), task, training=short, show=False)
+    note = "note: rate=0.5 is not used: the network's own dropout keeps its rate, 0.2"
+    assert note in str(found)
+    assert note.replace("'", "&#x27;") in found._repr_html_()
+
+
+def test_finetune_warns_of_members_that_hardly_differ(trained, task):
+    """Copies cost M times as much as the network, and their scores look no worse than its own."""
+
+    def notes(lr):
+        training = pl.Training(epochs=2, lr=lr, optimizer="adamw", keep="last")
+        return pl.finetune(trained, "deep_ensembles(members=2)", task, training=training, show=False).notes
+
+    alike = notes(1e-6)
+    assert [note.split(":")[0] for note in alike] == ["collapsed"]
+    assert alike[0].endswith("Tune for more epochs or with a larger lr.")
+    assert notes(0.1) == ()

@@ -53,7 +53,10 @@ def made(method, trained):
     return ensemble.eval()
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.kind())
+WARM = [method.for_trained() for method in METHODS if method.for_trained() != method]
+
+
+@pytest.mark.parametrize("method", [*METHODS, *WARM], ids=lambda method: method.kind())
 @pytest.mark.sampled(2)
 def test_a_trained_network_becomes_what_the_method_promises(method, trained):
     x, y = blobs(400, 2)

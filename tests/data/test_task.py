@@ -33,6 +33,14 @@ def task(make=classified, **changes):
     return Task(**facts | {"classes": 3 if make is classified else None} | changes)
 
 
+def test_a_likelihood_may_be_named():
+    named = task(make=measured, likelihood="gaussian")
+    assert named.likelihood == Gaussian()
+    assert named.fingerprint != task(make=measured, likelihood="point").fingerprint
+    with pytest.raises(SettingError, match="likelihood must be one of"):
+        task(likelihood="gausian")
+
+
 def test_batches_cover_the_samples_in_order():
     split = Split(torch.arange(7)[:, None], torch.arange(7))
     sizes = [len(y) for _, y in split.batches(3)]

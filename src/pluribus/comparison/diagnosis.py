@@ -22,6 +22,7 @@ from pluribus.mechanisms.exits.pairs import Pairs
 from pluribus.mechanisms.members.prior import WithPrior
 from pluribus.mechanisms.members.reduction import shares_nothing
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.method import Method
 from pluribus.prediction import DiscretePrediction, GaussianPrediction
 from pluribus.training.budget import LATE, is_scored_early
 
@@ -68,12 +69,14 @@ SPREADING = {
     **dict.fromkeys(DROPPING, "Set a larger rate."),
     "swag": "Draw members further apart: a larger scale, snapshots from an earlier start, or smaller "
     "batches; in a tuning also a larger lr.",
-    "lora_ensembles": "Tune for more epochs or with a larger lr, with shuffle_members=True, so that each "
-    "member goes through the data in an order of its own.",
     "laplace": "Set a smaller prior_precision, or calibrate the one network: the data leave its last layer "
     "no freedom.",
 }
 """Remedies of `collapsed` where members do not start apart, by method."""
+
+LONGER = "Tune for more epochs or with a larger lr"
+OWN_ORDERS = "shuffle_members=True, so that each member goes through the data in an order of its own"
+"""Remedies where members start as one trained network. To start them apart would discard what it learnt."""
 
 GAP = 0.1
 """Greatest distance of confidence and accuracy, besides three standard errors."""
@@ -225,8 +228,15 @@ def collapsed(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         code="collapsed",
         message=message,
-        remedy=SPREADING.get(evidence.kind, START_APART),
+        remedy=_how_to_spread(evidence.ensemble.method),
     )
+
+
+def _how_to_spread(method: Method) -> str:
+    """Return the remedy for members that hardly differ."""
+    if method.on_trained != "kept" or "shuffle_members" not in method.to_dict():
+        return SPREADING.get(method.kind(), START_APART)
+    return f"{LONGER}." if method.data_orders > 1 else f"{LONGER}, with {OWN_ORDERS}."
 
 
 def _disagreement(evidence: Evidence) -> float:

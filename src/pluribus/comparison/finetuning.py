@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from pluribus.comparison.diagnosis import doctor
 from pluribus.comparison.evaluation import evaluate
 from pluribus.comparison.record import Record
 from pluribus.conversion import convert
@@ -53,6 +54,8 @@ ROWS = {
 """Metrics and costs of the table before and after, with their titles."""
 NOISES = (MCDropout, DropConnect)
 """Methods that keep all weights, and add a noise that the network may not have learnt to bear."""
+ALIKE = ("collapsed", "dropout_off")
+"""Findings of `doctor` that mean that members hardly differ."""
 WORSE = 0.01
 """Rise of the NLL, in nats, above which a tuning made the network worse."""
 REMEDIES = {
@@ -76,12 +79,14 @@ class Finetuned:
         before: The network alone.
         after: The ensemble.
         history: One row for each epoch.
+        notes: What else a user should know of the conversion, and a warning where members hardly differ.
     """
 
     ensemble: Ensemble
     before: Record
     after: Record
     history: tuple[Mapping[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
 
     def table(self) -> list[tuple[str, float, float]]:
         """Return name, value before and value after of each number that both records have."""
@@ -112,13 +117,16 @@ class Finetuned:
     def __str__(self) -> str:
         lines = [f"{self.ensemble.method}", f"{'':22} {'before':>12} {'after':>12}"]
         lines += [f"{name:22} {before:12.4g} {after:12.4g}" for name, before, after in self.table()]
-        return "\n".join([*lines, self.advice] if self.advice else lines)
+        return "\n".join([*lines, *self._remarks()])
 
     def _repr_html_(self) -> str:
         """Return the same table for notebooks."""
         rows = [(name, f"{before:.4g}", f"{after:.4g}") for name, before, after in self.table()]
-        notes = (self.advice,) if self.advice else ()
-        return html_table(str(self.ensemble.method), ("", "before", "after"), rows, notes)
+        return html_table(str(self.ensemble.method), ("", "before", "after"), rows, self._remarks())
+
+    def _remarks(self) -> tuple[str, ...]:
+        """Return all sentences below the table."""
+        return (*self.notes, self.advice) if self.advice else self.notes
 
 
 def _reason(method: Method) -> str:
@@ -182,7 +190,17 @@ def finetune(
     if out is not None:
         ensemble.save(Path(out) / "ensemble")
     after = evaluate(ensemble, task, single=alone.to(ensemble.device), training=training, network=network)
-    return Finetuned(ensemble, before, after, tuple(history))
+    return Finetuned(ensemble, before, after, tuple(history), _notes(ensemble, task))
+
+
+def _notes(ensemble: Ensemble, task: Task) -> tuple[str, ...]:
+    """Return what a user should know of a tuned ensemble besides its scores."""
+    found = [f"note: {note}" for note in ensemble.conversion.notes]
+    # Members that stayed one network cost M times as much as it, and the scores do not show it.
+    for one in doctor(ensemble, task) if len(task.validation) else ():
+        if one.code in ALIKE:
+            found.append(f"{one.code}: {one.message}. {one.remedy}")
+    return tuple(found)
 
 
 def warm_start(method: Method, freeze_shared: bool | None) -> Method:

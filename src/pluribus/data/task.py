@@ -17,6 +17,7 @@ from pluribus.data.split import CHECKED, Split
 from pluribus.data.target_checks import check_all_present, check_names, check_targets
 from pluribus.errors import InputError
 from pluribus.likelihood import IGNORED, Categorical, Gaussian, Likelihood
+from pluribus.likelihood import likelihood as likelihood_named
 from pluribus.prediction import Prediction
 from pluribus.ranges import invalid
 
@@ -30,7 +31,7 @@ class Task:
         train: To learn from.
         validation: To choose by; may be empty.
         test: To measure on.
-        likelihood: Meaning of the network's outputs.
+        likelihood: Meaning of the network's outputs, or its name, as `convert` takes it.
         classes: How many classes; None where numbers or labels are predicted.
         class_names: Their names in order, or none.
         shifted: Test data that changed, by kind and severity (1 to 5); images are corrupted on access.
@@ -64,6 +65,7 @@ class Task:
     class_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "likelihood", likelihood_named(self.likelihood))
         if not len(self.train) or not len(self.test):
             raise InputError(
                 f"{self.name} must have training and test samples, "

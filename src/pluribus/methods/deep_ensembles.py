@@ -39,6 +39,7 @@ from pluribus.mechanisms.network.fresh import PRIOR_SEED
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import LARGEST, MOST_MEMBERS
+from pluribus.recipe import COPIES_LR, Recipe
 from pluribus.settings import setting
 
 
@@ -109,6 +110,9 @@ class DeepEnsembles(Method):
 
     def for_trained(self) -> Self:
         return replace(self, start="copy")
+
+    def recipe(self) -> Recipe:
+        return Recipe(tuning_lr=COPIES_LR) if self.start == "copy" else Recipe()
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the tensors that each member has for itself.

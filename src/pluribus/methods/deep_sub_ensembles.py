@@ -41,6 +41,7 @@ from pluribus.mechanisms.network.layers import Site, select
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import MOST_MEMBERS, check, invalid
+from pluribus.recipe import COPIES_LR, Recipe
 from pluribus.settings import searched, setting
 
 TRUNK = "trunk"
@@ -119,6 +120,9 @@ class DeepSubEnsembles(Method):
 
     def for_trained(self) -> Self:
         return replace(self, start="copy")
+
+    def recipe(self) -> Recipe:
+        return Recipe(tuning_lr=COPIES_LR) if self.start == "copy" else Recipe()
 
     def build(self, network: Network, choices: Sequence[LayerChoice], seed: int) -> Built:
         # Find the layers of the tail, which are those that keep their method.

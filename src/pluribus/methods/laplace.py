@@ -55,7 +55,8 @@ MOST_FULL = 1000
 PRECISIONS = (1e-4, 1e6)
 """Between which τ is sought."""
 STEPS = 80
-"""Of the search: 3 % apart on this range, much finer than the curve of Eq. (3) is pointed."""
+"""Of the search: a third apart on this range. The curve of Eq. (3) is so flat at its top that the best of
+them has an evidence within 0.03 nats of it (a network of 24 numbers in its last layer, both structures)."""
 
 
 def log_evidence(precision: float, squared_norm: float, eigenvalues: Tensor) -> float:

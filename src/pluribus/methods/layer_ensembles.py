@@ -54,7 +54,7 @@ from pluribus.mechanisms.network.layers import is_norm, there_are
 from pluribus.mechanisms.network.network import Network
 from pluribus.method import Built, LayerChoice, Method
 from pluribus.ranges import LARGEST, MOST_DRAWS, MOST_MEMBERS
-from pluribus.recipe import Recipe
+from pluribus.recipe import COPIES_LR, Recipe
 from pluribus.settings import setting
 
 MOST_COMBINATIONS = 32
@@ -109,7 +109,9 @@ class LayerEnsembles(Method):
         # validation NLL on digits from .124 and .129 to .069 and .074, where one network has .067 and .084.
         # Options that start as copies of one another fit from the first step on (.074 with the usual steps).
         has_strangers = self.options > 1 and self.start == "fresh"
-        return Recipe(longer=3.0) if has_strangers else Recipe()
+        if has_strangers:
+            return Recipe(longer=3.0)
+        return Recipe(tuning_lr=COPIES_LR) if self.start == "copy" else Recipe()
 
     @property
     def on_trained(self) -> str:
