@@ -44,6 +44,16 @@ def test_the_description_inside_is_read_where_there_is_none_beside(tmp_path):
     assert Exported(path, 1).description["classes"] == ["cat", "dog", "cow"]
 
 
+def test_texts_that_are_no_utf_8_are_refused(tmp_path):
+    path = class_file(tmp_path / "m.onnx")
+    (tmp_path / "m.onnx.json").unlink()
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b'"cat"', b'"c\xcdt"'))
+    assert path.read_bytes() != raw
+    with pytest.raises(CheckpointError, match="must hold texts in UTF-8"):
+        Exported(path, 1)
+
+
 def test_an_exchanged_file_is_refused(tmp_path):
     path = class_file(tmp_path / "m.onnx")
     token_file(tmp_path / "other.onnx").replace(path)

@@ -136,6 +136,9 @@ def check_file(file: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             found = database.execute("pragma quick_check(1)").fetchone()
+            orphan = database.execute("pragma foreign_key_check").fetchone()
+            if orphan is not None:
+                found = (f"a row of {orphan[0]} that belongs to no row of {orphan[2]}",)
     except sqlite3.Error as error:
         found = (str(error),)
     if found != ("ok",):

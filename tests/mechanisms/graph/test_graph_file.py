@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.builder import GraphBuilder
@@ -66,6 +67,10 @@ READ = next(place for place, node in enumerate(data()) if node["does"] == "read"
         (broken(0, does="row"), "must be input, read, call, make, row or return"),
         (data()[:-1], "the last node must return a value"),
         ([], "the last node must return a value"),
+        (broken(-1, value=0.5), "value must be a tensor, got 0.5"),
+        (broken(-1, value=None), "value must be a tensor, got None"),
+        (broken(-1, value=[{"node": 0}]), "value must be a tensor"),
+        ([*data(), data()[-1]], "the last node alone must return a value"),
     ],
     ids=lambda one: one[:25] if isinstance(one, str) else "",
 )
@@ -144,3 +149,77 @@ def test_two_inputs_of_one_name_are_refused():
     ]
     with pytest.raises(Mismatch, match="must be of one input, got 'x' twice"):
         graph_from_list(nodes, {})
+
+
+def arithmetic(*args, operator="operator.mul", does="call"):
+    """Nodes of a graph that computes with a size of its input, and returns the input."""
+    size = {"does": "call", "operator": "aten.sym_size.int", "args": [{"node": 0}, 0], "kwargs": {}}
+    node = {"does": does, "operator": operator, "args": list(args), "kwargs": {}}
+    return [{"does": "input", "name": "x"}, size, node, {"does": "return", "value": {"node": 0}}]
+
+
+def test_sizes_may_be_computed_with():
+    module = graph_from_list(arithmetic({"node": 1}, 2, operator="operator.pow"), {})
+    assert_close(module(torch.ones(3)), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        # Without the check, these take hours or gigabytes when a file is read or its graph is called.
+        (arithmetic(10, 10**9, operator="operator.pow", does="make"), "must be of sizes and numbers"),
+        (arithmetic([0], 10**12, does="make"), "must be of sizes and numbers"),
+        (arithmetic(10, 10**9, operator="operator.pow"), "must be of sizes and numbers"),
+        (arithmetic([0], {"node": 1}), "must be of sizes and numbers"),
+        (arithmetic({"node": 1}, 10**9, operator="operator.pow"), "exponent of at most 64"),
+        (arithmetic(2, {"node": 1}, operator="operator.pow"), "exponent of at most 64"),
+        (arithmetic({"node": 1}, {"float": "nan"}, operator="operator.pow"), "exponent of at most 64"),
+        (arithmetic(1, 0, operator="operator.truediv", does="make"), "must be of sizes and numbers"),
+    ],
+    ids=lambda one: one[:25] if isinstance(one, str) else "",
+)
+def test_arithmetic_that_never_ends_is_refused(nodes, reason):
+    GRAPH.check(nodes, "")
+    with pytest.raises(Mismatch, match=reason):
+        graph_from_list(nodes, {})
+
+
+def test_a_size_is_not_returned():
+    nodes = arithmetic({"node": 1}, 2)
+    for place in (1, 2):
+        nodes[-1] = {"does": "return", "value": {"node": place}}
+        with pytest.raises(Mismatch, match="value must be a tensor"):
+            graph_from_list(nodes, {})
+
+
+class Watched(TorchDispatchMode):
+    """Notes the largest tensor that is not on the device without memory."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.device.type != "meta":
+            self.largest = max(self.largest, found.nbytes)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("operator", "args"),
+    [
+        ("aten.full.default", [[2_000_000], 1.0]),
+        ("aten.arange.default", [2_000_000]),
+        ("aten.linspace.default", [0, 1, 2_000_000]),
+        ("aten.eye.default", [2_000]),
+        ("aten.new_ones.default", [{"node": 1}, [2_000_000]]),
+    ],
+)
+def test_tensors_that_the_file_has_no_room_for_take_no_memory(operator, args):
+    with Watched() as watched, pytest.raises(Mismatch, match="has room for"):
+        graph_from_list(made(operator=operator, args=args), FACTORS)
+    assert watched.largest < 1000
+
+
+def test_numbers_beyond_all_types_are_refused():
+    with pytest.raises(Mismatch, match="must make a tensor"):
+        graph_from_list(made(operator="aten.full.default", args=[[2], 10**400]), FACTORS)

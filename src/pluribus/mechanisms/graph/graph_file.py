@@ -46,7 +46,12 @@ PYTHON_OPERATORS = {
     f"operator.{name}": getattr(operator, name)
     for name in ("getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow", "eq", "ge", "le")
 }
+UNFIT = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, OverflowError, MemoryError)
+"""Errors of operators for arguments that do not fit; they have no common parent but `Exception`."""
 _PYTHON_NAMES = {function: name for name, function in PYTHON_OPERATORS.items()}
+MOST_EXPONENT = 64
+"""Exponent of a size in a file. Python computes whole numbers of any length, so that two short numbers could
+take hours."""
 
 
 def graph_to_list(module: GraphModule) -> list[dict[str, Any]]:
@@ -141,6 +146,8 @@ class _Reader:
             self.values.append(self._node(node, place, row is not None))
         if not self.nodes or self.nodes[-1]["does"] != "return":
             raise Mismatch("the last node must return a value")
+        if any(node["does"] == "return" for node in self.nodes[:-1]):
+            raise Mismatch("the last node alone must return a value")
         # Tensors that others were made of are needed no more.
         for read in [node for node in self.graph.nodes if node.op == "get_attr" and not node.users]:
             self.graph.erase_node(read)
@@ -161,7 +168,7 @@ class _Reader:
         if does == "read":
             return self.graph.get_attr(self._tensor(node.get("tensor"), where))
         if does == "return":
-            return self.graph.output(self._held(self._value(node.get("value"), where)))
+            return self.graph.output(self._held(self._returned(node, where)))
         args = tuple(self._value(one, where) for one in node.get("args", ()))
         if does == "row" and has_row:
             return self.graph.call_module("row", self._held(args))
@@ -172,9 +179,24 @@ class _Reader:
         target = _allowed(node.get("operator"), where)
         kwargs = {name: self._value(one, where) for name, one in node.get("kwargs", {}).items()}
         _check_arguments(target, args, kwargs, where)
+        if node["operator"] in PYTHON_OPERATORS:
+            _check_arithmetic(node["operator"], does, args, where)
         if does == "make":
             return self._made(target, args, kwargs, where, node.get("parameter", False))
         return self.graph.call_function(target, self._held(args), self._held(kwargs))
+
+    def _returned(self, node: Mapping[str, Any], where: str) -> Any:
+        """Return the tensor that the graph returns.
+
+        Args:
+            node: As plain data.
+            where: Its place in the file.
+        """
+        value = self._value(node.get("value"), where)
+        is_size = isinstance(value, Node) and _is_size(value.target)
+        if is_size or not isinstance(value, Node | Tensor):
+            raise Mismatch(f"field {where}.value must be a tensor, got {shown(node.get('value'))}")
+        return value
 
     def _input(self, node: Mapping[str, Any], where: str) -> str:
         """Return the name of an input, which becomes a word of generated code.
@@ -215,12 +237,15 @@ class _Reader:
         try:
             # Without values first: a hostile file must not take more memory than its size allows.
             empty, by_name = map_aggregate((given, dict(named)), _without_values)
+            if "device" in argument_names(target):
+                # Otherwise an operator that takes no tensor, as `full`, would fill memory right here.
+                by_name = {**by_name, "device": torch.device("meta")}
             like = target(*empty, **by_name)
             size = like.nbytes if isinstance(like, Tensor) else self.room + 1
             self.room -= size
             found: Tensor | None = target(*given, **named).detach() if self.room >= 0 else None
         # Operators raise anything for arguments that do not fit.
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        except UNFIT as error:
             raise Mismatch(f"field {where} must make a tensor, got {shown(str(error))}") from error
         if found is None:
             raise Mismatch(f"field {where} must make a tensor that the file has room for, got {size:,} bytes")
@@ -338,3 +363,29 @@ def _check_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         raise Mismatch(f"field {where}.kwargs must be arguments of {target}, got {shown(sorted(unknown)[0])}")
     if known and len(args) > len(known):
         raise Mismatch(f"field {where}.args must be at most {len(known)} arguments of {target}")
+
+
+def _is_size(target: Any) -> bool:
+    """Return whether an operator gives a size, and no tensor."""
+    is_arithmetic = target in _PYTHON_NAMES and target is not operator.getitem
+    return is_arithmetic or str(target).startswith("aten.sym_")
+
+
+def _check_arithmetic(name: str, does: str, args: Sequence[Any], where: str) -> None:
+    """Raise unless one of Python's operators computes with sizes of the graph, in no time.
+
+    Args:
+        name: Of the operator.
+        does: What the node does.
+        args: Its arguments.
+        where: The place of the node in the file.
+    """
+    # Lists could be multiplied, and constants alone are never computed by a graph that was saved.
+    plain = all(isinstance(one, Node | int | float) for one in args)
+    if does != "call" or not plain or not any(isinstance(one, Node) for one in args):
+        raise Mismatch(f"field {where}.args must be of sizes and numbers, each computed in a call of {name}")
+    if name != "operator.pow":
+        return
+    exponent = args[-1]
+    if isinstance(exponent, Node) or not abs(exponent) <= MOST_EXPONENT:
+        raise Mismatch(f"field {where}.args must have an exponent of at most {MOST_EXPONENT}")
