@@ -4,8 +4,6 @@ A node is an object that names an operator and refers to earlier nodes by their 
 names is imported or looked up but operators of the allow list; the names of a rebuilt graph are our own.
 """
 
-import keyword
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +14,15 @@ from torch.fx.node import map_aggregate
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.compact import ONCE
+from pluribus.mechanisms.graph.node_checks import (
+    PYTHON_NAMES,
+    PYTHON_OPERATORS,
+    allowed,
+    check_arguments,
+    check_arithmetic,
+    check_tensor,
+    check_word,
+)
 from pluribus.mechanisms.graph.operators import find_operator
 from pluribus.mechanisms.graph.plain_values import plain_from_data, plain_to_data
 from pluribus.mechanisms.network.torch_private import argument_names
@@ -41,17 +48,8 @@ NODE: Schema = Fields(
 )
 GRAPH: Schema = Items(NODE, most=MOST_NODES)
 
-# Arithmetic on sizes, which torch.export writes as Python's own operators.
-PYTHON_OPERATORS = {
-    f"operator.{name}": getattr(operator, name)
-    for name in ("getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow", "eq", "ge", "le")
-}
 UNFIT = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, OverflowError, MemoryError)
 """Errors of operators for arguments that do not fit; they have no common parent but `Exception`."""
-_PYTHON_NAMES = {function: name for name, function in PYTHON_OPERATORS.items()}
-MOST_EXPONENT = 64
-"""Exponent of a size in a file. Python computes whole numbers of any length, so that two short numbers could
-take hours."""
 
 
 def graph_to_list(module: GraphModule) -> list[dict[str, Any]]:
@@ -94,7 +92,7 @@ def _operator_name(target: Any) -> str:
     Raises:
         InputError: It is not in the allow list.
     """
-    name = _PYTHON_NAMES.get(target, str(target))
+    name = PYTHON_NAMES.get(target, str(target))
     if name not in PYTHON_OPERATORS and find_operator(name) is not target:
         raise InputError(
             f"a frozen ensemble can be saved if its operators are known, got {name}. Export it, or keep the "
@@ -176,11 +174,11 @@ class _Reader:
             raise Mismatch(
                 f"field {where}.does must be input, read, call, make, row or return, got {shown(does)}"
             )
-        target = _allowed(node.get("operator"), where)
+        target = allowed(node.get("operator"), where)
         kwargs = {name: self._value(one, where) for name, one in node.get("kwargs", {}).items()}
-        _check_arguments(target, args, kwargs, where)
+        check_arguments(target, args, kwargs, where)
         if node["operator"] in PYTHON_OPERATORS:
-            _check_arithmetic(node["operator"], does, args, where)
+            check_arithmetic(node["operator"], does, args, where)
         if does == "make":
             return self._made(target, args, kwargs, where, node.get("parameter", False))
         return self.graph.call_function(target, self._held(args), self._held(kwargs))
@@ -193,9 +191,7 @@ class _Reader:
             where: Its place in the file.
         """
         value = self._value(node.get("value"), where)
-        is_size = isinstance(value, Node) and _is_size(value.target)
-        if is_size or not isinstance(value, Node | Tensor):
-            raise Mismatch(f"field {where}.value must be a tensor, got {shown(node.get('value'))}")
+        check_tensor(value, node.get("value"), where)
         return value
 
     def _input(self, node: Mapping[str, Any], where: str) -> str:
@@ -205,9 +201,8 @@ class _Reader:
             node: The node.
             where: Its place in the file.
         """
-        name = node.get("name")
-        if not isinstance(name, str) or keyword.iskeyword(name) or name == "self":
-            raise Mismatch(f"field {where}.name must be a name, got {shown(name)}")
+        name = str(node.get("name", ""))
+        check_word(name, where)
         if name in self.inputs:
             raise Mismatch(f"field {where}.name must be of one input, got {shown(name)} twice")
         self.inputs.add(name)
@@ -328,64 +323,3 @@ def graph_from_list(
     """
     called = None if row is None else _Reader(row, {}).module()
     return _Reader(nodes, tensors).module(called)
-
-
-def _allowed(name: Any, where: str) -> Any:
-    """Return the operator of a name.
-
-    Args:
-        name: From a file.
-        where: The place of the node in the file.
-
-    Raises:
-        Mismatch: It is not in the allow list.
-    """
-    found = PYTHON_OPERATORS.get(name) if isinstance(name, str) else None
-    if found is None and isinstance(name, str):
-        found = find_operator(name)
-    if found is None:
-        raise Mismatch(f"field {where}.operator must be a known operator, got {shown(name)}")
-    return found
-
-
-def _check_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], where: str) -> None:
-    """Raise for arguments that the operator does not have.
-
-    Args:
-        target: The operator.
-        args: Its arguments.
-        kwargs: Its arguments by name, which become words of generated code.
-        where: The place of the node in the file.
-    """
-    known = argument_names(target)
-    unknown = set(kwargs) - set(known)
-    if unknown:
-        raise Mismatch(f"field {where}.kwargs must be arguments of {target}, got {shown(sorted(unknown)[0])}")
-    if known and len(args) > len(known):
-        raise Mismatch(f"field {where}.args must be at most {len(known)} arguments of {target}")
-
-
-def _is_size(target: Any) -> bool:
-    """Return whether an operator gives a size, and no tensor."""
-    is_arithmetic = target in _PYTHON_NAMES and target is not operator.getitem
-    return is_arithmetic or str(target).startswith("aten.sym_")
-
-
-def _check_arithmetic(name: str, does: str, args: Sequence[Any], where: str) -> None:
-    """Raise unless one of Python's operators computes with sizes of the graph, in no time.
-
-    Args:
-        name: Of the operator.
-        does: What the node does.
-        args: Its arguments.
-        where: The place of the node in the file.
-    """
-    # Lists could be multiplied, and constants alone are never computed by a graph that was saved.
-    plain = all(isinstance(one, Node | int | float) for one in args)
-    if does != "call" or not plain or not any(isinstance(one, Node) for one in args):
-        raise Mismatch(f"field {where}.args must be of sizes and numbers, each computed in a call of {name}")
-    if name != "operator.pow":
-        return
-    exponent = args[-1]
-    if isinstance(exponent, Node) or not abs(exponent) <= MOST_EXPONENT:
-        raise Mismatch(f"field {where}.args must have an exponent of at most {MOST_EXPONENT}")
