@@ -9,7 +9,7 @@ import pytest
 
 from pluribus.errors import CheckpointError, ExportError
 from pluribus.serving.exported import Exported, find_file
-from tests.serving.files import class_file, expected, mixing_file, token_file
+from tests.serving.files import class_file, expected, mixing_file, token_file, write
 
 
 def test_a_file_runs_and_gives_its_outputs_by_name(tmp_path):
@@ -51,6 +51,15 @@ def test_texts_that_are_no_utf_8_are_refused(tmp_path):
     path.write_bytes(raw.replace(b'"cat"', b'"c\xcdt"'))
     assert path.read_bytes() != raw
     with pytest.raises(CheckpointError, match="must hold texts in UTF-8"):
+        Exported(path, 1)
+
+
+def test_a_file_that_fails_on_every_sample_is_refused(tmp_path):
+    nodes = [onnx.helper.make_node("Reshape", ["x", "sizes"], ["mean"])]
+    given = {"x": ("float32", ["batch", 4])}
+    held = {"sizes": np.array([5, 7])}
+    path = write(tmp_path / "m.onnx", nodes, held, given, {"mean": "float32"}, {"mean": ["batch", 7]})
+    with pytest.raises(CheckpointError, match="must run on a sample, got"):
         Exported(path, 1)
 
 

@@ -18,6 +18,7 @@ from pluribus.data.limits import MOST_BYTES, listed, quoted
 from pluribus.data.raw_arrays import to_tensor
 from pluribus.data.raw_inputs import RawInputs, checked, read_inputs
 from pluribus.data.raw_tables import encoded_rows
+from pluribus.data.samples import check_unmasked
 from pluribus.data.signature import Signature
 from pluribus.data.tables import Table, from_frame
 from pluribus.errors import InputError
@@ -99,10 +100,7 @@ def _several(inputs: Any, signature: Signature) -> RawInputs:
 
 def _array(name: str, values: Any) -> np.ndarray[Any, Any]:
     """Return values as an array; raise for anything but numbers in rows of equal length."""
-    if np.ma.is_masked(values):
-        raise InputError(
-            f"{name} must have no masked entries, got some. Fill them in with values.filled(...)."
-        )
+    check_unmasked(name, values)
     try:
         return _plain(values)
     # A tensor may be sparse, nested, or on a device without memory.
