@@ -75,6 +75,10 @@ def test_dates_are_days_since_1970():
     assert to_date(365.4) == "1971-01-01"
 
 
+def test_missing_dates_are_nan():
+    assert np.isnan(read_cells([pandas.NaT, None], to_days)).all()
+
+
 def test_dates_with_dots_begin_with_the_day():
     cells = ["3.1.1970", "03.01.1970", " 31.12.1970 12:00", "12.31.1970", "1.2.70", "1.1.19700"]
     np.testing.assert_equal(read_cells(cells, to_days), [2, 2, 364.5, *[np.nan] * 3])
