@@ -16,7 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from pluribus import CheckpointError, saving
-from pluribus.errors import WriteError
+from pluribus.errors import PluribusError, WriteError
 from pluribus.saving import FORMAT, SETTINGS, VERSION, WEIGHTS, read_folder, read_tensors, write_folder
 
 OLD = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([True, False]), "c": torch.tensor(7)}
@@ -145,6 +145,15 @@ def test_a_save_through_a_link_leaves_no_rest(tmp_path):
     write_folder(tmp_path / "best", {"seed": 2}, NEW)
     assert read_folder(tmp_path / "best")[0]["seed"] == 2
     assert listing(tmp_path) == ["best", "run"]
+
+
+def test_a_link_to_itself_is_an_error_of_ours(tmp_path):
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(PluribusError, match="round"):
+        write_folder(tmp_path / "round", {}, NEW)
+    with pytest.raises(CheckpointError, match=f"round must hold {SETTINGS}"):
+        read_folder(tmp_path / "round")
+    assert listing(tmp_path) == ["round"]
 
 
 def test_a_parent_that_is_a_file_is_refused_by_name(tmp_path):

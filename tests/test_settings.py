@@ -245,3 +245,9 @@ def test_counts_beyond_reason_are_refused_at_once(digits):
         DeepEnsembles(members=10**digits)
     with pytest.raises(SettingError, match=r"alpha must be at most 1000, got 1000000000\.0"):
         PackedEnsembles(alpha=1e9)
+
+
+@pytest.mark.parametrize("values", ["x", 3, None, ["kind"]], ids=str)
+def test_settings_that_are_no_object_are_refused(values):
+    with pytest.raises(SettingError, match="settings must be an object with a kind and a version"):
+        Likelihood.from_dict(values)

@@ -78,7 +78,7 @@ def write_folder(
         WriteError: the disk is full or the folder is not writable; an earlier ensemble is kept.
     """
     # A link is followed, not replaced.
-    target = Path(path).resolve()
+    target = resolved(path)
     for parent in target.parents:
         if parent.is_file():
             raise CheckpointError(
@@ -169,10 +169,15 @@ def read_folder(path: str | Path, layout: Layout = ENSEMBLE) -> tuple[dict[str, 
     return settings, tensors
 
 
+def resolved(path: str | Path) -> Path:
+    """Return where links lead to. A link to itself stays, for which Python 3.11's `resolve` has an error."""
+    return Path(os.path.realpath(path))
+
+
 def read_settings(path: str | Path, layout: Layout = ENSEMBLE) -> dict[str, Any]:
     """Return the settings of a saved ensemble. No tensor is read."""
     folder, name = Path(path), layout.settings
-    restore_backup(folder.resolve(), layout)
+    restore_backup(resolved(folder), layout)
     missing = [file for file in (name, WEIGHTS) if not (folder / file).is_file()]
     if missing:
         raise CheckpointError(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pluribus.axes import Axis
 from pluribus.errors import SettingError
-from pluribus.ranges import Range, nearest, show
+from pluribus.ranges import Range, invalid, nearest, show
 
 T = TypeVar("T")
 
@@ -116,6 +116,9 @@ class Settings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the settings that `to_dict` wrote; raise for unknown keys and later versions."""
+        # Values come from files too.
+        if not isinstance(values, Mapping):
+            raise invalid("settings", "an object with a kind and a version", values)
         values = {name: math.inf if value == INFINITE else value for name, value in values.items()}
         kind, version = values.pop("kind", None), values.pop("version", None)
         known = cls.known() or {cls.kind(): cls}

@@ -1,11 +1,13 @@
 """SIGTERM inside the block interrupts; outside, it means what it meant before."""
 
 import signal
+import sys
 import threading
+import time
 
 import pytest
 
-from pluribus.cli.termination import Terminated, exit_code, sigterm_interrupts
+from pluribus.cli.termination import SOON, Terminated, exit_code, interrupts_return, sigterm_interrupts
 
 
 def test_sigterm_interrupts_inside_the_block_alone():
@@ -28,3 +30,41 @@ def test_a_thread_that_cannot_handle_signals_runs_the_block():
     thread.start()
     thread.join()
     assert ran == [True]
+
+
+class Removed:
+    """Raises when it is removed, where Python drops what is raised."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __del__(self):
+        raise self.error
+
+
+def drop_and_wait(interrupt):
+    Removed(interrupt)
+    # The interrupt that comes again ends it.
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, Terminated])
+def test_an_interrupt_that_python_drops_comes_again(interrupt):
+    with pytest.raises(KeyboardInterrupt) as caught, interrupts_return(), sigterm_interrupts():
+        drop_and_wait(interrupt())
+    assert caught.type is interrupt
+
+
+def test_other_errors_are_dropped_as_before(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    with interrupts_return():
+        Removed(ValueError())
+    assert [one.exc_type for one in seen] == [ValueError]
+    assert sys.unraisablehook == seen.append
+
+
+def test_an_interrupt_does_not_come_after_the_command():
+    with interrupts_return():
+        Removed(KeyboardInterrupt())
+    time.sleep(4 * SOON)

@@ -1,7 +1,11 @@
 """Cells: numbers, dates, true and false, blanks."""
 
+from decimal import Decimal
+
 import numpy as np
+import pandas
 import pytest
+import torch
 
 from pluribus.data.cells import (
     MISSING_WORDS,
@@ -21,6 +25,22 @@ def test_missing_cells_are_found_whatever_their_case():
     blank = ["", " ", "NA", "n/a", "NaN", "None", "?", ".", "-", None, float("nan")]
     cells = [*blank, "0", 0, False, "no", "nano", "-1", ".5"]
     assert find_missing(cells, WORDS).tolist() == [True] * len(blank) + [False] * 7
+
+
+@pytest.mark.parametrize(
+    "cell", [Decimal("sNaN"), np.zeros(2), torch.zeros(2)], ids=lambda one: type(one).__name__
+)
+def test_cells_that_do_not_compare_are_there_and_no_numbers(cell):
+    assert find_missing([cell, 1], WORDS).tolist() == [False, False]
+    assert np.isnan(read_cells([cell, "a"], to_number)).all()
+
+
+def test_missing_values_of_pandas_are_missing():
+    assert find_missing([pandas.NA, pandas.NaT, 1, "a"], WORDS).tolist() == [True, True, False, False]
+
+
+def test_tensors_with_gradients_are_read_one_by_one():
+    assert plain_numbers([torch.tensor(2.0, requires_grad=True)] * 2) is None
 
 
 def test_numbers_are_read_and_words_are_nan():

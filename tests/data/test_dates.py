@@ -3,6 +3,7 @@
 from datetime import date, datetime, timedelta, timezone
 
 import numpy as np
+import pandas
 import pytest
 
 from pluribus.data.cells import read_cells
@@ -16,6 +17,10 @@ def test_dates_are_days_since_1970():
     expected = [1, 2, 0.5, 0.5, 365, 0.5, *[np.nan] * 5]
     np.testing.assert_equal(read_cells(cells, to_days), expected)
     assert to_date(365.4) == "1971-01-01"
+
+
+def test_missing_dates_are_nan():
+    assert np.isnan(read_cells([pandas.NaT, None], to_days)).all()
 
 
 def test_dates_with_dots_begin_with_the_day():

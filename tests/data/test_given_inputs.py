@@ -87,6 +87,17 @@ def test_several_inputs_are_given_by_name(tmp_path):
         ({"size": ["1"]}, "got 'colour'"),
         ({"size": ["1"], "colour": []}, "one length"),
         ({"size": ["tall"], "colour": ["red"]}, "got 'tall' in row 1"),
+        ({"size": [10**5000], "colour": ["red"]}, "got a number of 16610 bits in row 1"),
+        ({"size": np.zeros((1, 2)), "colour": ["red"]}, r"got \[0.0, 0.0\] in row 1"),
+        ({"size": 1, "colour": "red"}, "column 'size' must be a list of cells, got 1. For a single row"),
+        ({"size": [1, 2, 3], "colour": "red"}, "column 'colour' must be a list of cells, got 'red'"),
+        (np.ma.masked_array(np.zeros((2, 3)), mask=True), "must have no masked entries"),
+        (torch.zeros(2, 3, device="meta"), r"must be numbers \[count, ...\]"),
+        (torch.zeros(2, 3).to_sparse(), r"must be numbers \[count, ...\]"),
+        (
+            torch.nested.nested_tensor([torch.zeros(2)], layout=torch.jagged),
+            r"must be numbers \[count, ...\]",
+        ),
         ({}, "must hold rows, got none"),
         ("nowhere.csv", "got no file"),
     ],
@@ -94,3 +105,18 @@ def test_several_inputs_are_given_by_name(tmp_path):
 def test_inputs_that_do_not_fit_are_refused(inputs, message, table):
     with pytest.raises(pl.InputError, match=message):
         given_inputs(inputs, table[1])
+
+
+def test_columns_may_be_arrays_and_series_with_missing_cells(table):
+    plain = given_inputs({"size": [1.0, None], "colour": ["red", "blue"]}, table[1])
+    for size in (torch.tensor([1.0, torch.nan]), np.array([1.0, np.nan]), [1.0, pandas.NA]):
+        raw = given_inputs({"size": size, "colour": pandas.Series(["red", "blue"])}, table[1])
+        assert_close(raw.values, plain.values)
+    masked = np.ma.masked_array([1.0, 5.0], mask=[False, True])
+    assert_close(given_inputs({"size": masked, "colour": ["red", "blue"]}, table[1]).values, plain.values)
+
+
+def test_tensors_that_are_views_of_other_numbers_are_read():
+    signature, values = of_two_inputs(), torch.complex(torch.zeros(2, 3), torch.ones(2, 3)).conj().imag
+    raw = given_inputs({"a": values, "mask": torch.ones(2, 5, dtype=torch.bool)}, signature)
+    assert_close(raw.values["a"].double(), -torch.ones(2, 3).double())

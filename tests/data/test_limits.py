@@ -37,3 +37,8 @@ def test_quoted_cuts_long_cells():
     assert quoted("a") == "'a'"
     assert quoted(1.5) == "1.5"
     assert quoted("x" * 10_000) == f"'{'x' * 59}… (10,002 characters)"
+
+
+def test_quoted_shows_numbers_that_python_does_not_print():
+    assert quoted(10**5000) == "a number of 16610 bits"
+    assert quoted([10**5000]) == "a list with a huge number"

@@ -87,3 +87,28 @@ def test_inputs_without_targets_are_refused():
 def test_memory_of_a_dataset_is_limited():
     with pytest.raises(InputError, match="samples of a dataset must take at most 50 bytes"):
         Split(Pairs(list(zip(X, Y, strict=True)))).in_memory(most_bytes=50)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.zeros(4, 3).to_sparse(),
+        torch.zeros(4, 3, device="meta"),
+        torch.nested.nested_tensor([torch.zeros(3)] * 4, layout=torch.jagged),
+    ],
+    ids=["sparse", "meta", "nested"],
+)
+def test_tensors_that_cannot_be_cut_into_samples_are_refused(x):
+    with pytest.raises(InputError, match="x must be a dense tensor that holds numbers, got a "):
+        Split(x, Y)
+    with pytest.raises(InputError, match="y must be a dense tensor"):
+        to_targets(x)
+
+
+def test_masked_entries_are_refused_and_masks_of_nothing_are_not():
+    hidden = np.ma.masked_array(X, mask=X > 5)
+    with pytest.raises(InputError, match="x must have no masked entries"):
+        Split(hidden, Y)
+    with pytest.raises(InputError, match="y must have no masked entries"):
+        Split(X, np.ma.masked_array(Y, mask=Y == 2))
+    assert_close(Split(np.ma.masked_array(X, mask=False), Y).x, Split(X, Y).x)

@@ -46,6 +46,69 @@ def settings_damage(rng: random.Random, path: Path, other: bytes) -> None:
     _rehash(path.parent)
 
 
+OPERATORS = (
+    *(
+        "full",
+        "zeros",
+        "ones",
+        "arange",
+        "eye",
+        "linspace",
+        "new_full",
+        "full_like",
+        "expand",
+        "repeat",
+        "cat",
+    ),
+    *(
+        "kron",
+        "diag_embed",
+        "constant_pad_nd",
+        "einsum",
+        "tile",
+        "relu",
+        "sym_size",
+        "one_hot",
+        "upsample_nearest2d",
+    ),
+)
+HUGE = (0, 1, 2, -1, 3 * 10**8, 10**12, 2**62, 2**63, 10**30, 10**400, 1e308)
+
+
+def graph_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    """Put a node into the graph of a frozen ensemble that computes or takes as much as it can."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    nodes = rng.choice(document["graphs"])["nodes"]
+    if rng.random() < 0.5:
+        operator = f"operator.{rng.choice(('pow', 'mul', 'add', 'getitem', 'truediv', 'mod', 'sub'))}"
+    else:
+        operator = (
+            f"aten.{rng.choice(OPERATORS)}.{rng.choice(('default', 'default', 'int', 'vec', 'self_int'))}"
+        )
+    arguments = [_argument(rng, len(nodes)) for _ in range(rng.randrange(1, 4))]
+    node = {
+        "does": rng.choice(("make", "make", "call")),
+        "operator": operator,
+        "args": arguments,
+        "kwargs": {},
+    }
+    # References to later nodes stay right, since nothing but the returned value comes after it.
+    nodes.insert(len(nodes) - 1, node)
+    if rng.random() < 0.3:
+        nodes[-1]["value"] = rng.choice(({"node": len(nodes) - 2}, 0.5, None, [{"node": 0}], {"text": "x"}))
+    path.write_text(json.dumps(document), encoding="utf-8")
+    _rehash(path.parent)
+
+
+def _argument(rng: random.Random, nodes: int) -> Any:
+    kind = rng.randrange(4)
+    if kind == 0:
+        return {"node": rng.randrange(nodes)}
+    if kind == 1:
+        return [rng.choice(HUGE) for _ in range(rng.randrange(3))]
+    return rng.choice(HUGE)
+
+
 def tensors_damage(rng: random.Random, path: Path, other: bytes) -> None:
     edited = mutations.tensors(rng, load_file(path))
     save_file({name: value.contiguous() for name, value in edited.items()}, path)
@@ -104,6 +167,42 @@ def arrays_damage(rng: random.Random, path: Path, other: bytes) -> None:
 
 def array_damage(rng: random.Random, path: Path, other: bytes) -> None:
     np.save(path, mutations.array(rng, np.load(path)))
+
+
+def rows_damage(rng: random.Random, path: Path, other: bytes) -> None:
+    """Write a request of another shape, with other numbers, or with something else among them."""
+    odd = (
+        "a" * rng.choice((1, 1_000_000)),
+        None,
+        True,
+        2**63,
+        2**64,
+        10**400,
+        1e308,
+        -0.0,
+        [],
+        [1],
+        {},
+        {"a": 1},
+    )
+    width, count = rng.choice((0, 1, 2, 2, 2, 3, 3000)), rng.choice((0, 1, 1, 64, 65, 300))
+    rows: list[Any] = [[rng.choice((1, 2, 0.5, True)) for _ in range(width)] for _ in range(count)]
+    for _ in range(rng.randrange(3)):
+        if rows and isinstance(rows[-1], list):
+            rows[-1].append(rng.choice(odd))
+    if rng.random() < 0.2:
+        rows = [rng.choice(odd)] * count
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if "rows" in document:
+        document["rows"] = rows
+    else:
+        sizes = (0, 1, 2, 2**31, 2**62, 2**63 - 1)
+        shape = [rng.choice(sizes) for _ in range(rng.choice((1, 2, 2, 3, 16)))]
+        document["inputs"][0]["shape"] = rng.choice((shape, [count, width]))
+        document["inputs"][0]["data"] = rng.choice(
+            (rows, [cell for row in rows if isinstance(row, list) for cell in row])
+        )
+    path.write_text(json.dumps(document), encoding="utf-8")
 
 
 def example_damage(rng: random.Random, path: Path, other: bytes) -> None:

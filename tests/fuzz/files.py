@@ -11,6 +11,7 @@ from pluribus.cli.verification import verify
 from pluribus.comparison import record
 from pluribus.comparison.outcomes import Outcomes
 from pluribus.data import Signature, load_task
+from pluribus.data.given_inputs import given_inputs
 from pluribus.data.raw_inputs import read_inputs
 from pluribus.methods import BatchEnsemble
 from pluribus.training import checkpoint
@@ -27,6 +28,7 @@ from tests.fuzz.damages import (
     text_damage,
 )
 from tests.fuzz.lines import run_line
+from tests.fuzz.memory_inputs import odd_array, odd_cells
 from tests.fuzz.outcome import Case
 from tests.fuzz.target import Target
 
@@ -41,6 +43,9 @@ def read_ensemble(case: Case, folder: Path, file: Path, rng: random.Random) -> N
 def read_run(case: Case, folder: Path, file: Path, rng: random.Random) -> None:
     case.attempt(verify, folder)
     found = case.attempt(load_for_prediction, folder, None)
+    loaded = case.attempt(pl.load_run, folder)
+    if loaded is not None:
+        case.attempt(loaded.predict, odd_array(rng))
     inputs = Path("inputs/points.csv")
     if found is not None or rng.random() < 0.1:
         case.command(run_line, ["predict", str(folder), str(case.corpus / inputs), "--out", "out.csv"])
@@ -51,6 +56,7 @@ def read_table_run(case: Case, folder: Path, file: Path, rng: random.Random) -> 
     signature = case.attempt(Signature.load, folder)
     if signature is not None:
         case.attempt(read_inputs, case.corpus / "table" / "table.csv", signature)
+        case.attempt(given_inputs, odd_cells(rng), signature)
 
 
 def read_training(case: Case, folder: Path, file: Path, rng: random.Random) -> None:

@@ -75,6 +75,27 @@ OPTIONS = (
     ),
 )
 BUDGETS = ("multiply_adds<=1.5x", "parameters<=2M", "parameters<=", "x<=1", "parameters<=1e999x", "<=", ",,,")
+COSTS = (
+    *(
+        "miss=10,alarm=1,defer=0.5",
+        "wrong=1,defer=0.2",
+        "wrong=0",
+        "defer=0",
+        "miss=-1",
+        "miss=1e400",
+        "mis=1",
+    ),
+    *(
+        "miss=1e308,alarm=1e308",
+        "miss=",
+        "=",
+        ",",
+        "miss=٣",
+        "miss=1.2.3",
+        "miss=" + "9" * 5000,
+        "\x1b[31m=1",
+    ),
+)
 METRICS = ("nll", "accuracy", "ece", "rmse", "elo", "")
 COUNTS = ("1", "2", "0", "-1", "x", "1e3", "9" * 400, "1.5", "", "٣", " 1")
 RATES = ("0.001", "0", "-1", "nan", "inf", "1e400", "x", "1e-300")
@@ -133,6 +154,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--option": OPTIONS,
             "--budget": BUDGETS,
             "--metric": METRICS,
+            "--costs": COSTS,
             "--data-dir": PLACES,
             "--out": PLACES,
             "--no-recipes": (),
@@ -141,16 +163,29 @@ COMMANDS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     ),
     "report": (
         ("compare", "--out", "out"),
-        {"--budget": BUDGETS, "--metric": METRICS, "--figures": (), "--out": PLACES},
+        {
+            "--budget": BUDGETS,
+            "--metric": METRICS,
+            "--costs": COSTS,
+            "--figures": (),
+            "--out": PLACES,
+        },
     ),
     "evaluate": (
         ("run", "--out", "out"),
-        {"--task": TASKS, "--model": MODELS, "--data-dir": PLACES, "--out": PLACES},
+        {"--task": TASKS, "--model": MODELS, "--data-dir": PLACES, "--costs": COSTS, "--out": PLACES},
     ),
     "doctor": (("run",), {"--task": TASKS, "--model": MODELS, "--data-dir": PLACES}),
     "predict": (
         ("run", "inputs/points.csv", "--out", "out.csv"),
-        {"--task": TASKS, "--model": MODELS, "--out": PLACES, "--most-bytes": COUNTS, "--data-dir": PLACES},
+        {
+            "--task": TASKS,
+            "--model": MODELS,
+            "--costs": COSTS,
+            "--out": PLACES,
+            "--most-bytes": COUNTS,
+            "--data-dir": PLACES,
+        },
     ),
     "verify": (("run",), {}),
     "methods": ((), {}),

@@ -39,6 +39,11 @@ class Case:
         """Expect the names in a folder to stay as they are."""
         self._watched, self._names = folder, _names(folder)
 
+    def allow(self, *folders: str) -> None:
+        """Expect new files in some folders of the watched one."""
+        assert self._watched is not None
+        self.allowed |= {name for name in _names(self._watched) if name.split("/")[0] in folders}
+
     def attempt(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a verb; return what it returns, or None if it refuses or fails."""
         try:

@@ -94,3 +94,10 @@ def test_texts_are_read():
 def test_wrong_texts_are_refused(text, message):
     with pytest.raises(SettingError, match=message):
         parse_costs(text)
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, f"miss={'9' * 10_000}", f"{'x' * 10_000}=1"])
+def test_long_texts_are_cut_in_errors(text):
+    with pytest.raises(SettingError) as caught:
+        parse_costs(text)
+    assert len(str(caught.value)) < 400

@@ -28,9 +28,11 @@ def searched(tmp_path_factory):
         ("update trial_user_attributes set value_json = '\"../x\"' where key = 'key'", "letters and digits"),
         ("delete from trial_user_attributes where key = 'label'", "must have 2 values"),
         ("delete from trial_values where objective = 1", "damaged or foreign"),
+        ("update trial_values set value = 'x' where objective = 1", "damaged or foreign"),
         ("update study_user_attributes set value_json = 'x'", "damaged or foreign"),
         ("update study_user_attributes set value_json = '[]'", "pluribus must be an object"),
         ("update study_directions set direction = 'x'", "damaged or foreign"),
+        ("update studies set study_id = 1000000000000", "damaged or foreign"),
         ("update alembic_version set version_num = 'v0'", "this version of Optuna"),
     ],
 )
@@ -54,3 +56,11 @@ def test_a_damaged_file_is_found_without_a_search(searched, tmp_path):
         with pytest.raises(StorageError, match="sound database"):
             check_file(damaged)
     assert not (tmp_path / "missing").exists()
+
+
+def test_rows_that_belong_to_nothing_are_found_without_a_search(searched, tmp_path):
+    shutil.copy(searched / FILE, tmp_path / FILE)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as database, database:
+        database.execute("update studies set study_id = 7")
+    with pytest.raises(StorageError, match=r"a row of .* that belongs to no row of studies"):
+        check_file(tmp_path / FILE)

@@ -9,7 +9,7 @@ import pytest
 
 from pluribus.errors import CheckpointError, ExportError
 from pluribus.serving.exported import Exported, find_file
-from tests.serving.files import class_file, expected, mixing_file, token_file
+from tests.serving.files import class_file, expected, mixing_file, token_file, write
 
 
 def test_a_file_runs_and_gives_its_outputs_by_name(tmp_path):
@@ -42,6 +42,25 @@ def test_the_description_inside_is_read_where_there_is_none_beside(tmp_path):
     path = class_file(tmp_path / "m.onnx")
     (tmp_path / "m.onnx.json").unlink()
     assert Exported(path, 1).description["classes"] == ["cat", "dog", "cow"]
+
+
+def test_texts_that_are_no_utf_8_are_refused(tmp_path):
+    path = class_file(tmp_path / "m.onnx")
+    (tmp_path / "m.onnx.json").unlink()
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b'"cat"', b'"c\xcdt"'))
+    assert path.read_bytes() != raw
+    with pytest.raises(CheckpointError, match="must hold texts in UTF-8"):
+        Exported(path, 1)
+
+
+def test_a_file_that_fails_on_every_sample_is_refused(tmp_path):
+    nodes = [onnx.helper.make_node("Reshape", ["x", "sizes"], ["mean"])]
+    given = {"x": ("float32", ["batch", 4])}
+    held = {"sizes": np.array([5, 7])}
+    path = write(tmp_path / "m.onnx", nodes, held, given, {"mean": "float32"}, {"mean": ["batch", 7]})
+    with pytest.raises(CheckpointError, match="must run on a sample, got"):
+        Exported(path, 1)
 
 
 def test_an_exchanged_file_is_refused(tmp_path):

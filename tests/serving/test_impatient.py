@@ -17,7 +17,7 @@ def test_connections_without_a_whole_head_are_closed_and_others_are_kept():
         await send({"type": "http.response.body"})
 
     async def run():
-        config = uvicorn.Config(answer, http=impatient(0.2), log_level="error", lifespan="off")
+        config = uvicorn.Config(answer, http=impatient(0.2, 100), log_level="error", lifespan="off")
         server = uvicorn.Server(config)
         listener = bind("127.0.0.1", 0)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -36,3 +36,36 @@ def test_connections_without_a_whole_head_are_closed_and_others_are_kept():
 
     asyncio.run(run())
     assert lines == [b"", b"", b"HTTP/1.1 200 OK"]
+
+
+def test_one_connection_too_many_is_closed_at_once():
+    lines = []
+
+    async def answer(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async def run():
+        config = uvicorn.Config(answer, http=impatient(60, 2), log_level="error", lifespan="off")
+        server = uvicorn.Server(config)
+        listener = bind("127.0.0.1", 0)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        address = listener.getsockname()[:2]
+        writers = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            lines.append((await asyncio.wait_for(reader.read(15), 30))[:15])
+            writers.append(writer)
+        reader, writer = await asyncio.open_connection(*address)
+        try:
+            lines.append(await asyncio.wait_for(reader.read(), 30))
+        except ConnectionResetError:
+            lines.append(b"")
+        for one in (*writers, writer):
+            one.close()
+        server.should_exit = True
+        await serving
+
+    asyncio.run(run())
+    assert lines == [b"HTTP/1.1 200 OK"] * 2 + [b""]

@@ -47,3 +47,22 @@ def test_numbers_that_are_no_bytes_are_refused(values):
 def test_bytes_stay_what_they_are():
     assert as_bytes(np.array([0.0, 255.0])).tolist() == [0, 255]
     assert as_bytes(np.array([True, False])).dtype == np.uint8
+
+
+@pytest.mark.parametrize("values", ["1", ["1", 2], [None], [{}], [[1, "2"]], [10**30]], ids=str)
+def test_anything_but_numbers_is_refused(values):
+    with pytest.raises(Refusal, match="must hold numbers alone"):
+        to_array("x", values)
+
+
+@pytest.mark.parametrize("values", [[[1], [1, 2]], [1, [2]], [[[1]], [2]]], ids=str)
+def test_ragged_lists_are_refused(values):
+    with pytest.raises(Refusal, match="ragged"):
+        to_array("x", values)
+
+
+def test_a_long_text_among_numbers_takes_no_memory(monkeypatch):
+    # NumPy gives every number the room of the longest text: 12 GB for a megabyte of JSON.
+    monkeypatch.setattr(np, "array", None)
+    with pytest.raises(Refusal, match="must hold numbers alone"):
+        to_array("x", [["a" * 1_000_000, *[1] * 3000]])

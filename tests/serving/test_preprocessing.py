@@ -35,6 +35,13 @@ def test_numbers_with_names_are_scaled(tmp_path):
         preprocessing.prepare([{"a": None, "b": 1}])
 
 
+def test_whole_numbers_are_scaled_as_others():
+    scale = Scale(np.array([0.5, 1.5]), np.array([0.25, 2.5]))
+    for values in ([[1, 2]], [[True, False]]):
+        # In their own type, a deviation of 0.25 would be 0, and one of 2.5 would be 2.
+        np.testing.assert_allclose(scale.apply(np.array(values)), scale.apply(np.array(values, np.float64)))
+
+
 def test_bytes_are_shares_of_255(tmp_path):
     scale = Scale(np.array(0.5), np.array(0.25))
     np.testing.assert_allclose(scale.apply(np.array([[255, 0]], np.uint8)), [[2, -2]])

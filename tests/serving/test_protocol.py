@@ -86,6 +86,9 @@ def test_responses_hold_json_and_binary_outputs(exported):
         (body(tensor(shape=[4, 2])), r"must have the shape \['batch', 4\], got \[4, 2\]"),
         (body(tensor(shape=[2, -4])), "shape"),
         (body(tensor(shape=[10**12, 10**12])), "numbers for shape"),
+        (body(tensor(shape=[2**62] * 16)), r"numbers for shape a list of 16, got 8\.$"),
+        (body(tensor(shape=[0, 2**62, 2**62], data=[])), "at least 1 number"),
+        (body(tensor(shape=[2**62] * 15 + [0], data=[])), "at least 1 number"),
         (body(tensor(data=["a"] * 8)), "numbers alone"),
         (body(tensor(data=[float("nan")] * 8)), "must be finite"),
         (body(tensor(data=[10**400] * 8)), "numbers alone"),
@@ -119,3 +122,10 @@ def test_wrong_binary_data_is_refused(size, part, message, exported):
 def test_a_wrong_header_is_refused(header, exported):
     with pytest.raises(Refusal, match="Inference-Header-Content-Length must be a number"):
         read_request(body(tensor()), header, exported)
+
+
+def test_no_bytes_are_no_numbers(exported):
+    entry = {"name": "x", "shape": [0, 2**62], "datatype": "FP32", "parameters": {"binary_data_size": 0}}
+    raw, header = binary([entry])
+    with pytest.raises(Refusal, match="at least 1 number"):
+        read_request(raw, header, exported)

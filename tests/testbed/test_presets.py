@@ -85,3 +85,25 @@ def test_methods_of_ones_own_have_brackets():
 def test_unknown_methods_are_refused(text):
     with pytest.raises(SettingError):
         read_names(text)
+
+
+def test_draws_of_each_sample_become_draws_of_a_batch():
+    for text in ("emp(draws=2)", "ecmp(draws=2)"):
+        (name,) = read_names(text)
+        assert make_preset(name, 1, False).method.per_sample is False
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("emp(per_sample=True)", "needs per_sample=False"),
+        ("mimo(inputs=2)", "several inputs or exits"),
+        ("mimmo(inputs=2)", "several inputs or exits"),
+        ("early_exit()", "several inputs or exits"),
+        ("sae()", "several inputs or exits"),
+        ("laplace()", "after a pass over the data"),
+    ],
+)
+def test_methods_that_cannot_be_trained_row_by_row_are_refused_before_training(text, reason):
+    with pytest.raises(SettingError, match=reason):
+        read_names(text)

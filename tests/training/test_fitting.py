@@ -73,6 +73,13 @@ DAMAGED = {
     ),
     "a setting that is missing": (lambda s: s["param_groups"][0].pop("betas"), "betas is missing"),
     "a value that is missing": (lambda s: s["state"][0].pop("exp_avg"), "state.0 must hold"),
+    "a complex count of steps": (lambda s: s["state"][0].update(step=torch.tensor(1j)), "must be a count"),
+    "a negative count of steps": (lambda s: s["state"][0].update(step=torch.tensor(-1.0)), "must be a count"),
+    "no count of steps": (lambda s: s["state"][0].update(step=torch.tensor(torch.nan)), "must be a count"),
+    "a count of steps on no device": (
+        lambda s: s["state"][0].update(step=torch.tensor(1.0, device="meta")),
+        "must be a count",
+    ),
     "a value that is no tensor": (lambda s: s["state"][0].update(exp_avg="x"), "exp_avg must be a tensor"),
 }
 

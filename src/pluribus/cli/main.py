@@ -14,7 +14,7 @@ except ImportError as error:
     raise SystemExit("the command line needs typer and rich: install pluribus with the extra cli") from error
 
 from pluribus.cli.printing import console, never_fail_on_characters, say
-from pluribus.cli.termination import exit_code, sigterm_interrupts
+from pluribus.cli.termination import exit_code, interrupts_return, sigterm_interrupts
 from pluribus.errors import PluribusError
 from pluribus.version import VERSION
 
@@ -701,7 +701,8 @@ def main() -> None:
     """Run the command `pluribus`. Errors of Pluribus are one line, without a traceback."""
     never_fail_on_characters()
     try:
-        app(standalone_mode=True)
+        with interrupts_return():
+            app(standalone_mode=True)
     except PluribusError as error:
         say(f"error: {error}", "red")
         sys.exit(2)

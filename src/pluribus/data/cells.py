@@ -43,8 +43,15 @@ def is_missing(cell: object, words: frozenset[str]) -> bool:
     """Return whether a cell stands for no value: None, NaN, or one of the words."""
     if isinstance(cell, str):
         return cell.strip().lower() in words
-    # NaN, and pandas' missing date, differ from themselves.
-    return cell is None or bool(cell != cell)
+    # pandas need not be installed; its NA compares to NA, which is neither true nor false.
+    if cell is None or type(cell).__name__ == "NAType":
+        return True
+    try:
+        # NaN, and pandas' missing date, differ from themselves.
+        return bool(cell != cell)
+    # An array, a tensor or a signalling NaN, which is no number to its reader either.
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):
+        return False
 
 
 def to_word(cell: object) -> str:
@@ -100,7 +107,8 @@ def plain_numbers(cells: Cells) -> Array | None:
         return None
     try:
         values = np.array(cells, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
+    # torch raises RuntimeError for a tensor that needs a gradient.
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         return None
     plain = values.ndim == 1 and bool(np.isfinite(values).all())
     return values if plain and not _has_underscore(cells) else None

@@ -24,11 +24,12 @@ def to_days(cell: object) -> float:
             moment = datetime(cell.year, cell.month, cell.day)
         else:
             moment = datetime.fromisoformat(_year_first(str(cell)))
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp() / DAY
+    # The missing date of pandas is a datetime that has no time.
     except (TypeError, ValueError, OverflowError):
         return np.nan
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp() / DAY
 
 
 def _year_first(text: str) -> str:

@@ -7,17 +7,18 @@ an array or a tensor, `[count, ...]`            one input, before scaling
 arrays or tensors by name                       several inputs
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from pluribus.data.limits import MOST_BYTES, listed
+from pluribus.data.limits import MOST_BYTES, listed, quoted
 from pluribus.data.raw_arrays import to_tensor
 from pluribus.data.raw_inputs import RawInputs, checked, read_inputs
 from pluribus.data.raw_tables import encoded_rows
+from pluribus.data.samples import check_unmasked
 from pluribus.data.signature import Signature
 from pluribus.data.tables import Table, from_frame
 from pluribus.errors import InputError
@@ -57,8 +58,20 @@ def _is_frame(inputs: object) -> bool:
 
 def _table(columns: Mapping[Any, Any]) -> Table:
     """Return cells by name of column as a table; `encode` refuses columns of different lengths."""
-    cells = {str(name): list(values) for name, values in columns.items()}
+    cells = {str(name): _cells(str(name), values) for name, values in columns.items()}
     return Table(f"the table of {NAME}", cells, range(len(next(iter(cells.values()), []))))
+
+
+def _cells(name: str, values: Any) -> list[Any]:
+    """Return the cells of a column: Python's own values where it is an array, a tensor or a Series."""
+    if isinstance(values, Tensor | np.ndarray) or hasattr(values, "iloc"):
+        values = values.tolist()
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(
+            f"column {name!r} must be a list of cells, got {quoted(values)}. For a single row, pass lists of "
+            "one cell."
+        )
+    return list(values)
 
 
 def _rows(table: Table, signature: Signature) -> RawInputs:
@@ -87,13 +100,20 @@ def _several(inputs: Any, signature: Signature) -> RawInputs:
 
 def _array(name: str, values: Any) -> np.ndarray[Any, Any]:
     """Return values as an array; raise for anything but numbers in rows of equal length."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        # NumPy has no bfloat16.
-        values = values.float() if values.is_floating_point() and values.itemsize < 4 else values
+    check_unmasked(name, values)
     try:
-        return np.asarray(values)
-    except (TypeError, ValueError) as error:
+        return _plain(values)
+    # A tensor may be sparse, nested, or on a device without memory.
+    except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name} must be numbers [count, ...], a table or a path, got {type(values).__name__}: {error}."
         ) from error
+
+
+def _plain(values: Any) -> np.ndarray[Any, Any]:
+    """Return values as an array, in a precision that NumPy has."""
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu().resolve_conj().resolve_neg()
+    # NumPy has no bfloat16.
+    return np.asarray(values.float() if values.is_floating_point() and values.itemsize < 4 else values)

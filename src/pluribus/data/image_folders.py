@@ -1,6 +1,7 @@
 """Folders of pictures as tasks: one folder per class, in memory or read when they are needed."""
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,7 @@ def image_folder(
     check("stream", stream, bool, optional=True)
     check("workers", workers, int, at_least=0)
     how = Reading(size, grey, levels, most_bytes, most_pixels)
-    root = Path(path).expanduser().resolve()
+    root = Path(os.path.realpath(Path(path).expanduser()))
     published = (root / "train").is_dir()
     first = root / "train" if published else root
     names = class_names(first)

@@ -7,6 +7,7 @@ can therefore ask for terabytes. Every reader compares these sizes with a limit 
 from pathlib import Path
 
 from pluribus.errors import InputError
+from pluribus.schema import shown
 
 MOST_BYTES = 4 * 2**30
 """Memory that the numbers of one file or folder may take; the option `most_bytes` of tasks."""
@@ -43,7 +44,11 @@ def listed(names: "list[str] | tuple[str, ...]") -> str:
 
 def quoted(cell: object) -> str:
     """Return a cell of a table as text in quotes, cut where it is long: a broken file may be one cell."""
-    text = repr(cell)
+    try:
+        text = repr(cell)
+    # Python prints no whole number of more than 4300 digits.
+    except ValueError:
+        return shown(cell) if type(cell) is int else f"a {type(cell).__name__} with a huge number"
     return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}… ({len(text):,} characters)"
 
 

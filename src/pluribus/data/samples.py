@@ -16,6 +16,7 @@ def to_inputs(values: Any) -> Tensor:
     are images.
     """
     if isinstance(values, Tensor):
+        check_dense("x", values)
         return values
     array = to_array("x", values)
     if array.dtype.kind in "iu":
@@ -26,6 +27,7 @@ def to_inputs(values: Any) -> Tensor:
 def to_targets(values: Any) -> Tensor:
     """Return targets: class numbers int64 `[count]`, or floats `[count, targets]`; tensors as they are."""
     if isinstance(values, Tensor):
+        check_dense("y", values)
         return values
     array = to_array("y", values)
     if array.dtype.kind in "iub":
@@ -34,8 +36,27 @@ def to_targets(values: Any) -> Tensor:
     return torch.from_numpy(columns).to(torch.get_default_dtype())
 
 
+def check_dense(name: str, values: Tensor) -> None:
+    """Raise for tensors that cannot be cut into samples: sparse and nested ones, and those of no numbers."""
+    if values.layout is torch.strided and not values.is_nested and not values.is_meta:
+        return
+    kind = "nested" if values.is_nested else f"{values.layout} on {values.device}".removeprefix("torch.")
+    raise InputError(
+        f"{name} must be a dense tensor that holds numbers, got a {kind} one. Pass x.to_dense()."
+    )
+
+
+def check_unmasked(name: str, values: Any) -> None:
+    """Raise for masked arrays with masked entries: what lies beneath a mask is no number of the user's."""
+    if np.ma.is_masked(values):
+        raise InputError(
+            f"{name} must have no masked entries, got some. Fill them in with values.filled(...)."
+        )
+
+
 def to_array(name: str, values: Any) -> np.ndarray[Any, Any]:
-    """Return a NumPy array of numbers; raise for text, objects and anything without rows."""
+    """Return a NumPy array of numbers; raise for text, objects, masked entries and anything without rows."""
+    check_unmasked(name, values)
     array = np.asarray(values)
     if array.dtype.kind not in "biuf" or not array.ndim:
         hint = " Use pluribus.data.frame_task for tables with words." if hasattr(values, "columns") else ""

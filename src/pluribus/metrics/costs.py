@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from pluribus.errors import SettingError
-from pluribus.ranges import nearest
+from pluribus.ranges import nearest, show
 from pluribus.settings import Settings, setting
 
 Array = np.ndarray[Any, Any]
@@ -96,16 +96,16 @@ def parse_costs(text: str) -> Costs | None:
         names = [one.name for one in fields(costs)]
         if not found:
             raise SettingError(
-                f"costs must be written as miss=10,alarm=1,defer=0.5, got {part.strip()!r}. "
+                f"costs must be written as miss=10,alarm=1,defer=0.5, got {show(part.strip())}. "
                 f"They are {', '.join(names)}."
             )
         name, number = found.groups()
         if name not in names:
-            raise SettingError(f"costs are {', '.join(names)}, got {name!r}." + nearest(name, names))
+            raise SettingError(f"costs are {', '.join(names)}, got {show(name)}." + nearest(name, names))
         try:
             costs = replace(costs, **{name: float(number)})
         except ValueError as error:
-            raise SettingError(f"a cost must be a number, got {number!r} in {part.strip()!r}.") from error
+            raise SettingError(f"a cost must be a number, got {show(part.strip())}.") from error
     return costs
 
 

@@ -84,7 +84,7 @@ class Queue(optuna.Study):
         super().__init__(name, opened, sampler)
         self.place, self.opened = storage, opened
         # Other processes look at the lease, and may have been started elsewhere.
-        self.folder = (folder / "workers").resolve()
+        self.folder = Path(os.path.realpath(folder / "workers"))
         self.lease = self.folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     def __reduce__(self) -> Any:

@@ -8,6 +8,7 @@ PostgreSQL. The system releases both when their holder is killed.
 import contextlib
 import hashlib
 import importlib.util
+import os
 import sqlite3
 import warnings
 from collections.abc import Iterator
@@ -163,8 +164,13 @@ def _advisory_lock(engine: "Engine", name: str) -> Iterator[None]:
 def check_file(file: Path) -> None:
     """Raise `StorageError` unless a file is a sound database of SQLite; nothing is written."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        with contextlib.closing(
+            sqlite3.connect(f"{Path(os.path.realpath(file)).as_uri()}?mode=ro", uri=True)
+        ) as database:
             found = database.execute("pragma quick_check(1)").fetchone()
+            orphan = database.execute("pragma foreign_key_check").fetchone()
+            if orphan is not None:
+                found = (f"a row of {orphan[0]} that belongs to no row of {orphan[2]}",)
     except sqlite3.Error as error:
         found = (str(error),)
     if found != ("ok",):

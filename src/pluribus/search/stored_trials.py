@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from pluribus.errors import PluribusError
-from pluribus.schema import Anything, Fields, Named, Number, Optional, Schema, Text, shown
+from pluribus.schema import Anything, Fields, Items, Named, Number, Optional, Schema, Text, shown
 from pluribus.search.fingerprint import ATTRIBUTE
 from pluribus.search.space import Space
 from pluribus.search.storage import Storage, StorageError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pluribus.search.queue import Queue
 
 NUMBERS = Named(Number())
+VALUES = Items(Number())
 ATTRIBUTES: Schema = Fields(
     optional={
         "label": Text(),
@@ -82,6 +83,9 @@ def check_stored(queue: "Queue", place: Storage, space: Space, objectives: int, 
         flat: Whether parameters are named as in a flat space.
     """
     with readable(place):
+        # Optuna fails every trial of a study that has other objectives, and the search would never end.
+        if len(queue.directions) != objectives:
+            raise ValueError(f"the study must have {objectives} objectives, got {len(queue.directions)}")
         _check_trials(queue.get_trials(deepcopy=False), space, objectives, flat)
 
 
@@ -94,6 +98,8 @@ def _check_trials(trials: Sequence[FrozenTrial], space: Space, objectives: int, 
         missing = [name for name in MEASURED if name not in trial.user_attrs]
         if missing or len(trial.values) != objectives:
             raise ValueError(f"{where} must have {objectives} values, {', '.join(MEASURED)}")
+        # SQLite stores a text in a column of numbers where it gets one.
+        VALUES.check(trial.values, f"{where}.values")
         try:
             space.configuration(trial.params, flat)
         except StopIteration as error:

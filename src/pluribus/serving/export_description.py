@@ -58,7 +58,13 @@ def read_inside(path: Path, session: Any) -> dict[str, Any]:
         path: The file.
         session: Of onnxruntime.
     """
-    inside = session.get_modelmeta().custom_metadata_map.get(KEY)
+    try:
+        inside = session.get_modelmeta().custom_metadata_map.get(KEY)
+    # onnxruntime decodes all texts of the file at once.
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            f"{path} must hold texts in UTF-8, got others: it is damaged. {REMEDY}"
+        ) from error
     if inside is None:
         raise CheckpointError(f"{path} must be a file of `pluribus export`, got a foreign one. {REMEDY}")
     try:

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pluribus.errors import CheckpointError, ExportError
 from pluribus.monitoring import DriftMonitor
 from pluribus.quiet_import import quiet_import
 from pluribus.schema import shown
 from pluribus.serving.export_description import REMEDY, read_beside, read_inside
-from pluribus.serving.independence import samples_are_independent
+from pluribus.serving.independence import made_up, samples_are_independent
 from pluribus.serving.tensors import ONNX, Array, Arrays, Input
 
 
@@ -42,6 +44,7 @@ class Exported:
         self.inputs = tuple(Input(one["name"], one["dtype"], tuple(one["shape"][1:])) for one in given)
         self.outputs = {one.name: ONNX.get(one.type, "") for one in self.session.get_outputs()}
         self._check_graph()
+        self._check_run()
         self.batches = samples_are_independent(self.run, self.inputs)
 
     def run(self, arrays: Mapping[str, Array]) -> Arrays:
@@ -69,6 +72,21 @@ class Exported:
                 raise CheckpointError(
                     f"output {shown(name)} of {self.path} must have a type of NumPy. {REMEDY}"
                 )
+
+    def _check_run(self) -> None:
+        """Raise where the graph fails on a made-up sample whose sizes are all given: it is damaged."""
+        # A network may refuse the made-up sizes of axes that are free.
+        if any(isinstance(size, str) for one in self.inputs for size in one.shape):
+            return
+        random = np.random.default_rng(0)
+        try:
+            self.run({one.name: made_up(one, 1, random) for one in self.inputs})
+        # onnxruntime has an error class for each code, without a public parent.
+        except Exception as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise CheckpointError(
+                f"{self.path} must run on a sample, got: {shown(lines[0])}. {REMEDY}"
+            ) from error
 
 
 def find_file(path: Path) -> Path:

@@ -4,19 +4,43 @@ from typing import Any
 
 import numpy as np
 
-from pluribus.serving.refusal import bad
+from pluribus.serving.refusal import Refusal, bad
 from pluribus.serving.tensors import Array, Input
+
+NUMBERS = frozenset({int, float, bool})
+LIST = frozenset({list})
 
 
 def to_array(name: str, values: object) -> Array:
     """Return nested lists of numbers as an array; raise `Refusal` for ragged lists and texts."""
+    # NumPy would give each number the room of the longest text: a megabyte of JSON would take gigabytes.
+    _check_numbers(name, values)
     try:
         array = np.array(values)
     except (ValueError, OverflowError, TypeError) as error:
         raise bad(f"{name} must be nested lists of equal lengths, got ragged ones.") from error
     if array.dtype.kind not in "biuf":
-        raise bad(f"{name} must hold numbers alone, got a text, null, an object or a huge number.")
+        raise no_numbers(name)
     return array
+
+
+def no_numbers(name: str) -> Refusal:
+    """Return the refusal of values that are no numbers."""
+    return bad(f"{name} must hold numbers alone, got a text, null, an object or a huge number.")
+
+
+def _check_numbers(name: str, values: object) -> None:
+    """Raise `Refusal` for anything but numbers and nested lists of them."""
+    waiting = [values]
+    while waiting:
+        one = waiting.pop()
+        kinds = set(map(type, one)) if isinstance(one, list) else {type(one)}
+        if isinstance(one, list) and kinds <= LIST:
+            waiting += one
+        elif not kinds <= NUMBERS | LIST:
+            raise no_numbers(name)
+        elif kinds & LIST:
+            raise bad(f"{name} must be nested lists of equal lengths, got ragged ones.")
 
 
 def fitted(one: Input, values: Array) -> Array:

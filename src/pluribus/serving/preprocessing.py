@@ -59,6 +59,9 @@ class Scale:
         """Return raw numbers `[count, ...]` as the network takes them; bytes are shares of 255 first."""
         if values.dtype == np.uint8:
             values = values.astype(np.float32) / np.float32(255)
+        elif values.dtype.kind != "f":
+            # In the type of whole numbers, mean and deviation would be cut to whole numbers too.
+            values = values.astype(np.float64)
         scaled: Array = (values - self.mean.astype(values.dtype)) / self.std.astype(values.dtype)
         return scaled
 

@@ -25,6 +25,8 @@ from pluribus.version import VERSION
 HEADER = "Inference-Header-Content-Length"
 MODEL_VERSION = "1"
 SIZE, AS_BINARY, ALL_BINARY = "binary_data_size", "binary_data", "binary_data_output"
+MOST_AXES = 8
+"""Axes of a shape that a message shows; a request may have more."""
 TENSOR = Fields(
     {"name": Text(most=1000), "shape": Items(Whole(0), most=16), "datatype": Text(most=20)},
     {"data": Anything(), "parameters": Fields({}, {SIZE: Whole(0)}, others=True)},
@@ -177,13 +179,22 @@ def _input(one: Input, tensor: Mapping[str, Any], part: bytes, size: int | None)
         dtype = little_endian(one.dtype)
         if size != count * dtype.itemsize or len(part) != size:
             raise bad(
-                f"{one.name} must have {count * dtype.itemsize} bytes for shape {shape}, "
+                f"{one.name} must have {shown(count * dtype.itemsize)} bytes for shape {shown_sizes(shape)}, "
                 f"got {SIZE} {size} and {len(part)} bytes."
             )
         values = np.frombuffer(part, dtype)
     if values.size != count:
-        raise bad(f"{one.name} must have {count} numbers for shape {shape}, got {values.size}.")
+        sizes = shown_sizes(shape)
+        raise bad(f"{one.name} must have {shown(count)} numbers for shape {sizes}, got {values.size}.")
+    # Other sizes beside a 0 may be larger than NumPy takes.
+    if count == 0:
+        raise bad(f"{one.name} must have at least 1 number, got the shape {shown_sizes(shape)}.")
     return fitted(one, values.reshape(shape))
+
+
+def shown_sizes(shape: Sequence[int]) -> str:
+    """Return a shape as text, cut where a request makes it long."""
+    return shown(shape) if len(shape) > MOST_AXES else str(shape)
 
 
 def _requested(document: Mapping[str, Any], exported: Exported) -> dict[str, bool]:

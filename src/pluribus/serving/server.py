@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pluribus.errors import ExportError, SettingError
+from pluribus.serving.connections import BACKLOG, most_connections
 from pluribus.serving.exported import Exported
 from pluribus.serving.options import ServerOptions
 from pluribus.serving.service import Service
 
 Say = Callable[[str], None]
-BACKLOG = 2048
-"""Connections that the system holds until they are accepted."""
 
 
 def serve(path: Path, options: ServerOptions, name: str | None = None, say: Say = print) -> None:
@@ -46,7 +45,8 @@ def serve(path: Path, options: ServerOptions, name: str | None = None, say: Say 
     listener = bind(options.host, options.port)
     config = uvicorn.Config(
         create_app(service, lambda done: say(last_line(done))),
-        http=impatient(options.head_seconds),
+        http=impatient(options.head_seconds, most_connections()),
+        backlog=BACKLOG,
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=options.drain_seconds,

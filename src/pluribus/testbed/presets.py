@@ -16,12 +16,17 @@ from pluribus.method_text import read_method, split_outside_brackets
 from pluribus.methods import (
     ECMP,
     EMP,
+    MIMMO,
+    MIMO,
+    SAE,
     SWAG,
     VNN,
     BatchEnsemble,
     BayesByBackprop,
     DeepEnsembles,
+    EarlyExit,
     Hypermodel,
+    Laplace,
     LayerEnsembles,
     Masksembles,
     MCDropout,
@@ -224,6 +229,33 @@ ALL = (*(name for name in PRESETS if name not in VARIANTS), *REFERENCES)
 """What `--methods all` runs."""
 
 
+UNFIT: dict[type[Method], str] = {
+    **dict.fromkeys(
+        (SAE, MIMO, MIMMO, EarlyExit), "members that read several inputs or exits of one network"
+    ),
+    Laplace: "members that are drawn after a pass over the data",
+}
+"""Methods that the testbed cannot train: it takes the gradients of many problems at once, row by row."""
+
+
+def own_method(text: str) -> Method:
+    """Return a method with settings of the user's own, as the testbed can train it.
+
+    Raises:
+        SettingError: There is no such method, or the testbed cannot train it.
+    """
+    method = read_method(text)
+    for kind, reason in UNFIT.items():
+        if isinstance(method, kind):
+            raise SettingError(f"the testbed needs members with weights of their own, got {reason}: {text}.")
+    if not isinstance(method, EMP | ECMP):
+        return method
+    if method.per_sample:
+        raise SettingError(f"the testbed needs per_sample=False, got {text}. Leave per_sample out.")
+    # By default each sample may draw for itself, and no row of tensors would stand for a member.
+    return replace(method, per_sample=False)
+
+
 def read_names(text: str) -> list[str]:
     """Return the names of presets and texts of methods that a text lists; `all` leaves out `VARIANTS`.
 
@@ -243,7 +275,7 @@ def read_names(text: str) -> list[str]:
                 + nearest(name, known)
             )
         if "(" in name:
-            read_method(name)
+            own_method(name)
     return list(dict.fromkeys(names))
 
 
@@ -257,4 +289,4 @@ def make_preset(name: str, inputs: int, as_in_paper: bool) -> Preset:
     """
     if name in PRESETS:
         return PRESETS[name](inputs, as_in_paper)
-    return Preset(name, read_method(name))
+    return Preset(name, own_method(name))

@@ -1,6 +1,7 @@
 """Check that the state of a checkpoint fits the ensemble and the optimizer that are to take it."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,10 +83,13 @@ def _check_sizes(came: Sequence[int], now: Sequence[int]) -> None:
 
 
 def _check_values(number: int, values: Mapping[str, Any], parameter: Tensor) -> None:
-    """Raise `Mismatch` if a tensor of the optimizer has another shape than its parameter."""
+    """Raise `Mismatch` for a tensor of another shape than its parameter, and for steps that are no count."""
     for name, value in values.items():
         # Optimizers without momentum keep None, and Adam its count of steps as a tensor without axes.
-        if value is None or (name == STEP and isinstance(value, Tensor) and value.ndim == 0):
+        if name == STEP and isinstance(value, Tensor) and value.ndim == 0:
+            _check_steps(number, value)
+            continue
+        if value is None:
             continue
         if not isinstance(value, Tensor):
             raise Mismatch(f"field optimizer.state.{number}.{name} must be a tensor, got {shown(value)}")
@@ -94,6 +98,12 @@ def _check_values(number: int, values: Mapping[str, Any], parameter: Tensor) -> 
                 f"field optimizer.state.{number}.{name} must have shape {list(parameter.shape)}, "
                 f"got {list(value.shape)}"
             )
+
+
+def _check_steps(number: int, steps: Tensor) -> None:
+    """Raise `Mismatch` unless this may be a count of steps: Adam divides by zero after -1, and by NaN."""
+    if steps.is_meta or steps.is_complex() or not 0 <= float(steps) < math.inf:
+        raise Mismatch(f"field optimizer.state.{number}.{STEP} must be a count of steps, got {shown(steps)}")
 
 
 def check_random(state: Tensor) -> None:

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.builder import GraphBuilder
@@ -66,6 +67,10 @@ READ = next(place for place, node in enumerate(data()) if node["does"] == "read"
         (broken(0, does="row"), "must be input, read, call, make, row or return"),
         (data()[:-1], "the last node must return a value"),
         ([], "the last node must return a value"),
+        (broken(-1, value=0.5), "value must be a tensor, got 0.5"),
+        (broken(-1, value=None), "value must be a tensor, got None"),
+        (broken(-1, value=[{"node": 0}]), "value must be a tensor"),
+        ([*data(), data()[-1]], "the last node alone must return a value"),
     ],
     ids=lambda one: one[:25] if isinstance(one, str) else "",
 )
@@ -144,3 +149,36 @@ def test_two_inputs_of_one_name_are_refused():
     ]
     with pytest.raises(Mismatch, match="must be of one input, got 'x' twice"):
         graph_from_list(nodes, {})
+
+
+class Watched(TorchDispatchMode):
+    """Notes the largest tensor that is not on the device without memory."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.device.type != "meta":
+            self.largest = max(self.largest, found.nbytes)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("operator", "args"),
+    [
+        ("aten.full.default", [[2_000_000], 1.0]),
+        ("aten.arange.default", [2_000_000]),
+        ("aten.linspace.default", [0, 1, 2_000_000]),
+        ("aten.eye.default", [2_000]),
+        ("aten.new_ones.default", [{"node": 1}, [2_000_000]]),
+    ],
+)
+def test_tensors_that_the_file_has_no_room_for_take_no_memory(operator, args):
+    with Watched() as watched, pytest.raises(Mismatch, match="has room for"):
+        graph_from_list(made(operator=operator, args=args), FACTORS)
+    assert watched.largest < 1000
+
+
+def test_numbers_beyond_all_types_are_refused():
+    with pytest.raises(Mismatch, match="must make a tensor"):
+        graph_from_list(made(operator="aten.full.default", args=[[2], 10**400]), FACTORS)

@@ -150,6 +150,24 @@ def test_inputs_that_do_not_fit_are_errors_of_ours(method):
             network(bad)
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_inputs_that_an_operator_refuses_are_errors_of_ours():
+    example = torch.zeros(9, 3)
+    frozen = pl.convert(Scaled(), DeepEnsembles(members=2), example=example).eval().freeze()
+    # With so little room, the memory of a sample is counted first, by a run of its own.
+    for most_bytes in (1, 2**28):
+        with pytest.raises(pl.InputError, match=r"the frozen ensemble failed on .* on meta"):
+            frozen.predict(example.to("meta"), most_bytes=most_bytes)
+
+
 def test_indices_out_of_range_are_errors_of_ours():
     ids = torch.tensor([[1, 2], [3, 4]])
     network = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 3))

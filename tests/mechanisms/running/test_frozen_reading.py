@@ -72,6 +72,8 @@ def set_at(document, path, value):
         (["graphs", 0, "kind", "forms", 0, "dtype"], "object", "dtype must be one of"),
         (["weights"], [0.5, 0.1], "sum to one"),
         (["likelihood"], {"kind": "oracle"}, "damaged or foreign"),
+        (["likelihood"], "categorical", "settings must be an object"),
+        (["graphs", 0, "nodes", -1, "value"], 0.5, "must be a tensor, got 0.5"),
         (["tensors"], {}, "tensors of field tensors"),
         (["version"], 99, "version from 1 to 2"),
         (["format"], "pluribus ensemble", "must have the format"),

@@ -4,8 +4,6 @@ A node is an object that names an operator and refers to earlier nodes by their 
 names is imported or looked up but operators of the allow list; the names of a rebuilt graph are our own.
 """
 
-import keyword
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +14,15 @@ from torch.fx.node import map_aggregate
 
 from pluribus.errors import InputError
 from pluribus.mechanisms.graph.compact import ONCE
+from pluribus.mechanisms.graph.node_checks import (
+    PYTHON_NAMES,
+    PYTHON_OPERATORS,
+    allowed,
+    check_arguments,
+    check_arithmetic,
+    check_tensor,
+    check_word,
+)
 from pluribus.mechanisms.graph.operators import find_operator
 from pluribus.mechanisms.graph.plain_values import plain_from_data, plain_to_data
 from pluribus.mechanisms.network.torch_private import argument_names
@@ -41,12 +48,8 @@ NODE: Schema = Fields(
 )
 GRAPH: Schema = Items(NODE, most=MOST_NODES)
 
-# Arithmetic on sizes, which torch.export writes as Python's own operators.
-PYTHON_OPERATORS = {
-    f"operator.{name}": getattr(operator, name)
-    for name in ("getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow", "eq", "ge", "le")
-}
-_PYTHON_NAMES = {function: name for name, function in PYTHON_OPERATORS.items()}
+UNFIT = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, OverflowError, MemoryError)
+"""Errors of operators for arguments that do not fit; they have no common parent but `Exception`."""
 
 
 def graph_to_list(module: GraphModule) -> list[dict[str, Any]]:
@@ -89,7 +92,7 @@ def _operator_name(target: Any) -> str:
     Raises:
         InputError: It is not in the allow list.
     """
-    name = _PYTHON_NAMES.get(target, str(target))
+    name = PYTHON_NAMES.get(target, str(target))
     if name not in PYTHON_OPERATORS and find_operator(name) is not target:
         raise InputError(
             f"a frozen ensemble can be saved if its operators are known, got {name}. Export it, or keep the "
@@ -141,6 +144,8 @@ class _Reader:
             self.values.append(self._node(node, place, row is not None))
         if not self.nodes or self.nodes[-1]["does"] != "return":
             raise Mismatch("the last node must return a value")
+        if any(node["does"] == "return" for node in self.nodes[:-1]):
+            raise Mismatch("the last node alone must return a value")
         # Tensors that others were made of are needed no more.
         for read in [node for node in self.graph.nodes if node.op == "get_attr" and not node.users]:
             self.graph.erase_node(read)
@@ -161,7 +166,7 @@ class _Reader:
         if does == "read":
             return self.graph.get_attr(self._tensor(node.get("tensor"), where))
         if does == "return":
-            return self.graph.output(self._held(self._value(node.get("value"), where)))
+            return self.graph.output(self._held(self._returned(node, where)))
         args = tuple(self._value(one, where) for one in node.get("args", ()))
         if does == "row" and has_row:
             return self.graph.call_module("row", self._held(args))
@@ -169,12 +174,25 @@ class _Reader:
             raise Mismatch(
                 f"field {where}.does must be input, read, call, make, row or return, got {shown(does)}"
             )
-        target = _allowed(node.get("operator"), where)
+        target = allowed(node.get("operator"), where)
         kwargs = {name: self._value(one, where) for name, one in node.get("kwargs", {}).items()}
-        _check_arguments(target, args, kwargs, where)
+        check_arguments(target, args, kwargs, where)
+        if node["operator"] in PYTHON_OPERATORS:
+            check_arithmetic(node["operator"], does, args, where)
         if does == "make":
             return self._made(target, args, kwargs, where, node.get("parameter", False))
         return self.graph.call_function(target, self._held(args), self._held(kwargs))
+
+    def _returned(self, node: Mapping[str, Any], where: str) -> Any:
+        """Return the tensor that the graph returns.
+
+        Args:
+            node: As plain data.
+            where: Its place in the file.
+        """
+        value = self._value(node.get("value"), where)
+        check_tensor(value, node.get("value"), where)
+        return value
 
     def _input(self, node: Mapping[str, Any], where: str) -> str:
         """Return the name of an input, which becomes a word of generated code.
@@ -183,9 +201,8 @@ class _Reader:
             node: The node.
             where: Its place in the file.
         """
-        name = node.get("name")
-        if not isinstance(name, str) or keyword.iskeyword(name) or name == "self":
-            raise Mismatch(f"field {where}.name must be a name, got {shown(name)}")
+        name = str(node.get("name", ""))
+        check_word(name, where)
         if name in self.inputs:
             raise Mismatch(f"field {where}.name must be of one input, got {shown(name)} twice")
         self.inputs.add(name)
@@ -215,12 +232,15 @@ class _Reader:
         try:
             # Without values first: a hostile file must not take more memory than its size allows.
             empty, by_name = map_aggregate((given, dict(named)), _without_values)
+            if "device" in argument_names(target):
+                # Otherwise an operator that takes no tensor, as `full`, would fill memory right here.
+                by_name = {**by_name, "device": torch.device("meta")}
             like = target(*empty, **by_name)
             size = like.nbytes if isinstance(like, Tensor) else self.room + 1
             self.room -= size
             found: Tensor | None = target(*given, **named).detach() if self.room >= 0 else None
         # Operators raise anything for arguments that do not fit.
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        except UNFIT as error:
             raise Mismatch(f"field {where} must make a tensor, got {shown(str(error))}") from error
         if found is None:
             raise Mismatch(f"field {where} must make a tensor that the file has room for, got {size:,} bytes")
@@ -303,38 +323,3 @@ def graph_from_list(
     """
     called = None if row is None else _Reader(row, {}).module()
     return _Reader(nodes, tensors).module(called)
-
-
-def _allowed(name: Any, where: str) -> Any:
-    """Return the operator of a name.
-
-    Args:
-        name: From a file.
-        where: The place of the node in the file.
-
-    Raises:
-        Mismatch: It is not in the allow list.
-    """
-    found = PYTHON_OPERATORS.get(name) if isinstance(name, str) else None
-    if found is None and isinstance(name, str):
-        found = find_operator(name)
-    if found is None:
-        raise Mismatch(f"field {where}.operator must be a known operator, got {shown(name)}")
-    return found
-
-
-def _check_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], where: str) -> None:
-    """Raise for arguments that the operator does not have.
-
-    Args:
-        target: The operator.
-        args: Its arguments.
-        kwargs: Its arguments by name, which become words of generated code.
-        where: The place of the node in the file.
-    """
-    known = argument_names(target)
-    unknown = set(kwargs) - set(known)
-    if unknown:
-        raise Mismatch(f"field {where}.kwargs must be arguments of {target}, got {shown(sorted(unknown)[0])}")
-    if known and len(args) > len(known):
-        raise Mismatch(f"field {where}.args must be at most {len(known)} arguments of {target}")

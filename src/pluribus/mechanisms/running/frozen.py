@@ -230,11 +230,7 @@ class Frozen(nn.Module):
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, IndexError) as error:
-                reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
-                raise InputError(
-                    f"the frozen ensemble failed on {Inputs(args, kwargs)}: {reason}. Check devices, types "
-                    "and indices, or call the ensemble itself, which names the layer."
-                ) from error
+                raise _failed(error, Inputs(args, kwargs)) from error
             return outputs
 
     def _choose(
@@ -308,7 +304,12 @@ class Frozen(nn.Module):
     def _graph_outputs(self, inputs: Inputs) -> Tensor:
         """Return the outputs of all members, computed by torch whatever the engine is."""
         place, args, kwargs = self._choose(inputs.args, inputs.keywords)
-        outputs: Tensor = self.networks[place](*args, **kwargs)
+        try:
+            outputs: Tensor = self.networks[place](*args, **kwargs)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError) as error:
+            raise _failed(error, Inputs(args, kwargs)) from error
         return outputs
 
     def _predict(self, inputs: Inputs) -> Prediction:
@@ -456,6 +457,15 @@ class Frozen(nn.Module):
                 _adapt(network, {old.dtype: new.dtype, old.device: new.device})
         self._graphs = self._quick()
         return self
+
+
+def _failed(error: Exception, inputs: Inputs) -> InputError:
+    """Return the error for inputs on which a graph failed."""
+    reason = (str(error).strip() or repr(error)).splitlines()[0].removesuffix(".")
+    return InputError(
+        f"the frozen ensemble failed on {inputs}: {reason}. Check devices, types and indices, or call the "
+        "ensemble itself, which names the layer."
+    )
 
 
 def _first_float(module: nn.Module) -> Tensor | None:
