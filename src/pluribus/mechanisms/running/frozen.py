@@ -409,14 +409,25 @@ class Frozen(nn.Module):
         level: float = 0.9,
         signature: TaskSignature | None = None,
     ) -> Path:
-        """Write all members as one file that runs without this library; the same as `Ensemble.export`."""
+        """Write all members as one file that runs without this library; the same as `Ensemble.export`.
+
+        `dynamic` may name the sizes alone that the graph lets vary; `Ensemble.export` reads the network again
+        where its graph holds one as a number, as those of transformers do.
+        """
         if self.weights.device.type != "cpu":
             moved = copy.deepcopy(self).cpu()
             return moved.export(
                 path, format, members=members, dynamic=dynamic, level=level, signature=signature
             )
         source = self.export_source(self.predict, signature)
-        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+        try:
+            return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+        except ExportError as error:
+            if not dynamic:
+                raise
+            raise ExportError(
+                f"{error} A frozen ensemble may hold a size of its example as a number: export the ensemble."
+            ) from error
 
     def export_source(
         self, predict: Callable[[Inputs], Prediction], signature: TaskSignature | None
