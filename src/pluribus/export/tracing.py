@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +40,8 @@ class SizeRule:
 
     def allows(self, size: int) -> bool:
         """Return whether a free size may be this one."""
-        is_small_enough = self.at_most is None or size <= self.at_most
-        return size % self.multiple_of == 0 and size >= self.at_least and is_small_enough
+        largest = size if self.at_most is None else self.at_most
+        return size % self.multiple_of == 0 and self.at_least <= size <= largest
 
     def beyond(self) -> list[int]:
         """Return the sizes next to these that a network may take for something else."""
@@ -139,27 +139,45 @@ def suggested_rules(message: str, sizes: Dynamic) -> dict[str, SizeRule]:
         sizes: The free sizes.
     """
     names = {size for axes in sizes.values() for size in axes.values()}
-    multiples, least, most = dict[str, int](), dict[str, int](), dict[str, int]()
+    fixes = _suggested_fixes(message)
+    # A batch may have any size, or there is no file.
+    if "batch" in {*fixes.multiples, *fixes.least}:
+        return {}
+    found = dict[str, SizeRule]()
+    for name in names & {*fixes.multiples, *fixes.least}:
+        factor, most = fixes.multiples.get(name, 1), fixes.most.get(name)
+        at_most = None if most is None else factor * most
+        found[name] = SizeRule(factor, factor * fixes.least.get(name, 1), at_most)
+    return found
+
+
+class _Fixes(NamedTuple):
+    """Suggestions of torch: by name, the factor of a size, and the bounds of what the factor multiplies."""
+
+    multiples: dict[str, int]
+    least: dict[str, int]
+    most: dict[str, int]
+
+
+def _suggested_fixes(message: str) -> _Fixes:
+    """Return the suggestions in an error of `torch.export`; none where one is of another kind.
+
+    Args:
+        message: Of the error.
+    """
+    found = _Fixes({}, {}, {})
     for line in message.partition("Suggested fixes:")[2].strip().partition("\n\n")[0].splitlines():
-        bound = re.fullmatch(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+|oo))?\)", line.strip())
+        bound = re.fullmatch(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(?:oo|(\d+)))?\)", line.strip())
         multiple = re.fullmatch(r"(\w+) = (\d+)\*_(\w+)", line.strip())
         if bound is not None:
             name = bound[1].removeprefix("_")
-            least[name] = max(int(bound[2] or 1), 1)
-            if bound[3] not in (None, "oo"):
-                most[name] = int(bound[3])
+            found.least[name] = max(int(bound[2] or 1), 1)
+            if bound[3]:
+                found.most[name] = int(bound[3])
         elif multiple is not None and multiple[1] == multiple[3]:
-            multiples[multiple[1]] = int(multiple[2])
+            found.multiples[multiple[1]] = int(multiple[2])
         else:
-            return {}
-    # A batch may have any size, or there is no file.
-    if "batch" in {*multiples, *least}:
-        return {}
-    found = dict[str, SizeRule]()
-    for name in names & {*multiples, *least}:
-        factor = multiples.get(name, 1)
-        at_most = factor * most[name] if name in most else None
-        found[name] = SizeRule(factor, factor * least.get(name, 1), at_most)
+            return _Fixes({}, {}, {})
     return found
 
 

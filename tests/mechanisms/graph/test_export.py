@@ -251,22 +251,3 @@ def test_reading_does_not_disturb_a_rehearsal_around_it():
         read_graph(model, Inputs.of(case_named("batch_norm_mlp").inputs()), training=False)
         assert model[1].training
     assert not model[1].training
-
-
-class Returning(nn.Module):
-    """Return logits beside something else, as language models return a cache."""
-
-    def __init__(self, other):
-        super().__init__()
-        self.layer, self.other = nn.Linear(4, 3), other
-
-    def forward(self, x):
-        return {"cache": self.other, "logits": self.layer(x), "scale": 2.0}
-
-
-def test_objects_beside_the_prediction_are_no_part_of_the_graph():
-    x, network = torch.randn(4, 4), Returning(object())
-    program = read_graph(network, Inputs.of(x), training=False).program
-    returned = program.module()((x,), {})
-    assert (returned["cache"], returned["scale"]) == (None, 2.0)
-    assert_close(returned["logits"], network(x)["logits"])

@@ -15,21 +15,14 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.graph.operators import operator_name
+from pluribus.mechanisms.graph.results import without_objects
 from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.torch_private import (
-    kept_random_state,
-    module_stack,
-    schema_of,
-    tree_flatten,
-    tree_unflatten,
-)
+from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 # Modes of ours stand between torch and the user's code in a traceback.
 OURS = str(Path(__file__).parents[2]) + os.sep
-# Beside tensors, what the graphs of torch.export return (2.13), numbers of sizes among them.
-_PLAIN = (Tensor, int, float, complex, bool, str, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))
 
 
 @dataclass(frozen=True)
@@ -147,20 +140,7 @@ class _Root(nn.Module):
         self.network = network
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _without_objects(self.network(*args, **kwargs))
-
-
-def _without_objects(returned: Any) -> Any:
-    """Return the results of a network with None in place of objects that torch.export cannot return.
-
-    Language models of Hugging Face return a cache of keys and values beside their logits (transformers 5).
-    Nothing but the prediction is read of the results.
-    """
-    leaves, structure = tree_flatten(returned)
-    if not any(isinstance(leaf, Tensor) for leaf in leaves):
-        # A prediction inside of an object of another kind: torch tells what it is.
-        return returned
-    return tree_unflatten([leaf if isinstance(leaf, _PLAIN) else None for leaf in leaves], structure)
+        return without_objects(self.network(*args, **kwargs))
 
 
 def _line(error: Exception) -> str:
