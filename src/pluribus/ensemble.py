@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -20,7 +21,7 @@ from pluribus.deprecation import RenamedAttribute, renamed_arguments
 from pluribus.errors import ConversionError, InputError, UnreadableError
 from pluribus.export.exporting import export_file
 from pluribus.export.file_format import Dynamic
-from pluribus.export.source import Origin
+from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood, Point
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.caller import Caller
@@ -578,7 +579,17 @@ class Ensemble(nn.Module):
         # The sizes that `dynamic` names are free: no others need an example.
         frozen = self.freeze([example] if self._example or dynamic else None)
         source = frozen.export_source(self.predict, signature)
+        source = replace(source, read_with=partial(self._read_with, source, signature))
         return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+
+    def _read_with(self, source: Source, signature: Signature | None, dynamic: Dynamic) -> Source | None:
+        """Return an export's source, read with free sizes; None where the network cannot be read so."""
+        example = source.example_with(dynamic)
+        frozen = self._frozen([example], None)
+        if not frozen.kinds:
+            return None
+        frozen.calibration, frozen.origin = self.calibration, Origin(example, source.facts)
+        return frozen.export_source(self.predict, signature)
 
     def save(self, path: str | Path) -> None:
         """Writes a folder with the weights (safetensors) and the settings (JSON)."""

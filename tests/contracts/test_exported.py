@@ -185,6 +185,47 @@ def test_dynamic_sizes_are_taken_where_the_network_allows(tmp_path):
         converted("mlp", Single()).export(tmp_path / "other", dynamic={"input": {1: "width"}})
 
 
+class Text(nn.Module):
+    """Attention with positions: its code cuts heads by the length of the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions, self.head = nn.Embedding(20, 8), nn.Embedding(12, 8), nn.Linear(8, 3)
+
+    def forward(self, tokens):
+        count, length = tokens.shape
+        heads = self.words(tokens) + self.positions.weight[:length]
+        heads = heads.view(count, length, 2, 4).transpose(1, 2)
+        found = nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        return self.head(found.transpose(1, 2).reshape(count, length, 8).mean(1))
+
+
+def test_the_length_of_a_text_is_free_up_to_its_positions(tmp_path):
+    tokens = torch.randint(20, (4, 7))
+    ensemble = pl.convert(Text(), EMP(options=2, draws=3), example=tokens).eval()
+    dynamic = {"tokens": {1: "length"}}
+    with pytest.raises(pl.ExportError, match=r"fixes to 7.* as a number: export the ensemble\."):
+        ensemble.freeze().export(tmp_path / "frozen", "pt2", dynamic=dynamic)
+    path = ensemble.export(tmp_path / "model", "pt2", dynamic=dynamic)
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert found["sizes"]["length"]["at_most"] == 12
+    longer = torch.randint(20, (5, 11))
+    outputs = torch.export.load(path).module()(longer)
+    torch.testing.assert_close(outputs["probabilities"], ensemble.predict(longer).probabilities)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["PackedEnsembles", "LayerEnsembles", "Masksembles", "EarlyExit", "MIMO"])
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
+def test_the_length_of_texts_for_a_bert_is_free(method, form, tmp_path):
+    ensemble = converted("hf_bert", METHODS[method])
+    names = ensemble.freeze().input_names
+    path = ensemble.export(tmp_path / "model", form, dynamic={name: {1: "length"} for name in names})
+    found = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert all(one["shape"] == ["batch", "length"] for one in found["inputs"])
+    assert len(found["verified"]["calls"]) == 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "pt2"])
 def test_dynamic_sizes_of_a_unet_are_multiples(form, tmp_path):

@@ -87,9 +87,14 @@ class Wide(nn.Module):
         return Pool()(image if image.shape[1] < 9 else -image)
 
 
-def test_sizes_of_one_branch_alone_are_refused():
-    with pytest.raises(pl.ExportError, match=r"must be one graph to be exported.*width"):
-        traced(linear_source(module=Wide()), {"image": {1: "width"}})
+def test_sizes_of_one_branch_are_bounded():
+    source = linear_source(module=Wide())
+    sizes = free_sizes(source, {"image": {1: "width"}})
+    rules = size_rules(trace(source, Pooled(source, False, 0.9), sizes), sizes)
+    assert rules == {"width": SizeRule(1, 1, 8)}
+    # `verify` tries these, and refuses the file.
+    assert rules["width"].beyond() == [9]
+    assert (rules["width"].allows(8), rules["width"].allows(9)) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,8 @@ def test_sizes_of_one_branch_alone_are_refused():
     [
         ("_width = Dim('_width', min=1, max=oo)\nwidth = 4*_width", {"width": SizeRule(4, 4)}),
         ("width = Dim('width', min=2)", {"width": SizeRule(1, 2)}),
-        ("width = Dim('width', max=8)", {}),
+        ("width = Dim('width', max=8)", {"width": SizeRule(1, 1, 8)}),
+        ("_width = Dim('_width', min=2, max=5)\nwidth = 4*_width", {"width": SizeRule(4, 8, 20)}),
         ("width = Dim('width', min=33)", {"width": SizeRule(1, 33)}),
         ("width = 2*_width\nbatch = 2*_batch", {}),
         ("width = height", {}),

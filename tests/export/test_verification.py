@@ -140,16 +140,16 @@ def test_dynamic_sizes_that_the_network_cannot_take_are_refused():
 
 
 class Narrow(nn.Module):
-    """Does something else with inputs of fewer than four numbers."""
+    """Does something else with inputs of fewer than four numbers, and with those of more than eight."""
 
     def forward(self, image):
-        sign = -1 if image.shape[1] < 4 else 1
+        sign = 1 if 4 <= image.shape[1] <= 8 else -1
         rows = torch.stack([image.mean(1), image.amax(1), sign * image.amin(1)])
         return rows.unsqueeze(2) * torch.tensor([0.0, 1.0, 2.0, 3.0])
 
 
 def without_branch(image):
-    """Return what a file of `Narrow` computes, which has the graph of wide inputs alone."""
+    """Return what a file of `Narrow` computes, which has the graph of inputs between alone."""
     source = linear_source(module=Narrow())
     rows = torch.stack([image.mean(1), image.amax(1), image.amin(1)])
     outputs = rows.unsqueeze(2) * torch.tensor([0.0, 1.0, 2.0, 3.0])
@@ -158,26 +158,28 @@ def without_branch(image):
 
 
 def refusing(image):
-    """Return the same, as a file that refuses narrow inputs."""
-    if image.shape[1] < 4:
+    """Return the same, as a file that refuses other inputs."""
+    if not 4 <= image.shape[1] <= 8:
         raise ValueError(image.shape)
     return without_branch(image)
 
 
-def verify_narrow(function):
+def verify_narrow(function, rule):
     source = linear_source(module=Narrow())
     outputs = list(Pooled(source, True, 0.9).outputs)
-    rules = {"width": SizeRule(1, 4)}
+    rules = {"width": rule}
     return verify(Path("none"), Memory(function), source, outputs, {"image": {1: "width"}}, 0.9, rules)
 
 
-def test_a_branch_below_the_least_size_is_found():
-    with pytest.raises(pl.ExportError, match=r"for width=3, below the least size of the graph, 4: the netw"):
-        verify_narrow(without_branch)
+@pytest.mark.parametrize(("rule", "beyond"), [(SizeRule(1, 4), 3), (SizeRule(4, 4, 8), 12)])
+def test_a_branch_beyond_the_sizes_of_the_graph_is_found(rule, beyond):
+    reason = rf"for width={beyond}, beyond the sizes of the graph: the network has a branch"
+    with pytest.raises(pl.ExportError, match=reason):
+        verify_narrow(without_branch, rule)
 
 
-def test_a_file_that_refuses_sizes_below_the_least_is_right():
-    assert verify_narrow(refusing).calls[-1] == "(float32[2, 8])"
+def test_a_file_that_refuses_sizes_beyond_its_graph_is_right():
+    assert verify_narrow(refusing, SizeRule(1, 4, 8)).calls[-1] == "(float32[2, 8])"
 
 
 @pytest.mark.parametrize(("size", "scale"), [(1.0, 1.0), (300.0, 15.0)])

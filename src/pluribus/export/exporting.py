@@ -2,11 +2,13 @@
 
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pluribus.errors import SettingError
+from torch.export import ExportedProgram
+
+from pluribus.errors import ExportError, SettingError
 from pluribus.export.description import describe
 from pluribus.export.file_format import Dynamic, FileFormat
 from pluribus.export.head import Pooled
@@ -56,15 +58,18 @@ def export_file(
     if not 0 < level < 1:
         raise invalid("level", "above 0 and below 1", level)
     form.load_packages()
-    if form.computes_weights and source.small is not None:
-        source = replace(source, module=source.small)
     target, dynamic = _with_suffix(Path(path), form), dynamic or {}
-    pooled = Pooled(source, members, level)
-    sizes = free_sizes(source, dynamic)
+    try:
+        source, pooled, sizes, program = _traced(source, form, members, level, dynamic)
+    except ExportError:
+        # A graph that was read with one size may hold it as a number, as attention does when it cuts heads.
+        again = source.read_with(dynamic) if dynamic and source.read_with else None
+        if again is None:
+            raise
+        source, pooled, sizes, program = _traced(again, form, members, level, dynamic)
     description = describe(source, pooled, form, sizes)
-    program = trace(source, pooled, sizes)
     rules = size_rules(program, sizes)
-    description["sizes"] = {name: asdict(rule) for name, rule in rules.items()}
+    description["sizes"] = {name: rule.to_dict() for name, rule in rules.items()}
     remove_stale(target)
     folder = target.with_name(unfinished_name(target.name))
     try:
@@ -83,6 +88,17 @@ def export_file(
     finally:
         remove(folder)
     return target
+
+
+def _traced(
+    source: Source, form: FileFormat, members: bool, level: float, dynamic: Dynamic
+) -> tuple[Source, Pooled, Dynamic, ExportedProgram]:
+    """Return what is exported as a format wants it, its module, its free sizes and its graph."""
+    if form.computes_weights and source.small is not None:
+        source = replace(source, module=source.small)
+    pooled = Pooled(source, members, level)
+    sizes = free_sizes(source, dynamic)
+    return source, pooled, sizes, trace(source, pooled, sizes)
 
 
 def find_format(name: object) -> FileFormat:

@@ -1,12 +1,13 @@
 """Source: everything of an ensemble that an export needs, without the ensemble."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from pluribus.calibration_record import Calibration
+from pluribus.export.file_format import Dynamic
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.prediction import Prediction
@@ -40,6 +41,8 @@ class Source:
         calibration: Corrects the outputs, as those of `predict`; None if nothing was calibrated.
         small: The same as `module`, with large weights computed from what they are made of; None is `module`.
         facts: Entries for the description of the file, such as the method; values that JSON can hold.
+        read_with: Reads the network again for inputs with these free sizes, by input and axis, and returns
+            None where it cannot; None for an ensemble that is frozen already.
     """
 
     module: nn.Module
@@ -52,7 +55,17 @@ class Source:
     calibration: Calibration | None = None
     small: nn.Module | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    read_with: "Callable[[Dynamic], Source | None] | None" = None
 
     def tensors(self, inputs: Inputs) -> dict[str, Tensor]:
         """Return the tensors of a call by the names of the file's inputs."""
         return dict(zip(self.names, self.select(inputs), strict=True))
+
+    def example_with(self, dynamic: Dynamic) -> Inputs:
+        """Return the example with free sizes, by input and axis."""
+        named, free = self.tensors(self.example), dict[int, frozenset[int]]()
+        for place, tensor in enumerate(self.example.tensors()):
+            for name, axes in dynamic.items():
+                if named[name] is tensor:
+                    free[place] = frozenset(axes)
+        return replace(self.example, free=free)

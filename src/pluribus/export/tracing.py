@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,14 +31,33 @@ class SizeRule:
     Attributes:
         multiple_of: It is a multiple of this; 2 for networks that halve an image and double it again.
         at_least: The smallest.
+        at_most: The largest, such as the number of positions that a transformer knows; None is no bound.
     """
 
     multiple_of: int = 1
     at_least: int = 1
+    at_most: int | None = None
 
     def allows(self, size: int) -> bool:
         """Return whether a free size may be this one."""
-        return size % self.multiple_of == 0 and size >= self.at_least
+        largest = size if self.at_most is None else self.at_most
+        return size % self.multiple_of == 0 and self.at_least <= size <= largest
+
+    def beyond(self) -> list[int]:
+        """Return the sizes next to these that a network may take for something else."""
+        found = list[int]()
+        below = self.at_least - self.multiple_of
+        # An axis of one is what torch takes for something special, and no branch.
+        if below > self.multiple_of:
+            found.append(below)
+        if self.at_most is not None:
+            found.append(self.at_most + self.multiple_of)
+        return found
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the rule as plain data, bounds that there are not left out."""
+        found = {"multiple_of": self.multiple_of, "at_least": self.at_least}
+        return found if self.at_most is None else {**found, "at_most": self.at_most}
 
 
 def trace(source: Source, pooled: Pooled, sizes: Dynamic) -> ExportedProgram:
@@ -111,32 +130,54 @@ def suggested_rules(message: str, sizes: Dynamic) -> dict[str, SizeRule]:
     """Return the rules of free sizes that torch's message suggests; none where they are of another kind.
 
     Multiples come from layers that divide a size. Least sizes come from layers that make an axis of size 1,
-    which torch takes for something special, or from a branch in the network's code. The graph has one side of
-    a branch, so `verify` compares files with `predict` below the least size too. Largest sizes come from
-    branches alone, and are refused.
+    which torch takes for something special, or from a branch in the network's code. Largest sizes come from
+    tables, as of positions, or from a branch. The graph has one side of a branch, so `verify` compares files
+    with `predict` beyond the bounds too.
 
     Args:
         message: Of the error of `torch.export` 2.13, such as `height = 4*_height`.
         sizes: The free sizes.
     """
     names = {size for axes in sizes.values() for size in axes.values()}
-    multiples, least = dict[str, int](), dict[str, int]()
-    for line in message.partition("Suggested fixes:")[2].strip().partition("\n\n")[0].splitlines():
-        bound = re.fullmatch(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=oo)?\)", line.strip())
-        multiple = re.fullmatch(r"(\w+) = (\d+)\*_(\w+)", line.strip())
-        if bound is not None:
-            least[bound[1].removeprefix("_")] = max(int(bound[2] or 1), 1)
-        elif multiple is not None and multiple[1] == multiple[3]:
-            multiples[multiple[1]] = int(multiple[2])
-        else:
-            return {}
+    fixes = _suggested_fixes(message)
     # A batch may have any size, or there is no file.
-    if "batch" in {*multiples, *least}:
+    if "batch" in {*fixes.multiples, *fixes.least}:
         return {}
     found = dict[str, SizeRule]()
-    for name in names & {*multiples, *least}:
-        factor = multiples.get(name, 1)
-        found[name] = SizeRule(factor, factor * least.get(name, 1))
+    for name in names & {*fixes.multiples, *fixes.least}:
+        factor, most = fixes.multiples.get(name, 1), fixes.most.get(name)
+        at_most = None if most is None else factor * most
+        found[name] = SizeRule(factor, factor * fixes.least.get(name, 1), at_most)
+    return found
+
+
+class _Fixes(NamedTuple):
+    """Suggestions of torch: by name, the factor of a size, and the bounds of what the factor multiplies."""
+
+    multiples: dict[str, int]
+    least: dict[str, int]
+    most: dict[str, int]
+
+
+def _suggested_fixes(message: str) -> _Fixes:
+    """Return the suggestions in an error of `torch.export`; none where one is of another kind.
+
+    Args:
+        message: Of the error.
+    """
+    found = _Fixes({}, {}, {})
+    for line in message.partition("Suggested fixes:")[2].strip().partition("\n\n")[0].splitlines():
+        bound = re.fullmatch(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(?:oo|(\d+)))?\)", line.strip())
+        multiple = re.fullmatch(r"(\w+) = (\d+)\*_(\w+)", line.strip())
+        if bound is not None:
+            name = bound[1].removeprefix("_")
+            found.least[name] = max(int(bound[2] or 1), 1)
+            if bound[3]:
+                found.most[name] = int(bound[3])
+        elif multiple is not None and multiple[1] == multiple[3]:
+            found.multiples[multiple[1]] = int(multiple[2])
+        else:
+            return _Fixes({}, {}, {})
     return found
 
 
@@ -150,7 +191,11 @@ def size_rules(program: ExportedProgram, sizes: Dynamic) -> dict[str, SizeRule]:
                 continue
             factor, _, symbol = str(node.meta["val"].shape[axis]).rpartition("*")
             multiple = int(factor or 1)
-            rules[size] = SizeRule(multiple, multiple * int(ranges[symbol].lower))
+            found = ranges[symbol]
+            # torch writes infinity as a symbol, or as the largest number of a machine.
+            bounded = found.upper.is_Integer and int(found.upper) < 1 << 31
+            at_most = multiple * int(found.upper) if bounded else None
+            rules[size] = SizeRule(multiple, multiple * int(found.lower), at_most)
     return rules
 
 
@@ -229,8 +274,9 @@ def _dynamic_shapes(sizes: Dynamic, rules: Mapping[str, SizeRule]) -> dict[str, 
 def _dimension(size: str, rule: SizeRule) -> Any:
     """Return one free size in the form of `torch.export`."""
     if rule.multiple_of == 1:
-        return Dim(size, min=rule.at_least)
-    factor = Dim(f"_{size}", min=rule.at_least // rule.multiple_of)
+        return Dim(size, min=rule.at_least, max=rule.at_most)
+    most = None if rule.at_most is None else rule.at_most // rule.multiple_of
+    factor = Dim(f"_{size}", min=rule.at_least // rule.multiple_of, max=most)
     return rule.multiple_of * factor
 
 

@@ -75,7 +75,8 @@ def verify(
                 )
             largest[name] = max(largest[name], error)
     for name, rule in rules.items():
-        _check_below(run, form, source, dynamic, level, name, rule)
+        for beyond in rule.beyond():
+            _check_beyond(run, form, source, dynamic, level, name, beyond)
     return Verified(tuple(calls), largest)
 
 
@@ -130,13 +131,14 @@ def _other_sizes(
     )
 
 
-def _check_below(
-    run: Run, form: FileFormat, source: Source, dynamic: Dynamic, level: float, size: str, rule: SizeRule
+def _check_beyond(
+    run: Run, form: FileFormat, source: Source, dynamic: Dynamic, level: float, size: str, beyond: int
 ) -> None:
-    """Raise where a file is wrong for a size below the least one, which only some formats refuse.
+    """Raise where a file is wrong for a size beyond its bounds, which only some formats refuse.
 
-    Layers that reduce a size lead to such a bound, and the file is right below it. A branch in the network's
-    code leads to one too, and the file has only the other side of it.
+    Layers that reduce a size lead to a least one, and the file is right below it. Tables lead to a largest
+    one, and the network fails above it. A branch in the network's code leads to bounds too, and the file has
+    only the other side of it.
 
     Args:
         run: The file.
@@ -145,15 +147,11 @@ def _check_below(
         dynamic: Its free sizes.
         level: Of its interval.
         size: The name of the free size.
-        rule: The sizes that it may have.
+        beyond: A size next to those that it may have.
     """
-    below = rule.at_least - rule.multiple_of
-    # An axis of one is what torch takes for something special, and no branch.
-    if below <= rule.multiple_of:
-        return
     tensors, sizes = source.tensors(source.example), dict[str, dict[int, int]]()
     for name, axes in dynamic.items():
-        sizes[name] = {axis: below for axis, other in axes.items() if other == size}
+        sizes[name] = {axis: beyond for axis, other in axes.items() if other == size}
     inputs = fresh_inputs(resized(source.example, tensors, sizes), BATCHES[1])
     try:
         prediction, came = source.predict(inputs), run(source.tensors(inputs))
@@ -165,7 +163,7 @@ def _check_below(
         if not error <= form.tolerance:
             raise ExportError(
                 f"the file must compute what predict computes for every size, got {name} that differs by "
-                f"{error:.1e} for {size}={below}, below the least size of the graph, {rule.at_least}: the "
+                f"{error:.1e} for {size}={beyond}, beyond the sizes of the graph: the "
                 f"network has a branch there. It was deleted. Leave {size!r} out of dynamic, or export "
                 "to format='pt2', which refuses such sizes."
             )

@@ -119,3 +119,11 @@ def test_a_sparse_tensor_has_no_batch():
     assert inputs.take(slice(0, 3)).args[1] is adjacency
     with pytest.raises(InputError, match=r"dense tensor.*got \(sparse_coo float32\[7, 7\]\).*to_dense"):
         _ = Inputs.of(adjacency).batch
+
+
+def test_free_sizes_stay_with_an_example():
+    free = {0: frozenset({1})}
+    example = Inputs((x,), {}, free)
+    for same in (example.copy(), example.doubled(), example.take(slice(1)), example.to(x.device)):
+        assert same.free == free
+    assert Inputs.of(x).free is None

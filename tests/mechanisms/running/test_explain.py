@@ -5,11 +5,13 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.backbones import mlp
 from pluribus.mechanisms.running.explain import Fork, Saving
-from pluribus.methods import BatchEnsemble, DeepEnsembles, DeepSubEnsembles, MCDropout
+from pluribus.methods import BatchEnsemble, DeepEnsembles, DeepSubEnsembles, Masksembles, MCDropout
 from tests import zoo
 from tests.cases import case_named, normal
 from tests.mechanisms.running.options import chain, mixed
+from tests.small_methods import SMALL
 
 x = normal(6)()
 
@@ -50,7 +52,8 @@ def test_rows_are_those_of_eval_mode_and_the_mode_stays(mode):
     ensemble = pl.convert(zoo.FunctionalDropout().double(), MCDropout(draws=7), example=x).train(mode)
     assert ensemble.explain(x).rows == 7
     assert ensemble.explain(x, draws=3).rows == 3
-    assert ensemble.explain(x, members=[1, 1]).layer_calls.planned == 3
+    # A live ensemble of this method loops, and runs a row twice that is asked for twice.
+    assert ensemble.explain(x, members=[1, 1]).layer_calls.planned == 6
     assert ensemble.training == mode
 
 
@@ -81,3 +84,38 @@ def test_cost_counts_what_is_planned_and_not_the_planning(frozen):
     cost = pl.cost(ensemble.freeze() if frozen else ensemble, case.inputs())
     assert (cost.multiply_adds, cost.uncounted) == (expected.multiply_adds.planned, ())
     assert frozen or cost.peak_activation_bytes == expected.peak_bytes.planned
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.sampled(2)
+def test_numbers_of_a_frozen_ensemble_are_those_of_a_run(name):
+    case = case_named("residual_cnn")
+    ensemble = pl.convert(case.model(), SMALL[name], example=case.inputs())
+    ensemble.after_step(1.0)  # SWAG has no members before
+    frozen = ensemble.eval().freeze()
+    found, measured = frozen.explain(case.inputs()), pl.cost(frozen, case.inputs())
+    assert found.multiply_adds.planned == measured.multiply_adds
+    assert found.peak_bytes.planned == measured.peak_activation_bytes
+    # Prior networks and members of their own widths are compared with themselves.
+    assert found.multiply_adds.ratio >= 1
+
+
+@pytest.mark.parametrize(
+    "method", [DeepEnsembles(members=9), DeepSubEnsembles(members=9), BatchEnsemble(members=9)], ids=str
+)
+def test_rows_that_run_at_once_without_a_plan_are_said_to_do_so(method):
+    ensemble = pl.convert(zoo.mlp().double(), method, example=x).eval()
+    found, measured = ensemble.explain(x), pl.cost(ensemble, x)
+    assert found.engines[-1] == ("Batched", "")
+    assert str(found).startswith("9 rows, 9 at a time")
+    assert found.multiply_adds == Saving(measured.multiply_adds, measured.multiply_adds)
+    assert found.peak_bytes.planned == measured.peak_activation_bytes
+
+
+def test_masks_that_are_multiplied_save_nothing_before_freezing():
+    network = mlp(6, 3, hidden=(20, 30)).double()
+    ensemble = pl.convert(network, Masksembles(members=3), example=x).eval()
+    found = ensemble.explain(x)
+    assert found.multiply_adds.planned == pl.cost(ensemble, x).multiply_adds
+    assert (found.multiply_adds.ratio, found.shared) == (1, ())
+    assert ensemble.freeze().explain(x).multiply_adds.planned < found.multiply_adds.planned

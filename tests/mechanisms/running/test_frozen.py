@@ -8,6 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
+from pluribus.backbones import mlp
 from pluribus.methods import EMP, SAE, DeepEnsembles, DeepSubEnsembles, Masksembles
 from tests.cases import blocks, case_named
 
@@ -75,9 +76,14 @@ def test_a_frozen_ensemble_says_what_its_rows_share():
     assert pl.cost(network, x).multiply_adds == found.multiply_adds.planned
 
 
-def test_members_that_are_cut_out_are_said_to_be_so():
-    network, x = frozen(Masksembles(members=2))
-    assert str(network.explain(x)) == "2 rows, one after the other: they are cut out by their masks"
+def test_members_that_are_cut_out_say_whether_they_run_together():
+    x = torch.randn(4, 6)
+    ensemble = pl.convert(mlp(6, 3, hidden=(20, 30)), Masksembles(members=2), example=x)
+    assert str(ensemble.freeze().explain(x)).startswith("2 rows, 2 at a time")
+    uneven, x = frozen(Masksembles(members=2))
+    found = uneven.explain(x)
+    assert str(found).startswith("2 rows, one after the other: they are cut out by their masks, to different")
+    assert found.multiply_adds.planned == pl.cost(uneven, x).multiply_adds < found.multiply_adds.alone
 
 
 def test_a_frozen_ensemble_writes_into_no_statistics():

@@ -1,5 +1,6 @@
 """The network's data flow, read with `torch.export`; every operation knows its module and source line."""
 
+import itertools
 import os
 import re
 import traceback
@@ -14,6 +15,7 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.graph.operators import operator_name
+from pluribus.mechanisms.graph.results import without_objects
 from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
@@ -110,15 +112,20 @@ def read_graph(module: nn.Module, example: Inputs, training: bool, any_batch: bo
 
 
 def _any_batch(example: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return for torch.export which axes of the inputs are a batch of any size."""
-    batch = example.batch
+    """Return for torch.export which axes of the inputs have any size: the batch, and those of the example."""
+    batch, free, places = example.batch, example.free or {}, itertools.count()
 
     def dynamic(value: Any) -> Any:
-        has_batch = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
-        return {0: torch.export.Dim.AUTO} if has_batch else None
+        if not isinstance(value, Tensor):
+            return None
+        axes = set(free.get(next(places), ()))
+        if value.ndim > 0 and value.shape[0] == batch:
+            axes.add(0)
+        return dict.fromkeys(axes, torch.export.Dim.AUTO) or None
 
-    named = {name: dynamic(value) for name, value in example.keywords.items()}
-    return tuple(map(dynamic, example.args)), named
+    # Positional inputs come first among the tensors of a call.
+    positional = tuple(map(dynamic, example.args))
+    return positional, {name: dynamic(value) for name, value in example.keywords.items()}
 
 
 class _Root(nn.Module):
@@ -133,7 +140,7 @@ class _Root(nn.Module):
         self.network = network
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.network(*args, **kwargs)
+        return without_objects(self.network(*args, **kwargs))
 
 
 def _line(error: Exception) -> str:

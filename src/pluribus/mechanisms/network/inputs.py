@@ -17,10 +17,17 @@ PLAIN = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arguments of `network(*args, **kwargs)`; the batch is axis 0 of their tensors."""
+    """The arguments of `network(*args, **kwargs)`; the batch is axis 0 of their tensors.
+
+    Attributes:
+        args: The positional ones.
+        kwargs: The others, by name.
+        free: Of an example, by position among its tensors, the axes beside the batch that may have any size.
+    """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] | None = None
+    free: Mapping[int, frozenset[int]] | None = None
 
     @classmethod
     def of(cls, value: Any) -> "Inputs":
@@ -103,6 +110,7 @@ class Inputs:
         return Inputs(
             tuple(changed(value) for value in self.args),
             {name: changed(value) for name, value in self.keywords.items()},
+            self.free,
         )
 
     def take(self, samples: Tensor | slice) -> "Inputs":

@@ -16,7 +16,7 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.batched import Batched
 from pluribus.mechanisms.running.engine import Job
 from pluribus.mechanisms.running.engines import ENGINES, run_rows
-from pluribus.mechanisms.running.lowered import NOTHING_SHARED, WHEN_FROZEN
+from pluribus.mechanisms.running.lowered import NOTHING_SHARED, WHEN_FROZEN, Lowered
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.planner import Planned, planner_of
 from pluribus.mechanisms.running.simulate import StepCost, simulate_plan
@@ -55,7 +55,7 @@ class Explanation:
 
     Attributes:
         rows: How many rows there are.
-        reason: Why rows run one after the other; empty where they run by a plan.
+        reason: Why rows run one after the other; empty where they run by a plan or by one operator for all.
         together: How many rows run at a time.
         draws: How many draws the rows stand for; equal ones are one row.
         shared: Layers with weights that run once for all rows.
@@ -156,16 +156,21 @@ def explain(
     else:
         learnt, prior = members, None
     job = Job(learnt, tuple(rows), (inputs,), learnt.code.caller.eval_modes, memory)
+    engines = _considered(job)
     # Exits of one run have no plan: they are one run already.
     if learnt.code.one_pass:
-        return replace(explain_one_pass(learnt, rows, inputs), engines=_considered(job))
+        return replace(explain_one_pass(learnt, rows, inputs), engines=engines)
     planned = planner_of(learnt)(job.rows, inputs, memory)
+    # The engine that runs is the last one; a plan keeps a bound of memory, whatever else could run.
+    runs = Lowered.__name__ if memory is not None else engines[-1][0]
     if isinstance(planned, str):
         draws = learnt.index.count_draws(rows)
         found = Explanation(len(rows), planned, draws=draws)
-    else:
+    elif runs == Lowered.__name__:
         found = _explain_plan(job, planned)
-    return replace(found, prior=prior, engines=_considered(job))
+    else:
+        found = _explain_rows(job, planned, batched=runs == Batched.__name__)
+    return replace(found, prior=prior, engines=engines)
 
 
 def _considered(job: Job) -> tuple[tuple[str, str], ...]:
@@ -210,8 +215,29 @@ def explain_steps(
     )
 
 
+def with_prior(learnt: Explanation, prior: Explanation) -> Explanation:
+    """Return what rows cost together with their prior networks, which one graph runs too.
+
+    Args:
+        learnt: Of the rows.
+        prior: Of their prior networks.
+    """
+
+    def both(one: Saving | None, other: Saving | None) -> Saving | None:
+        if one is None or other is None:
+            return None
+        return Saving(one.planned + other.planned, one.alone + other.alone)
+
+    return replace(
+        learnt,
+        layer_calls=both(learnt.layer_calls, prior.layer_calls),
+        multiply_adds=both(learnt.multiply_adds, prior.multiply_adds),
+        written_bytes=both(learnt.written_bytes, prior.written_bytes),
+    )
+
+
 def _explain_plan(job: Job, planned: Planned) -> Explanation:
-    """Return what rows share that could run by a plan.
+    """Return what rows share that run by a plan.
 
     Args:
         job: The rows and their inputs.
@@ -221,13 +247,12 @@ def _explain_plan(job: Job, planned: Planned) -> Explanation:
     work = {node: cost.multiply_adds for node, cost in planned.weights.items()}
     written = {node: cost.bytes for node, cost in planned.weights.items()}
     names = {node: _name(node, planned.code.prefix) for node in plan.program.steps}
-    # Without sharing, the plan is not used, and rows run one after the other.
     alone = _peak_alone(planned, job.inputs[0])
+    # Without sharing, the plan runs rows one after the other.
     peak = planned.peak(job.inputs[0]) if plan.shares else alone
     shared, common = _shared_by_all(plan, names, work) if count > 1 else ((), 0.0)
     return Explanation(
         rows=count,
-        reason=_why_no_plan(job, planned),
         together=planned.size,
         draws=job.members.index.count_draws(job.rows),
         shared=shared,
@@ -236,6 +261,32 @@ def _explain_plan(job: Job, planned: Planned) -> Explanation:
         layer_calls=Saving(sum(map(plan.count, calls)), count * len(calls)),
         multiply_adds=_saving(plan, work, count),
         written_bytes=_saving(plan, written, count),
+        peak_bytes=Saving(peak, alone),
+    )
+
+
+def _explain_rows(job: Job, planned: Planned, batched: bool) -> Explanation:
+    """Return what rows cost that share nothing when they run, though a plan of them is known.
+
+    Args:
+        job: The rows and their inputs.
+        planned: The plan that does not run; it has the costs of a row.
+        batched: Whether the rows run at once, and not one after the other.
+    """
+    count, inputs = len(job.rows), job.inputs[0]
+    calls = count * len(planned.plan.program.calls)
+    work = count * sum(cost.multiply_adds for cost in planned.weights.values())
+    written = count * sum(cost.bytes for cost in planned.weights.values())
+    alone = _peak_alone(planned, inputs)
+    peak = _peak_together(planned, inputs) if batched else alone
+    return Explanation(
+        rows=count,
+        reason="" if batched else _why_no_plan(job, planned),
+        together=count if batched else 1,
+        draws=job.members.index.count_draws(job.rows),
+        layer_calls=Saving(calls, calls),
+        multiply_adds=Saving(work, work),
+        written_bytes=Saving(written, written),
         peak_bytes=Saving(peak, alone),
     )
 
@@ -262,18 +313,11 @@ def _shared_by_all(
 
 
 def _why_no_plan(job: Job, planned: Planned) -> str:
-    """Return why rows that could run by a plan do not; empty where they do."""
-    # With a bound of memory the plan always runs, as nothing else keeps the bound.
-    if job.memory is not None:
-        return ""
+    """Return why rows that could run by a plan run one after the other."""
     if not planned.plan.shares:
         return NOTHING_SHARED
-    if not Batched().why_not(job):
-        return "stacked, as the network is small"
     if isinstance(job.members.code, MaskedCode):
         return "they are cut out by their masks when frozen"
-    if job.members.lowers:
-        return ""
     return WHEN_FROZEN
 
 
@@ -332,7 +376,18 @@ def _peak_alone(planned: Planned, inputs: Inputs) -> int:
 
     Either the last row runs beside the predictions of all others, or all predictions are joined to one copy.
     """
-    one = ExecutionPlan(planned.plan.program, [{}])
-    peak, prediction = simulate_plan(one, 1, planned.tensors(), inputs)
+    peak, prediction = _peak_of_one(planned, inputs)
     rows = len(planned.rows)
     return max(peak + (rows - 1) * prediction, 2 * rows * prediction) + planned.drawn_bytes([0])
+
+
+def _peak_together(planned: Planned, inputs: Inputs) -> int:
+    """Return the peak of bytes when each operator runs for all rows at once."""
+    rows = range(len(planned.rows))
+    return len(rows) * _peak_of_one(planned, inputs)[0] + planned.drawn_bytes(rows)
+
+
+def _peak_of_one(planned: Planned, inputs: Inputs) -> tuple[int, int]:
+    """Return the peak of bytes of one row without tensors that are made for it, and those of its outputs."""
+    one = ExecutionPlan(planned.plan.program, [{}])
+    return simulate_plan(one, 1, planned.tensors(), inputs)

@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 
 from pluribus.errors import ConversionError, InputError, UnreadableError
 from pluribus.mechanisms.graph.builder import GraphBuilder, aten
+from pluribus.mechanisms.graph.cost import Meter
 from pluribus.mechanisms.graph.program import Signature
 from pluribus.mechanisms.graph.prove import prove
 from pluribus.mechanisms.masks.code import MaskedCode
@@ -30,18 +31,27 @@ from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.running.cut_flow import flow_of_cut
 from pluribus.mechanisms.running.engines import run_slowly
-from pluribus.mechanisms.running.explain import Explanation, explain_one_pass, explain_steps
+from pluribus.mechanisms.running.explain import (
+    Explanation,
+    Saving,
+    explain_one_pass,
+    explain_steps,
+    with_prior,
+)
 from pluribus.mechanisms.running.kinds import Kind, add_inputs, made_up, takes_any_batch
 from pluribus.mechanisms.running.lowering import NOMINAL, Flow, Lowered, lower
 from pluribus.mechanisms.running.planner import planner_of
 from pluribus.mechanisms.running.quick import QuickGraph
-from pluribus.mechanisms.running.specialised import cut_members
+from pluribus.mechanisms.running.specialised import CutMembers, cut_members
 
 PROOFS = (2, 1, 3)
 """Sizes of batch at which a graph is compared with the members: the first two that the members take. Code
 that squeezes axes of size one fails by itself on one sample. They are small because all members run."""
 DRAWN = 1 << 30
 """Bytes of weights that are drawn for rows and may be stored: beyond, rows draw them in every call."""
+
+
+DIFFERENT_WIDTHS = "they are cut out by their masks, to different widths"
 
 
 @dataclass(frozen=True)
@@ -138,12 +148,19 @@ def _freeze_rows(members: AnyMembers, example: Inputs, memory: int | None) -> Gr
     nominal = _sized(example, NOMINAL, flow.program.signature)
     lowered = lower(builder, flow, leaves, nominal, memory)
     output, notes = lowered.output, list(lowered.notes)
-    if isinstance(members, WithPrior):
-        prior = lower(builder, _flow(members.prior, rows, example), leaves, nominal, memory)
-        output = builder.call(aten.add.Tensor, output, prior.output, alpha=members.scale)
     draws = learnt.index.count_draws(rows)
-    summary = explain_steps(lowered.plan, lowered.costs, nominal.batch, lowered.size, draws, flow.prefix)
+    summary = _summary(lowered, flow, draws, nominal)
+    if isinstance(members, WithPrior):
+        fixed = _flow(members.prior, rows, example)
+        prior = lower(builder, fixed, leaves, nominal, memory)
+        output = builder.call(aten.add.Tensor, output, prior.output, alpha=members.scale)
+        summary = with_prior(summary, _summary(prior, fixed, draws, nominal))
     return Graphed(builder.finish(output), kind, summary, tuple(notes))
+
+
+def _summary(lowered: Lowered, flow: Flow, draws: int, nominal: Inputs) -> Explanation:
+    """Return what rows that were written into a graph share, for one sample."""
+    return explain_steps(lowered.plan, lowered.costs, nominal.batch, lowered.size, draws, flow.prefix)
 
 
 def _freeze_exits(members: Members, example: Inputs, memory: int | None) -> Graphed:
@@ -171,19 +188,35 @@ def _first_of(builder: GraphBuilder, lowered: Lowered) -> Any:
 def _freeze_masked(members: Members, example: Inputs, memory: int | None) -> Graphed:
     """Return masked members, cut out of their network, as one graph."""
     cut, notes = cut_members(members, example)
-    summary = Explanation(len(cut.members), "they are cut out by their masks")
     flow = flow_of_cut(cut)
     nominal = _sized(example, NOMINAL, cut.signature)
     if flow is not None:
         builder, kind, leaves = _begin(flow, members.code.forward, example)
         lowered = lower(builder, flow, leaves, nominal, memory)
+        summary = _summary(lowered, flow, len(cut.members), nominal)
         return Graphed(builder.finish(lowered.output), kind, summary, tuple(notes))
     # Members of different widths have nothing to run together but their trunk.
     builder = GraphBuilder()
     kind, leaves = add_inputs(builder, cut.signature, members.code.forward, example)
     common = builder.run(cut.trunk, leaves)
     outputs = [cut.signature.predict(builder.run(member, common)) for member in cut.members]
+    summary = _summary_of_cut(cut, example.take(slice(0, 1)))
     return Graphed(builder.finish(builder.call(aten.stack.default, outputs)), kind, summary, tuple(notes))
+
+
+def _summary_of_cut(cut: CutMembers, one: Inputs) -> Explanation:
+    """Return what members of different widths cost for one sample."""
+    with torch.no_grad():
+        with Meter() as trunk:
+            common = cut.trunk(*cut.signature.flatten(one))
+        members = 0
+        for member in cut.members:
+            with Meter() as meter:
+                member(*common)
+            members += meter.multiply_adds
+    count = len(cut.members)
+    work = Saving(trunk.multiply_adds + members, count * trunk.multiply_adds + members)
+    return Explanation(count, DIFFERENT_WIDTHS, draws=count, multiply_adds=work)
 
 
 def _flow(members: Members, rows: Sequence[Any], example: Inputs) -> Flow:

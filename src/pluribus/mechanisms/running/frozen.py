@@ -65,6 +65,23 @@ class LoopedRows(nn.Module):
         return run_rows(self.members, self.members.index.rows(training=False), Inputs(args, kwargs))
 
 
+class _Running(nn.Module):
+    """A graph with the tensors of its module, as it runs.
+
+    Args:
+        module: The plain graph.
+        quick: The same as it runs.
+    """
+
+    def __init__(self, module: nn.Module, quick: QuickGraph) -> None:
+        super().__init__()
+        self.module, self.quick = module, quick
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return what the graph computes."""
+        return self.quick.forward(*inputs)
+
+
 class Frozen(nn.Module):
     """All members for inference: `frozen(x)` is `[members, batch, ...]`, always in eval mode.
 
@@ -329,12 +346,16 @@ class Frozen(nn.Module):
         return int(1 + (memory - one) // each)
 
     def _measured(self, inputs: Inputs) -> tuple[int, int]:
-        """Return the multiply-adds and the most bytes of activations alive at once, without running."""
+        """Return the multiply-adds and the most bytes of activations alive at once, without running.
+
+        Other engines do not tell what memory they take; the plain graph that they run does.
+        """
         place, args, kwargs = self._choose(inputs.args, inputs.keywords)
-        network, inputs = self.networks[place], Inputs(args, kwargs)
-        tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+        network, inputs, runs = self.networks[place], Inputs(args, kwargs), self._graphs[place]
+        measured = _Running(network, runs) if isinstance(runs, QuickGraph) else network
+        tensors = dict(measured.named_parameters()) | dict(measured.named_buffers())
         with torch.no_grad(), without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
-            torch.func.functional_call(network, fake, inputs.args, inputs.keywords)
+            torch.func.functional_call(measured, fake, inputs.args, inputs.keywords)
         return meter.multiply_adds, meter.peak
 
     def save(self, path: str | Path) -> None:
@@ -389,14 +410,25 @@ class Frozen(nn.Module):
         level: float = 0.9,
         signature: TaskSignature | None = None,
     ) -> Path:
-        """Write all members as one file that runs without this library; the same as `Ensemble.export`."""
+        """Write all members as one file that runs without this library; the same as `Ensemble.export`.
+
+        `dynamic` may name the sizes alone that the graph lets vary; `Ensemble.export` reads the network again
+        where its graph holds one as a number, as those of transformers do.
+        """
         if self.weights.device.type != "cpu":
             moved = copy.deepcopy(self).cpu()
             return moved.export(
                 path, format, members=members, dynamic=dynamic, level=level, signature=signature
             )
         source = self.export_source(self.predict, signature)
-        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+        try:
+            return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
+        except ExportError as error:
+            if not dynamic:
+                raise
+            raise ExportError(
+                f"{error} A frozen ensemble may hold a size of its example as a number: export the ensemble."
+            ) from error
 
     def export_source(
         self, predict: Callable[[Inputs], Prediction], signature: TaskSignature | None
@@ -416,7 +448,10 @@ class Frozen(nn.Module):
                 "Use the frozen ensemble in PyTorch, or change the line that torch.export cannot read."
             )
         if self.origin is None or self.origin.example is None:
-            raise ExportError("an example of the inputs is needed, got none. Use freeze(examples=[x]).")
+            raise ExportError(
+                "an example of the inputs is needed to check the file, got none: folders of frozen ensembles "
+                "hold none. Export the ensemble, or ensemble.freeze(examples=[x])."
+            )
         facts = {**self.origin.facts, "notes": list(self.notes)}
         if signature is not None:
             facts["classes"] = list(signature.class_names) or signature.classes

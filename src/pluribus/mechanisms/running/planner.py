@@ -262,10 +262,11 @@ def _sized(planned: Planned, inputs: Inputs, memory: int | None) -> Planned:
 
 
 def _kind(members: Members, inputs: Inputs) -> str:
-    """Return the cache key of a data flow: inputs up to the size of the batch, precision, device."""
+    """Return the cache key of a data flow: inputs up to the batch, free sizes, precision, device."""
     held = next((tensor for tensor in members.parameters() if tensor.is_floating_point()), None)
     where = held if held is not None else next(inputs.tensors())
-    return f"{inputs.take(slice(1))} {where.dtype} {where.device}"
+    free = {place: sorted(axes) for place, axes in (inputs.free or {}).items()}
+    return f"{inputs.take(slice(1))} {free or ''} {where.dtype} {where.device}"
 
 
 def _kept(cache: dict[Any, T], key: Any, make: Callable[[], T]) -> T:
