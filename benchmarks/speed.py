@@ -16,8 +16,8 @@ docs/speed.md.
 The engine `inductor` is `torch.compile`, as `frozen.with_engine("inductor")` runs it. What an engine refuses
 (inductor: more than 1,000 operators) is written with the reason. Graphs with more than 200 MiB of weights are
 left out of other engines: they would hold the weights twice or three times, and take minutes to compile.
-`torch_uncertainty` measures the same methods of that library on ResNet-18, beside its own plain network, where
-it is installed.
+`torch_uncertainty` measures the same methods of that library on ResNet-18, beside its own plain network,
+where it is installed.
 
 Every result is written as soon as it is there. Run again, it continues.
 """

@@ -65,8 +65,8 @@ def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix
     if not folds:
         return Folded(program, of, keys, tuple(notes))
     folded = _rewritten(program, folds)
-    found = _with_folds(of, keys, folds), _keys_of(keys, folds)
-    return Folded(folded, *found, tuple(notes), tuple(folds))
+    with_folds, keys_of = _with_folds(of, keys, folds), _keys_of(keys, folds)
+    return Folded(folded, with_folds, keys_of, tuple(notes), tuple(folds))
 
 
 def _name(node: Node, prefix: str) -> str:

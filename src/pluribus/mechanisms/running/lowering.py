@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.graph.builder import GraphBuilder, attribute
 from pluribus.mechanisms.graph.factored_weights import Factors, factor_weights
+from pluribus.mechanisms.graph.fold_layer_norms import fold_layer_norms
 from pluribus.mechanisms.graph.fold_norms import Keys, Of, fold_norms
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
@@ -133,6 +134,7 @@ def lower(
     folded = fold_norms(program, flow.of, flow.keys, flow.rows, flow.prefix)
     if flow.factors is not None:
         folded = factor_weights(folded, flow.factors)
+    folded = fold_layer_norms(folded, flow.rows, flow.prefix)
     program, notes = folded.program, list(folded.notes)
     of = folded.of
     if is_narrow(program, next(iter(of(flow.rows[:1])))):
