@@ -6,7 +6,7 @@ What is left of the norm is the same for all members, so that it runs once for a
 where it ran once for each member before, and the results were joined by a copy.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation, layer_of
-from pluribus.mechanisms.graph.fold_norms import Folded, Keys, Of
+from pluribus.mechanisms.graph.fold_norms import Folded, keys_with, of_with
+from pluribus.mechanisms.graph.foldable import why_apart
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.graph.rewriting import Rewriting
@@ -34,7 +35,7 @@ class Reader:
 
     layer: Node
     norm: Node
-    held: tuple[str, str, str, str]
+    held: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, str]:
@@ -59,57 +60,71 @@ def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> F
         rows: All rows.
         prefix: What the names of the network's layers begin with in the program.
     """
-    chosen, readers, notes = [folded.keys(row) for row in rows], list[Reader](), dict.fromkeys(folded.notes)
+    chosen = [folded.keys(row) for row in rows]
+    readers, notes = list[Reader](), dict.fromkeys(folded.notes)
     for norm in folded.program.steps:
-        found = _readers(folded.program, norm)
-        if found and _pays(found, chosen):
-            readers += found
-            name = layer_of(norm).removeprefix(prefix.removesuffix(".")).removeprefix(".")
-            notes[f"scale and shift of {name or 'a norm'} are part of the layers that read it"] = None
+        if not _has_own_scale(folded, norm, chosen):
+            continue
+        found = [_reader(folded.program, norm, layer) for layer in _users(folded.program, norm)]
+        known = [reader for reader in found if reader is not None]
+        # Where anything else reads the norm, it needs its scale.
+        if len(known) < len(found) or any(why_apart(folded.program, one, chosen) for one in known):
+            continue
+        readers += known
+        name = layer_of(norm).removeprefix(prefix.removesuffix(".")).removeprefix(".")
+        notes[f"scale and shift of {name or 'a norm'} are part of the layers that read it"] = None
     if not readers:
         return folded
     return replace(
         folded,
         program=_rewritten(folded.program, readers),
-        of=_with_folds(folded, readers),
-        keys=_with_keys(folded, readers),
+        of=of_with(folded.of, folded.keys, readers),
+        keys=keys_with(folded.keys, readers),
         notes=tuple(notes),
     )
 
 
-def _readers(program: Program, norm: Node) -> list[Reader]:
-    """Return the linear layers that read a norm of the last axis; none where anything else reads it."""
-    if operator_name(norm) != "layer_norm" or norm in program.reads(program.results):
-        return []
+def _has_own_scale(folded: Folded, norm: Node, chosen: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a step is a norm of the last axis, and rows have scales of their own.
+
+    Args:
+        folded: The program.
+        norm: The step.
+        chosen: The keys of each row.
+    """
+    if operator_name(norm) != "layer_norm" or norm in folded.program.reads(folded.program.results):
+        return False
     operation = Operation(norm, "", "", "")
-    scale, shift = operation.argument("weight"), operation.argument("bias")
-    if scale not in program.held or len(operation.argument("normalized_shape")) != 1:
-        return []
-    found = list[Reader]()
-    for layer in set(program.steps).intersection(norm.users):
-        product = Operation(layer, "", "", "")
-        if operator_name(layer) != "linear" or product.argument("input") is not norm:
-            return []
-        tensors = (product.argument("weight"), product.argument("bias"), scale, shift)
-        # A tensor that is computed has no name, and the norm itself may be the weight.
-        if any(one is not None and one not in program.held for one in tensors):
-            return []
-        if len({one.meta["val"].dtype for one in tensors if one is not None}) > 1:
-            return []
-        weight, bias, *others = ("" if one is None else program.held[one] for one in tensors)
-        found.append(Reader(layer, norm, (weight, bias, others[0], others[1])))
-    return found
+    name = folded.program.held.get(operation.argument("weight"))
+    if name is None or len(operation.argument("normalized_shape")) > 1:
+        return False
+    return len({keys.get(name) for keys in chosen}) > 1
 
 
-def _pays(readers: Sequence[Reader], chosen: Sequence[Mapping[str, Hashable]]) -> bool:
-    """Return whether rows have norms of their own, and folding gives them no more weights than they had."""
-    for reader in readers:
-        layers = {tuple(keys.get(name) for name in reader.held[:2]) for keys in chosen}
-        norms = {tuple(keys.get(name) for name in reader.held[2:]) for keys in chosen}
-        both = {tuple(keys.get(name) for name in reader.held) for keys in chosen}
-        if len(norms) == 1 or len(both) > len(layers):
-            return False
-    return True
+def _users(program: Program, norm: Node) -> list[Node]:
+    """Return the steps that read a norm, in their order."""
+    return [step for step in program.steps if step in norm.users]
+
+
+def _reader(program: Program, norm: Node, layer: Node) -> Reader | None:
+    """Return a linear layer that reads a norm as its input; None for another step.
+
+    Args:
+        program: The steps.
+        norm: One of them.
+        layer: A step that reads it.
+    """
+    product, operation = Operation(layer, "", "", ""), Operation(norm, "", "", "")
+    if operator_name(layer) != "linear" or product.argument("input") is not norm:
+        return None
+    names = list[str]()
+    for part in (product, operation):
+        for tensor in (part.argument("weight"), part.argument("bias")):
+            # A tensor that is computed has no name, and the norm itself may be the weight.
+            if tensor is not None and tensor not in program.held:
+                return None
+            names.append("" if tensor is None else program.held[tensor])
+    return Reader(layer, norm, tuple(names))
 
 
 def _rewritten(program: Program, readers: Sequence[Reader]) -> Program:
@@ -118,41 +133,10 @@ def _rewritten(program: Program, readers: Sequence[Reader]) -> Program:
     for reader in readers:
         layer, norm = rewriting.copies[reader.layer], rewriting.copies[reader.norm]
         like = Operation(reader.layer, "", "", "").argument("weight").meta["val"]
-        weight, bias = [
-            rewriting.entry(name, value) for name, value in zip(reader.names, (like, like[:, 0]), strict=True)
-        ]
-        layer.args, layer.kwargs = (norm, weight, bias), {}
+        weight, bias = reader.names
+        layer.args = (norm, rewriting.entry(weight, like), rewriting.entry(bias, like[:, 0]))
+        layer.kwargs = {}
         operation = Operation(norm, "", "", "")
         norm.args = (operation.argument("input"), operation.argument("normalized_shape"))
         norm.kwargs = {"eps": operation.argument("eps")}
     return rewriting.finish()
-
-
-def _with_folds(folded: Folded, readers: Sequence[Reader]) -> Of:
-    """Return a function that yields the folded tensors of rows too, those with equal keys once."""
-
-    @torch.no_grad()
-    def of(rows: Sequence[Any]) -> Iterator[Mapping[str, Tensor]]:
-        known = dict[tuple[Hashable, ...], tuple[Tensor, Tensor]]()
-        for row, values in zip(rows, folded.of(rows), strict=True):
-            chosen, found = folded.keys(row), dict(values)
-            for reader in readers:
-                key = (reader.names, *(chosen.get(name) for name in reader.held))
-                if key not in known:
-                    known[key] = reader.tensors(values)
-                found |= dict(zip(reader.names, known[key], strict=True))
-            yield found
-
-    return of
-
-
-def _with_keys(folded: Folded, readers: Sequence[Reader]) -> Keys:
-    """Return a function that maps folded tensors to keys too; rows have norms of their own."""
-
-    def keys(row: Any) -> Mapping[str, Hashable]:
-        chosen = dict(folded.keys(row))
-        for reader in readers:
-            chosen |= dict.fromkeys(reader.names, tuple(chosen.get(name) for name in reader.held))
-        return chosen
-
-    return keys

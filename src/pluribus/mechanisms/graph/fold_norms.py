@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation, layer_of
-from pluribus.mechanisms.graph.foldable import Fold, find_folds, why_apart
+from pluribus.mechanisms.graph.foldable import Fold, Merged, find_folds, why_apart
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.graph.rewriting import Rewriting
 
@@ -65,8 +65,8 @@ def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix
     if not folds:
         return Folded(program, of, keys, tuple(notes))
     folded = _rewritten(program, folds)
-    with_folds, keys_of = _with_folds(of, keys, folds), _keys_of(keys, folds)
-    return Folded(folded, with_folds, keys_of, tuple(notes), tuple(folds))
+    of, keys = of_with(of, keys, folds), keys_with(keys, folds)
+    return Folded(folded, of, keys, tuple(notes), tuple(folds))
 
 
 def _name(node: Node, prefix: str) -> str:
@@ -99,7 +99,7 @@ def _set_weights(layer: Node, weight: Node, bias: Node) -> None:
     layer.kwargs = others
 
 
-def _with_folds(of: Of, keys: Keys, folds: Sequence[Fold]) -> Of:
+def of_with(of: Of, keys: Keys, folds: Sequence[Merged]) -> Of:
     """Return a function that yields the folded tensors of rows too, those with equal keys once."""
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ def _with_folds(of: Of, keys: Keys, folds: Sequence[Fold]) -> Of:
     return folded
 
 
-def _keys_of(keys: Keys, folds: Sequence[Fold]) -> Keys:
+def keys_with(keys: Keys, folds: Sequence[Merged]) -> Keys:
     """Return a function that maps folded tensors to keys too."""
 
     def folded(row: Any) -> Mapping[str, Hashable]:
