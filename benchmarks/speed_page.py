@@ -97,6 +97,8 @@ def _ratios(rows: Mapping[str, Mapping[str, Any]]) -> str:
 def _shown(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return ""
+    if "left_out" in cell:
+        return "left out"
     return "refused" if "refused" in cell else f"{cell['ratio']:.2f}"
 
 

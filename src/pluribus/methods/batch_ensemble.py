@@ -147,7 +147,7 @@ class BatchEnsemble(Method):
         # Make the tensors.
         own = self._own(choices, matrices, held)
         changed = network.allow_other_weights(names)
-        tensors = Products(network, own, self.members, ("first", "second"), rank_one)
+        tensors = Products(network, own, self.members, ("first", "second"), rank_one, scales=True)
         generator = torch.Generator().manual_seed(derived_seed(seed, 0))
         for choice in choices:
             _add_factors(tensors, choice, matrices[choice.site], generator)

@@ -11,7 +11,7 @@ from pluribus.mechanisms.graph.builder import GraphBuilder, aten
 from pluribus.mechanisms.graph.reuse_memory import reuse_memory
 
 Write = Callable[[GraphBuilder, object], object]
-WEIGHT, MASK = torch.randn(6, 4), torch.tensor([0.0, 1, 1, 0, 2, 1])
+WEIGHT, SQUARE, MASK = torch.randn(6, 4), torch.randn(6, 6), torch.tensor([0.0, 1, 1, 0, 2, 1])
 STACKED = torch.randn(3, 1, 6)
 KERNEL = torch.randn(2, 1, 3, 3)
 
@@ -71,6 +71,33 @@ def test_mask_is_multiplied_in_place() -> None:
 def test_mask_that_makes_the_value_larger_is_not_multiplied_in_place() -> None:
     found = targets_of(lambda b, x: b.call(aten.mul.Tensor, product(b, x), STACKED), torch.randn(5, 4))
     assert found == ["aten.linear.default", "aten.mul.Tensor"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_sum_is_written_into_the_product_that_nothing_else_reads(first: bool) -> None:
+    def write(b: GraphBuilder, x: object) -> object:
+        shortcut = b.call(aten.tanh.default, product(b, x))
+        inner = b.call(aten.linear.default, shortcut, SQUARE)
+        return b.call(aten.relu.default, b.call(aten.add.Tensor, *(inner, shortcut)[:: 1 if first else -1]))
+
+    found = targets_of(write, torch.randn(5, 4))
+    assert found[-2:] == ["aten.add_.Tensor", "aten.relu_.default"]
+
+
+def test_sum_that_is_larger_than_the_product_makes_a_new_value() -> None:
+    def write(b: GraphBuilder, x: object) -> object:
+        return b.call(aten.add.Tensor, product(b, x), STACKED)
+
+    assert "aten.add.Tensor" in targets_of(write, torch.randn(5, 4))
+
+
+def test_sum_of_values_that_are_read_again_makes_a_new_value() -> None:
+    def write(b: GraphBuilder, x: object) -> object:
+        one = product(b, x)
+        other = b.call(aten.tanh.default, one)
+        return b.call(aten.mul.Tensor, b.call(aten.add.Tensor, one, other), b.call(aten.tanh.default, other))
+
+    assert "aten.add.Tensor" in targets_of(write, torch.randn(5, 4))
 
 
 @pytest.mark.parametrize("padding", [0, 1])

@@ -41,3 +41,18 @@ def test_large_versions_that_lie_on_a_stack_stay_on_it():
         assert all((piece.position is not None) == stays for piece in came)
         for place, piece in enumerate(came):
             assert_close(piece.value, stack[order[place]].relu())
+
+
+def test_large_versions_are_joined_where_they_meet_one_weight_larger_than_a_sample():
+    for kernel, joined in ((3, True), (1, False)):
+        layer = nn.Conv2d(16, 16, kernel, bias=False)
+        x = torch.randn(300, 16, 8, 8)
+        program = read_program(Network(layer, x[:2]))
+        (node,), (entry,), (weight,) = program.steps, program.entries, program.held
+        assert x.nbytes > LARGE
+        assert (layer.weight.nbytes > x[0].nbytes) == joined
+        values = {entry: {0: Piece(x), 1: Piece(-x)}, weight: {0: Piece(layer.weight.detach())}}
+        came = compute(program, node, 2, {entry: [0, 1], weight: [0, 0]}, values)
+        assert all((piece.position is not None) == joined for piece in came)
+        for piece, given in zip(came, (x, -x), strict=True):
+            assert_close(piece.value, layer(given).detach())

@@ -5,16 +5,17 @@ what a layer computes, where folding gives rows no more weights than they had.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation, layer_of
-from pluribus.mechanisms.graph.foldable import Fold, find_folds, why_apart
+from pluribus.mechanisms.graph.foldable import Fold, Merged, find_folds, why_apart
 from pluribus.mechanisms.graph.program import Program
+from pluribus.mechanisms.graph.rewriting import Rewriting
 
 Keys = Callable[[Any], Mapping[str, Hashable]]
 """Map each tensor of a row to its key."""
@@ -31,12 +32,14 @@ class Folded:
         of: Yields the tensors of rows.
         keys: Maps each tensor of a row to its key.
         notes: One for each norm behind a layer: what became of it.
+        folds: The norms that are part of layers.
     """
 
     program: Program
     of: Of
     keys: Keys
     notes: tuple[str, ...]
+    folds: tuple[Fold, ...] = ()
 
 
 def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix: str = "") -> Folded:
@@ -62,7 +65,8 @@ def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix
     if not folds:
         return Folded(program, of, keys, tuple(notes))
     folded = _rewritten(program, folds)
-    return Folded(folded, _with_folds(of, keys, folds), _keys_of(keys, folds), tuple(notes))
+    of, keys = of_with(of, keys, folds), keys_with(keys, folds)
+    return Folded(folded, of, keys, tuple(notes), tuple(folds))
 
 
 def _name(node: Node, prefix: str) -> str:
@@ -72,37 +76,13 @@ def _name(node: Node, prefix: str) -> str:
 
 def _rewritten(program: Program, folds: Sequence[Fold]) -> Program:
     """Return a program in which layers read folded weights, and norms are gone."""
-    graph, copies = Graph(), dict[Node, Node]()
-    # The output node is not copied; the program knows its results itself.
-    graph.graph_copy(program.graph_module.graph, copies)
-    first = next(node for node in graph.nodes if node.op != "placeholder")
-    held = {copies[node]: name for node, name in program.held.items()}
-    entries = dict[str, Node]()
+    rewriting = Rewriting(program)
     for fold in folds:
-        layer, norm = copies[fold.layer], copies[fold.norm]
-        for name, source in zip(fold.names, _like(fold), strict=True):
-            if name not in entries:
-                with graph.inserting_before(first):
-                    entries[name] = graph.placeholder(f"folded_{len(entries)}")
-                entries[name].meta["val"] = source
-                held[entries[name]] = name
-        weight, bias = fold.names
-        _set_weights(layer, entries[weight], entries[bias])
-        norm.replace_all_uses_with(layer)
-        copies[fold.norm] = layer
-    read = {node: name for node, name in held.items() if node.users}
-    parameters = {copies[node] for node in program.parameters}
-    parameters |= set(entries.values())
-    results = tuple(copies[one] if isinstance(one, Node) else one for one in program.results)
-    return replace(
-        program,
-        graph_module=GraphModule(program.graph_module, graph),
-        held=read,
-        constants={copies[node]: value for node, value in program.constants.items()},
-        parameters=frozenset(parameters & read.keys()),
-        entries=tuple(copies[node] for node in program.entries),
-        results=results,
-    )
+        layer = rewriting.copies[fold.layer]
+        entries = [rewriting.entry(name, like) for name, like in zip(fold.names, _like(fold), strict=True)]
+        _set_weights(layer, *entries)
+        rewriting.replace(fold.norm, layer)
+    return rewriting.finish()
 
 
 def _like(fold: Fold) -> tuple[Any, Any]:
@@ -119,7 +99,7 @@ def _set_weights(layer: Node, weight: Node, bias: Node) -> None:
     layer.kwargs = others
 
 
-def _with_folds(of: Of, keys: Keys, folds: Sequence[Fold]) -> Of:
+def of_with(of: Of, keys: Keys, folds: Sequence[Merged]) -> Of:
     """Return a function that yields the folded tensors of rows too, those with equal keys once."""
 
     @torch.no_grad()
@@ -137,7 +117,7 @@ def _with_folds(of: Of, keys: Keys, folds: Sequence[Fold]) -> Of:
     return folded
 
 
-def _keys_of(keys: Keys, folds: Sequence[Fold]) -> Keys:
+def keys_with(keys: Keys, folds: Sequence[Merged]) -> Keys:
     """Return a function that maps folded tensors to keys too."""
 
     def folded(row: Any) -> Mapping[str, Hashable]:

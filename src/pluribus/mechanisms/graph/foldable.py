@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 from torch.fx import Node
@@ -14,6 +15,26 @@ from pluribus.mechanisms.graph.program import Program
 # Their output channels are axis 0 of the weight, as `fold_norm` needs; transposed convolutions differ.
 FOLDABLE = ("linear", "conv1d", "conv2d", "conv3d")
 NORM_TENSORS = ("running_mean", "running_var", "weight", "bias")
+
+
+class Merged(Protocol):
+    """A layer and a norm whose tensors become those of one layer.
+
+    Attributes:
+        held: The names of the layer's weight and bias, then those of the norm's tensors; empty for those that
+            are not there.
+        names: Of the new weight and bias.
+    """
+
+    @property
+    def held(self) -> tuple[str, ...]: ...
+
+    @property
+    def names(self) -> tuple[str, str]: ...
+
+    def tensors(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the new weight and bias of a row with these tensors."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +113,7 @@ def _held(program: Program, layer: Node, norm: Node) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def why_apart(program: Program, fold: Fold, chosen: Sequence[Mapping[str, Hashable]]) -> str:
+def why_apart(program: Program, fold: Merged, chosen: Sequence[Mapping[str, Hashable]]) -> str:
     """Return why a norm stays apart from a layer; empty where it can be folded.
 
     Args:

@@ -3,8 +3,8 @@
 A new tensor of some megabytes costs more than the arithmetic: the system hands out its pages one by one. Two
 rules avoid that, and both keep the numbers to the bit:
 
-- `relu(x)` becomes `relu_(x)`, and `x * mask` becomes `x.mul_(mask)`, where an operator has just made `x` and
-  nothing else reads it;
+- `relu(x)` becomes `relu_(x)`, `x * mask` becomes `x.mul_(mask)`, and `x + y` or `y + x` becomes `x.add_(y)`,
+  where an operator has just made `x` and nothing else reads it;
 - `max_pool(relu(x))` becomes `relu_(max_pool(x))`, which is the same because ReLU is monotone, and runs on
   fewer numbers.
 
@@ -28,7 +28,7 @@ from pluribus.mechanisms.graph.operators import (
     names,
     operator_name,
 )
-from pluribus.mechanisms.graph.pool_in_pieces import pool_in_pieces, wide_pooled
+from pluribus.mechanisms.graph.pool_in_pieces import Forms, pool_in_pieces, wide_pooled
 from pluribus.mechanisms.network.torch_private import FakeTensorMode
 
 aten: Any = torch.ops.aten
@@ -39,13 +39,16 @@ _IN_PLACE = {
     aten.gelu.default: aten.gelu_.default,
     aten.silu.default: aten.silu_.default,
 }
+# The order of their two values does not matter.
+_IN_PLACE_OF_TWO = {aten.mul.Tensor: aten.mul_.Tensor, aten.add.Tensor: aten.add_.Tensor}
 # They always return memory of their own.
 _FRESH = (
     CONVOLUTIONS
     | ADDED_PRODUCTS
     | CONCATENATIONS
     | names(
-        "linear bmm mm stack index_select add mul relu relu_ gelu gelu_ silu silu_ mul_ batch_norm max_pool2d"
+        "linear bmm mm stack index_select add add_ mul mul_ relu relu_ gelu gelu_ silu silu_ batch_norm "
+        "max_pool2d"
     )
 )
 # They return the same numbers in another shape. `expand` is left out: there one number stands for several.
@@ -69,14 +72,29 @@ def reuse_memory(module: GraphModule, inputs: Sequence[Tensor]) -> Graph:
     for node in graph.nodes:
         if node.target in _IN_PLACE and _is_own(node.args[0]):
             node.target = _IN_PLACE[node.target]
-    products = [node for node in graph.nodes if _is_masked(node)]
-    if products:
+    pairs = [node for node in graph.nodes if _IN_PLACE_OF_TWO.get(node.target) and _owned(node)]
+    if pairs:
         forms = _forms(module, graph, inputs)
-        for node in products:
-            # A mask of more axes would make the result larger than the value.
-            if node.name in forms and forms[node.name] == forms.get(node.args[0].name):
-                node.target = aten.mul_.Tensor
+        for node in pairs:
+            _write_into_one(node, forms)
     return graph
+
+
+def _owned(node: Node) -> list[Node]:
+    """Return those of the two values of a step that an operator has just made, and this step alone reads."""
+    if len(node.args) != 2 or node.kwargs:
+        return []
+    return [one for one in node.args if isinstance(one, Node) and _is_own(one)]
+
+
+def _write_into_one(node: Node, forms: Forms) -> None:
+    """Write the result of a step of two values into one of them, if it has that shape and type."""
+    for value in _owned(node):
+        # A mask of more axes would make the result larger than the value.
+        if node.name in forms and forms[node.name] == forms.get(value.name):
+            other = node.args[1] if value is node.args[0] else node.args[0]
+            node.target, node.args = _IN_PLACE_OF_TWO[node.target], (value, other)
+            return
 
 
 def _pool_first(graph: Graph, pool: Node) -> None:
@@ -108,15 +126,6 @@ def _is_own(value: Any) -> bool:
             return False
         value = value.args[0]
     return False
-
-
-def _is_masked(node: Node) -> bool:
-    """Return whether a step multiplies a value of its own by a constant."""
-    if node.target is not aten.mul.Tensor or len(node.args) != 2:
-        return False
-    value, factor = node.args
-    is_constant = isinstance(factor, Node) and factor.op == "get_attr"
-    return is_constant and _is_own(value)
 
 
 def _forms(

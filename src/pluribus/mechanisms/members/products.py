@@ -31,6 +31,8 @@ class Products(Tensors):
             under this name, so that files and optimizers know them.
         product: Computes the weights of members.
         merge: Whether `resolved` stores the weights of all members, or the shared one and the factors.
+        scales: Whether there are two kinds of factors, and a product is the weight with its first axis times
+            the first and its second times the second, so that layers may scale outputs and inputs instead.
     """
 
     def __init__(
@@ -41,9 +43,11 @@ class Products(Tensors):
         kinds: Sequence[str],
         product: Product,
         merge: bool = True,
+        scales: bool = False,
     ) -> None:
         super().__init__(*divide(network, own))
         self.members, self.kinds, self.product, self.merge = members, tuple(kinds), product, merge
+        self.scales = scales
         for kind in kinds:
             self.add_module(kind, nn.Module())
 

@@ -3,6 +3,7 @@
 from torch import Tensor
 from torch.fx import Node
 
+from pluribus.mechanisms.graph.operators import CONVOLUTIONS, operator_name
 from pluribus.mechanisms.running.executor import Task, by_position
 
 LARGE = 1 << 20
@@ -17,7 +18,20 @@ with stacks up to 1 MB, 2.05 up to 256 kB and 1.88 up to 64 kB; 2.32, 2.28 and 2
 
 def is_too_large(task: Task, data: Node, like: Tensor) -> bool:
     """Return whether versions of the data would have to be copied to a stack, and are too large for it."""
-    return data in task.varying and like.nbytes > most_copied(task, like) and not _is_stacked(task)
+    if data not in task.varying or like.nbytes <= most_copied(task, like):
+        return False
+    return not (_is_stacked(task) or _is_outweighed(task, data, like))
+
+
+def _is_outweighed(task: Task, data: Node, like: Tensor) -> bool:
+    """Return whether all versions meet one weight that is larger than a sample of the data.
+
+    Reading such a weight once for all versions spares more than copying them once costs.
+    """
+    weights = [task.like(node) for node in task.pieces if node is not data and node not in task.varying]
+    if task.varying != [data] or operator_name(task.node) not in CONVOLUTIONS:
+        return False
+    return any(weight.nbytes * len(like) > like.nbytes for weight in weights if isinstance(weight, Tensor))
 
 
 def most_copied(task: Task, like: Tensor) -> int:

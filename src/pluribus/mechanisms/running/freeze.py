@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 from pluribus.errors import ConversionError, InputError, UnreadableError
 from pluribus.mechanisms.graph.builder import GraphBuilder, aten
 from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.graph.factored_weights import Factors
 from pluribus.mechanisms.graph.program import Signature
 from pluribus.mechanisms.graph.prove import prove
 from pluribus.mechanisms.masks.code import MaskedCode
@@ -25,6 +26,7 @@ from pluribus.mechanisms.members.code import LoweredCode
 from pluribus.mechanisms.members.index import Fixed, Seeds
 from pluribus.mechanisms.members.members import Members
 from pluribus.mechanisms.members.prior import AnyMembers, WithPrior
+from pluribus.mechanisms.members.products import Products
 from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.inputs import Inputs
@@ -229,7 +231,23 @@ def _flow(members: Members, rows: Sequence[Any], example: Inputs) -> Flow:
     if reading.program is None or reading.code is None:
         raise UnreadableError(reading.reason)
     _check_drawn(members, reading.code, rows)
-    return Flow(reading.program, reading.code.of, reading.code.keys, rows, reading.code.prefix)
+    return Flow(
+        reading.program, reading.code.of, reading.code.keys, rows, reading.code.prefix, _factors(members)
+    )
+
+
+def _factors(members: Members) -> Factors | None:
+    """Return the factors of members' weights; None where members are made of something else."""
+    tensors = members.tensors
+    if not isinstance(tensors, Products) or not (tensors.merge and tensors.scales):
+        return None
+    shared, changed = tensors.parts()[0], tensors.changed()
+    outputs, inputs = tensors.factors().values()
+
+    def of(row: int) -> dict[str, tuple[Tensor, Tensor]]:
+        return {name: (outputs[name][row], inputs[name][row]) for name in changed}
+
+    return Factors({name: shared[name] for name in changed}, of)
 
 
 def _check_drawn(members: Members, code: LoweredCode, rows: Sequence[Any]) -> None:

@@ -17,6 +17,8 @@ from torch.fx.node import map_arg
 
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.graph.builder import GraphBuilder, attribute
+from pluribus.mechanisms.graph.factored_weights import Factors, factor_weights
+from pluribus.mechanisms.graph.fold_layer_norms import fold_layer_norms
 from pluribus.mechanisms.graph.fold_norms import Keys, Of, fold_norms
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
@@ -50,6 +52,7 @@ class Flow:
         keys: Maps each tensor of a row to its key.
         rows: All rows.
         prefix: What the names of the network's layers begin with in the program.
+        factors: Of weights that are products of one weight and two vectors; None where there are none.
     """
 
     program: Program
@@ -57,6 +60,7 @@ class Flow:
     keys: Keys
     rows: Sequence[Any]
     prefix: str = ""
+    factors: Factors | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,9 @@ def lower(
     program = flow.program
     _check(program)
     folded = fold_norms(program, flow.of, flow.keys, flow.rows, flow.prefix)
+    if flow.factors is not None:
+        folded = factor_weights(folded, flow.factors)
+    folded = fold_layer_norms(folded, flow.rows, flow.prefix)
     program, notes = folded.program, list(folded.notes)
     of = folded.of
     if is_narrow(program, next(iter(of(flow.rows[:1])))):
