@@ -6,8 +6,9 @@
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read,
-because defaults are chosen on validation data alone; only `alphas`, `longer` and `papers`, which choose
-nothing, have scores on test data, for networks with exits also with other weights. One line per run goes to
+because defaults are chosen on validation data alone; only `alphas`, `longer`, `papers` and `widths`, which
+choose nothing, have scores on test data, for networks with exits also with other weights, and on digits how
+well they tell photographs. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
@@ -41,7 +42,7 @@ from pluribus.methods import (
     PackedEnsembles,
     Single,
 )
-from pluribus.metrics import METRICS
+from pluribus.metrics import METRICS, aupr, auroc
 from pluribus.training import Training, train
 
 RESULTS = Path(__file__).parent / "results"
@@ -165,6 +166,12 @@ def alphas() -> Iterator[Candidate]:
         yield Candidate(f"alpha {alpha:g}", PackedEnsembles(alpha=alpha))
 
 
+def widths() -> Iterator[Candidate]:
+    """Yield one network of several widths: Fig. 8 and App. G of Packed-Ensembles."""
+    for width in (0.25, 0.5, 1.0, 2.0):
+        yield Candidate(f"width {width:g}", PackedEnsembles(1, alpha=width))
+
+
 def papers() -> Iterator[Candidate]:
     """Yield the methods of the five papers with their defaults, but for fewer draws in prediction."""
     yield Candidate("deep_ensembles", DeepEnsembles())
@@ -190,10 +197,11 @@ STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
     "papers": papers,
     "patching": patching,
     "sae": sae,
+    "widths": widths,
 }
 
 
-ON_TEST = ("alphas", "longer", "papers")
+ON_TEST = ("alphas", "longer", "papers", "widths")
 """Studies that choose nothing, so that they may read test data."""
 
 
@@ -202,6 +210,10 @@ def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
     prediction = ensemble.predict(task.test.x, chunk=1000)
     found = {f"test_{metric}": METRICS[metric](prediction.raw, task.test.y) for metric in SCORES[:3]}
     found["test_calibrated_nll"] = METRICS["nll"](prediction, task.test.y)
+    for images in task.ood.values():
+        strange = ensemble.predict(images, chunk=1000).raw.entropy
+        found["test_auroc_entropy"] = auroc(prediction.raw.entropy, strange)
+        found["test_aupr_entropy"] = aupr(prediction.raw.entropy, strange)
     if getattr(ensemble.method, "fit_weights", False):
         found |= exit_scores(prediction.raw, task.test.y)
     elif hasattr(ensemble.method, "fit_weights"):
