@@ -1,4 +1,4 @@
-"""What `make demo` finds on scikit-learn's digits: the numbers of the docs.
+"""Run the methods of `make demo` on scikit-learn's digits with three seeds: the numbers of the docs.
 
     python benchmarks/digits.py [--out FOLDER] [--read]
 

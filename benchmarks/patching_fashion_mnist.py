@@ -79,7 +79,7 @@ def shown(values: list[float]) -> str:
 
 
 def summary(records: list[Record], vanilla: list[Record], task: Task, out: Path) -> dict[str, object]:
-    """What one method gave, over its seeds."""
+    """Return the scores of one method over its seeds."""
     found: dict[str, object] = {name: shown([one.metrics[name] for one in records]) for name in METRICS_SHOWN}
     pairs = zip(records, vanilla, strict=True)
     found["mCE"] = shown([mean_corruption_error(shift_errors(a), shift_errors(b)) for a, b in pairs])

@@ -28,7 +28,7 @@ SHOWN = ("accuracy", "nll", "ece_20")
 
 
 def methods() -> dict[str, pl.Method]:
-    """What the trained network becomes."""
+    """Return the methods that the trained network is converted with."""
     found: dict[str, pl.Method] = {"single": Single()}
     for method in (EMP, ECMP):
         for far in PERTURBATIONS:

@@ -1,4 +1,4 @@
-"""What early exits save where samples leave as soon as they are sure: a curve over thresholds, on MNIST.
+"""Measure the multiply-adds saved by samples that leave early: a curve over thresholds, on MNIST.
 
     PLURIBUS_DATA=... python benchmarks/sae_anytime.py [--train 4000] [--epochs 6] [--seed 0]
 

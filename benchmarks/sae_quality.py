@@ -176,7 +176,7 @@ def grids(group: Group) -> dict[str, dict[str, list[float]]]:
 
 
 def summary(name: str, group: Group) -> dict[str, object]:
-    """What one set gave."""
+    """Return the scores of one set."""
     study = STUDIES[name]
     findings = [
         *against_baselines(group, *study.judged),

@@ -1,4 +1,4 @@
-"""What the paper on Single Architecture Ensembles says, held against records: statements with their numbers.
+"""Compare statements of the Single Architecture Ensemble paper with records, and give their numbers.
 
 A statement is judged by means over seeds; "within noise" is the paired bootstrap of `pluribus.report.noise`.
 The configuration of the first two statements is the one with the lowest validation NLL, so that test data
@@ -30,14 +30,14 @@ class Finding:
 
 
 def mean(entry: Entry, name: str) -> float:
-    """Of a metric, or of a cost, over seeds."""
+    """Return the mean of a metric or of a cost over seeds."""
     return statistics.fmean(
         run.metrics[name] if name in run.metrics else run.cost[name] for run in entry.runs
     )
 
 
 def better(one: float, other: float, metric: str) -> bool:
-    """Whether a value is better than another."""
+    """Return True if a value is better than another."""
     return one > other if metric in HIGHER else one < other
 
 
@@ -110,7 +110,7 @@ def saving(one: Entry, other: Entry) -> tuple[float, float]:
 
 
 def relative_cost(one: Entry, other: Entry) -> str:
-    """What one costs of what the other does, in words."""
+    """Return the cost of one relative to the other, in words."""
     multiply_adds, parameters = (1 / times for times in saving(one, other))
     return f"{multiply_adds:.2f} × its multiply-adds, {parameters:.2f} × its parameters"
 
@@ -243,7 +243,7 @@ SPECIAL = {
 
 
 def final_preference(group: Group) -> list[float]:
-    """Of every depth at the end of training, over inputs, seeds and configurations."""
+    """Return the mean preference of each depth after training, over inputs, seeds and configurations."""
     return [course.means[-1] for course in read_together(configurations(group))]
 
 

@@ -1,4 +1,4 @@
-"""What functions a family of networks can be: Figure 3 of the Ensemble Model Patching paper.
+"""Draw functions from several families of networks: Figure 3 of the Ensemble Model Patching paper.
 
     python examples/function_space_prior.py [picture.html]
 

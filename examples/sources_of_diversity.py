@@ -1,4 +1,4 @@
-"""Where the diversity of an ensemble comes from: Appendix F of the Packed-Ensembles paper, on digits.
+"""Measure three sources of diversity of an ensemble: Appendix F of the Packed-Ensembles paper, on digits.
 
 Members may begin with different weights, see different batches, both, or neither. The third source of the
 paper's Table 7, algorithms that are not deterministic, is one of GPUs and is left out.

@@ -89,12 +89,12 @@ class Case:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the logits: `[batch, classes, *dense]`."""
+        """Return the shape of the logits, `[batch, classes, *dense]`."""
         return (BATCH, self.classes, *self.dense)
 
     @property
     def random_in_training(self) -> bool:
-        """Whether two passes in train mode differ."""
+        """Return True if two passes in train mode differ."""
         return self.has_dropout or self.has_drop_path
 
     def model(self) -> nn.Module:

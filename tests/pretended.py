@@ -19,7 +19,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 
 class Backend:
-    """What torch wants to know of a kind of device."""
+    """The functions that torch calls of a kind of device."""
 
     def is_initialized(self) -> bool:
         return True

@@ -59,7 +59,7 @@ def exported(name: str, training: bool) -> ExportedProgram:
 
 
 def dropout_probability(node: Node) -> float:
-    """Of a dropout, an attention or a recurrent operator; 0 of any other."""
+    """Return the dropout of a dropout, attention or recurrent operator; 0 for any other."""
     if node.target not in DROPOUT_ARGUMENT:
         return 0.0
     operator: Any = node.target

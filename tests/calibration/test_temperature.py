@@ -27,7 +27,7 @@ def test_the_temperature_undoes_a_factor_of_the_logits(factor):
 @pytest.mark.parametrize("samples", [20, 4000])
 @pytest.mark.parametrize(("factor", "pseudo_samples"), [(3.0, 0), (0.3, 1)])
 def test_the_fitted_temperature_is_a_minimum(factor, pseudo_samples, samples):
-    """Of the likelihood of all samples and, where it sharpens, of one more, whose class may be any."""
+    """It minimises the NLL of all samples and, where it sharpens, of one more, whose class may be any."""
     prediction, target = classified(factor, samples)
     best = fit_temperature(prediction, target)
 
@@ -78,7 +78,7 @@ def test_temperature_of_yes_or_no_is_that_of_scipy(labels):
     mean = (logits / 3).sigmoid().mean(0)
 
     def loss(temperature):
-        """Of the mean probability of yes, which a temperature turns into sigmoid(logit / T)."""
+        """Return the NLL of the mean probability of yes, which the temperature makes sigmoid(logit / T)."""
         yes = (mean.logit() / temperature).sigmoid()
         right = torch.where(target > 0, yes, 1 - yes)
         return -(right.log().sum() + (yes.log() + (1 - yes).log()).mean() / 2).item()

@@ -20,7 +20,7 @@ def test_the_scale_of_the_variance_is_that_of_maximum_likelihood():
     scale = variance_scale(prediction, target)
 
     def loss(scale):
-        """Of one Gaussian with the mixture's mean and variance, and of a sample with the right variance."""
+        """Return the NLL of a Gaussian with the mixture's moments, and of one sample as wide as it."""
         variance = scale * prediction.variance
         nll = (target - prediction.mean).square() / variance + variance.log()
         return (nll.sum() + 1 / scale + math.log(scale)).item()

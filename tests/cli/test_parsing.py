@@ -1,4 +1,4 @@
-"""What words on a command line name: methods with settings, tasks."""
+"""Words on a command line name methods with settings, and tasks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What ensemble libraries easily get wrong on real networks is right here.
+"""Mistakes that ensemble libraries easily make on real networks are not made here.
 
 Layers of nested modules are passed over; trained weights are drawn anew; a regression ensemble loses the
 spread between its members; targets `[batch, 1]` are broadcast against outputs `[batch]`; members lie on the

@@ -201,7 +201,7 @@ class Blocks:
         return [self.pick(*norms), nn.SiLU()]
 
     def odd(self) -> list[nn.Module]:
-        """What is no usual layer."""
+        """Return the layers that are not usual ones."""
         return [self.pick(*[Checked(), nn.Identity()], *([] if self.axes else [Bare(self.width)]))]
 
     def dropout(self) -> list[nn.Module]:
@@ -286,7 +286,7 @@ def networks(draw: st.DrawFn):
 
 
 def drops(network: nn.Module) -> bool:
-    """Whether the network has dropout of its own; functions are found in a data flow that can be read."""
+    """Return True if the network has its own dropout; functions are found where the data flow is readable."""
     layers = list(network.modules())
     unread = any(isinstance(layer, Checked) for layer in layers)
     return any(
@@ -298,7 +298,7 @@ def drops(network: nn.Module) -> bool:
 
 
 def must_differ(method: pl.Method) -> bool:
-    """Whether members that are all alike would be a conversion that did nothing."""
+    """Return True if a conversion with equal members did nothing."""
     several = getattr(method, "members", 2) > 1
     match method:
         case DeepEnsembles():

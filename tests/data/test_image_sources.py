@@ -1,4 +1,4 @@
-"""Where image sets are looked for: each has a home and paths, and test data are not training data."""
+"""Every image set has a home and paths, and its test data are not its training data."""
 
 import gzip
 import struct

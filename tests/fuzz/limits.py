@@ -1,4 +1,4 @@
-"""What a case may take before it is a finding."""
+"""Limits of time and memory beyond which a case is a finding."""
 
 SECONDS = {"files": 30.0, "lines": 60.0, "networks": 240.0, "tensors": 60.0}
 """Seconds of CPU time of a case, by its kind. A case that waits for nothing takes at most so many."""

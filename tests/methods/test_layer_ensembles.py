@@ -227,7 +227,7 @@ def mode_gap(ensemble, x):
 
 
 def test_statistics_follow_the_options_that_feed_the_norm():
-    """Where data stays the same, eval mode computes what train mode does, for every combination."""
+    """On the same data eval mode computes what train mode does, for every combination."""
     x = 3 * torch.randn(64, 4).double()
     ensemble = settled(LayerEnsembles(options=2, prior_scale=0.0, train_draws=4), x)
     assert len(ensemble.members.tensors.own.norm.running_mean) == 2

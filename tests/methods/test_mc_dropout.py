@@ -19,7 +19,7 @@ def converted(model, method=None, **settings):
 
 
 def became(ensemble):
-    """What was done, by name, without the source line."""
+    """Return the changes by name, without the source line."""
     rows = ensemble.conversion.converted
     return {row.names[0]: row.became.partition(" (")[0] for row in rows}
 

@@ -150,7 +150,7 @@ def test_arrow_keys_show_the_configuration_under_a_point(opened):
 @pytest.mark.slow
 def test_a_table_that_is_cut_has_a_shadow_until_its_end_is_reached(opened):
     def tables(page):
-        """Of those in sight: whether they are wider than their card, and whether a shadow says so."""
+        """Return for each visible table if it is wider than its card, and if a shadow shows that."""
         script = """els => els.filter(e => e.checkVisibility() && e.children.length).map(
             e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundImage != 'none'])"""
         return page.eval_on_selector_all("#group-0 .scroll", script)

@@ -273,7 +273,7 @@ class Checkpointed(nn.Module):
 
 
 def gradients(call, on):
-    """Of weights that are not the network's own, through `call(network, weights, x)`."""
+    """Return the gradients of weights that are not the network's own, through `call(network, weights, x)`."""
     network = Checkpointed(on).double()
     weights = {name: (2 * p).detach().requires_grad_() for name, p in network.named_parameters()}
     x = torch.randn(5, 6, dtype=torch.float64, generator=seeded(1))

@@ -46,7 +46,7 @@ def bank(kind, mixture, draws=6, options=3, sites=SITES, seed=0):
 
 
 def outputs(members):
-    """What the members compute on X."""
+    """Return the outputs of the members on X."""
     ensemble = pl.convert(network(), Single()).eval()
     ensemble.members = members
     return ensemble(X)
@@ -96,7 +96,7 @@ def test_few_rows_are_all_kept_with_their_probabilities():
 
 
 def test_draws_from_all_rows_are_as_probable_as_these_and_nested():
-    """What S draws say is read from a run of all rows, whatever their probabilities."""
+    """Draws are read from a run of all rows, whatever the probabilities of the rows."""
     one = bank(Combinations, Mixture("layer", (0.5, 0.3, 0.2)), draws=9)
     assert_close(one.index.weights(20_000).double(), one.index.weights().double(), atol=0.01, rtol=0)
     counts = [one.index.weights(draws) * draws for draws in (1, 2, 7, 30)]

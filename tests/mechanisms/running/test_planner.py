@@ -37,7 +37,7 @@ def plans(monkeypatch):
 
 
 def by_plan(plans, run):
-    """What a function returns, and whether rows ran by a plan; reading proves itself with a row alone."""
+    """Return the function's result, and if rows ran by a plan; reading proves itself with a row alone."""
     plans.clear()
     outputs = run()
     return outputs, any(len(plan.order) > 1 for plan in plans)

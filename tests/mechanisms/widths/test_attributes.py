@@ -14,7 +14,7 @@ REFUSED = ("data_dependent", "mini_vit", "counted_batch")
 
 
 def described(module):
-    """What torch's layers print of themselves: all of their sizes."""
+    """Return what torch's layers print of themselves, which is all of their sizes."""
     return {
         name: layer.extra_repr()
         for name, layer in module.named_modules()
