@@ -66,7 +66,7 @@ def test_eighty_columns_show_quality_and_cost_in_whole_words(full, capsys, monke
 
 def test_names_are_cut_where_their_settings_begin_if_the_first_has_no_room_beside():
     label = "layer_ensembles(options=3, draws=8, start=copy)"
-    assert wrap_label(label, 32) == "layer_ensembles(options=3,\n  draws=8, start=copy)"
+    assert wrap_label(label, 32) == "layer_ensembles(options=3,\n  draws=8,\n  start=copy)"
     assert wrap_label(label, 20) == "layer_ensembles(\n  options=3,\n  draws=8,\n  start=copy)"
 
 
