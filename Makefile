@@ -87,6 +87,7 @@ benchmarks: setup
 	$(BIN)/python benchmarks/patching_fashion_mnist.py
 	$(BIN)/python benchmarks/patching_fashion_mnist.py --epochs 60
 	$(BIN)/python benchmarks/patching_fine_tuning.py
+	$(BIN)/python benchmarks/relative_shift.py
 	$(BIN)/python benchmarks/sae_speed.py
 	$(BIN)/python benchmarks/sae_anytime.py
 	$(BIN)/python benchmarks/sae_quality.py

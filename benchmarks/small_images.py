@@ -345,6 +345,10 @@ def measure(study: Study, label: str, seed: int, task: Task, shifted: Any) -> Li
     line |= under_corruption(ensemble, shifted, study.shifted_scores) | strangers_told(
         ensemble, task, prediction
     )
+    if isinstance(prediction, DiscretePrediction):
+        # On the images that are corrupted, which are the first of the test set.
+        wrong = prediction.labels[:CORRUPTED] != task.test.y[:CORRUPTED]
+        line["clean_error"] = wrong.double().mean().item()
     if study.compares_draws and isinstance(method, EMP):
         line |= by_draws(ensemble, task.test.x[:DRAWN], task.test.y[:DRAWN])
     if isinstance(method, SAE):
@@ -387,8 +391,8 @@ def run(name: str, seeds: int, wanted: list[str]) -> None:
 
 
 def shift_errors(line: Line) -> ShiftErrors:
-    """Return the errors of a run, clean and corrupted."""
-    return ShiftErrors(1 - line["accuracy"], line["errors"])
+    """Return the errors of a run, clean and corrupted, on the same images where both are known."""
+    return ShiftErrors(line.get("clean_error", 1 - line["accuracy"]), line["errors"])
 
 
 def title(name: str) -> str:
@@ -410,6 +414,8 @@ def columns(line: Line, single: Line) -> Iterator[tuple[str, float]]:
             yield title(name), fmean(line[name])
     if "errors" in line:
         yield "mCE", mean_corruption_error(shift_errors(line), shift_errors(single))
+    # Runs of before have the clean error of other images alone, with which this has no meaning.
+    if "clean_error" in line and "clean_error" in single:
         yield "relative mCE", relative_mean_corruption_error(shift_errors(line), shift_errors(single))
     strangers = [key for key in line if key.startswith(("auroc_mnist", "aupr_mnist"))]
     for key in strangers:
