@@ -2,9 +2,9 @@
 
     python benchmarks/relative_shift.py [--out FOLDER] [--read]
 
-App. D.4 of Ensemble Model Patching on scikit-learn's digits: the runs of `make demo` with EMP, and ECMP with as
-many draws. The first 200 test images have 19 corruptions at five severities; errors without corruption are
-those of the same images. A folder with runs is read, and only those that are missing are trained; with
+App. D.4 of Ensemble Model Patching on scikit-learn's digits: the runs of `make demo` with EMP, and ECMP with
+as many draws. The first 200 test images have 19 corruptions at five severities; errors without corruption
+are those of the same images. A folder with runs is read, and only those that are missing are trained; with
 `--read` nothing is trained. Whatever else has three seeds in the folder is compared too.
 """
 
