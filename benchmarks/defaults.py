@@ -306,7 +306,10 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print a table of test scores, train nothing")
     arguments = parser.parse_args()
     if arguments.table:
-        print(table(read_runs(arguments.study)))
+        runs = read_runs(arguments.study)
+        if arguments.study in ("alphas", "widths"):
+            write_means(arguments.study, runs)
+        print(table(runs))
         return
     torch.set_num_threads(1)
     runs = run(arguments.study, arguments.tasks, arguments.seeds, arguments.labels, arguments.steps)
@@ -337,6 +340,19 @@ def table(runs: list[dict[str, Any]]) -> str:
         cells.append(f"{fmean(one['multiply_adds_ratio'] for one in found):.2f} ×")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def write_means(study: str, runs: list[dict[str, Any]]) -> None:
+    """Write means and standard errors of test scores on digits beside the runs of a study."""
+    found: dict[str, dict[str, str]] = {}
+    for label in dict.fromkeys(one["label"] for one in runs):
+        own = _of(runs, "digits", label)
+        for key in [key for key in own[0] if key.startswith("test_")] if len(own) > 1 else []:
+            values = [one[key] for one in own]
+            error = stdev(values) / math.sqrt(len(values))
+            found.setdefault(label, {"seeds": str(len(own))})[key] = f"{fmean(values):.3f}±{error:.3f}"
+    path = RESULTS / f"defaults_{study}.json"
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _of(runs: list[dict[str, Any]], name: str, label: str) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ def main() -> None:
         of_all[label(run.method)][run.seed] = shift_errors(run)
     errors = {name: by_seed for name, by_seed in of_all.items() if len(by_seed) == SEEDS}
     found: dict[str, dict[str, dict[str, float]]] = {}
-    single = errors["single"]
+    single, of_method = errors["single"], {}
     for name, by_seed in errors.items():
         for seed, own in by_seed.items():
             found.setdefault(name, {})[str(seed)] = {
@@ -73,7 +73,7 @@ def main() -> None:
         print(
             name, len(by_seed), "seeds", {key: means[key] for key in ("clean error", "mCE", "relative mCE")}
         )
-    result = {"command": "python benchmarks/relative_shift.py", "runs": found}
+    result = {"command": "python benchmarks/relative_shift.py", "means": of_method, "runs": found}
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
