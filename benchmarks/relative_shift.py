@@ -61,7 +61,8 @@ def main() -> None:
         of_all[label(run.method)][run.seed] = shift_errors(run)
     errors = {name: by_seed for name, by_seed in of_all.items() if len(by_seed) == SEEDS}
     found: dict[str, dict[str, dict[str, float]]] = {}
-    single, of_method = errors["single"], {}
+    single = errors["single"]
+    of_method: dict[str, dict[str, str]] = {}
     for name, by_seed in errors.items():
         for seed, own in by_seed.items():
             found.setdefault(name, {})[str(seed)] = {
@@ -70,6 +71,7 @@ def main() -> None:
                 "relative mCE": relative_mean_corruption_error(own, single[seed]),
             } | {f"relative, {kind}": v for kind, v in relative_corruption_errors(own, single[seed]).items()}
         means = {key: shown([one[key] for one in found[name].values()]) for key in found[name]["0"]}
+        of_method[name] = means
         print(
             name, len(by_seed), "seeds", {key: means[key] for key in ("clean error", "mCE", "relative mCE")}
         )
