@@ -87,11 +87,15 @@ benchmarks: setup
 	$(BIN)/python benchmarks/patching_fashion_mnist.py
 	$(BIN)/python benchmarks/patching_fashion_mnist.py --epochs 60
 	$(BIN)/python benchmarks/patching_fine_tuning.py
+	$(BIN)/python benchmarks/relative_shift.py
 	$(BIN)/python benchmarks/sae_speed.py
 	$(BIN)/python benchmarks/sae_anytime.py
 	$(BIN)/python benchmarks/sae_quality.py
+	$(BIN)/python benchmarks/defaults.py alphas --seeds 3 --tasks digits
+	$(BIN)/python benchmarks/defaults.py widths --seeds 3 --tasks digits
 	$(BIN)/python benchmarks/small_images.py ensembles
 	$(BIN)/python benchmarks/small_images.py masks
+	$(BIN)/python benchmarks/small_images.py patches
 	$(BIN)/python benchmarks/small_images.py exits
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/moonshot.py

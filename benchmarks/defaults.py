@@ -6,8 +6,9 @@
 
 A small CNN on 300 digits (1000 steps) and on 2000 images of Fashion-MNIST at 14 × 14 pixels (1024 steps), the
 default training, with the method's recipe unless a candidate has another length. Test data is not read,
-because defaults are chosen on validation data alone; only `alphas`, `longer` and `papers`, which choose
-nothing, have scores on test data, for networks with exits also with other weights. One line per run goes to
+because defaults are chosen on validation data alone; only `alphas`, `longer`, `papers` and `widths`, which
+choose nothing, have scores on test data, for networks with exits also with other weights, and on digits how
+well they tell photographs. One line per run goes to
 `benchmarks/results/defaults_<study>.jsonl`; runs that are there are not repeated.
 """
 
@@ -41,7 +42,7 @@ from pluribus.methods import (
     PackedEnsembles,
     Single,
 )
-from pluribus.metrics import METRICS
+from pluribus.metrics import METRICS, aupr, auroc
 from pluribus.training import Training, train
 
 RESULTS = Path(__file__).parent / "results"
@@ -165,6 +166,12 @@ def alphas() -> Iterator[Candidate]:
         yield Candidate(f"alpha {alpha:g}", PackedEnsembles(alpha=alpha))
 
 
+def widths() -> Iterator[Candidate]:
+    """Yield one network of several widths: Fig. 8 and App. G of Packed-Ensembles."""
+    for width in (0.25, 0.5, 1.0, 2.0):
+        yield Candidate(f"width {width:g}", PackedEnsembles(1, alpha=width))
+
+
 def papers() -> Iterator[Candidate]:
     """Yield the methods of the five papers with their defaults, but for fewer draws in prediction."""
     yield Candidate("deep_ensembles", DeepEnsembles())
@@ -190,10 +197,11 @@ STUDIES: dict[str, Callable[[], Iterator[Candidate]]] = {
     "papers": papers,
     "patching": patching,
     "sae": sae,
+    "widths": widths,
 }
 
 
-ON_TEST = ("alphas", "longer", "papers")
+ON_TEST = ("alphas", "longer", "papers", "widths")
 """Studies that choose nothing, so that they may read test data."""
 
 
@@ -202,6 +210,10 @@ def test_scores(ensemble: pl.Ensemble, task: Task) -> dict[str, float]:
     prediction = ensemble.predict(task.test.x, chunk=1000)
     found = {f"test_{metric}": METRICS[metric](prediction.raw, task.test.y) for metric in SCORES[:3]}
     found["test_calibrated_nll"] = METRICS["nll"](prediction, task.test.y)
+    for images in task.ood.values():
+        strange = ensemble.predict(images, chunk=1000).raw.entropy
+        found["test_auroc_entropy"] = auroc(prediction.raw.entropy, strange)
+        found["test_aupr_entropy"] = aupr(prediction.raw.entropy, strange)
     if getattr(ensemble.method, "fit_weights", False):
         found |= exit_scores(prediction.raw, task.test.y)
     elif hasattr(ensemble.method, "fit_weights"):
@@ -294,7 +306,10 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print a table of test scores, train nothing")
     arguments = parser.parse_args()
     if arguments.table:
-        print(table(read_runs(arguments.study)))
+        runs = read_runs(arguments.study)
+        if arguments.study in ("alphas", "widths"):
+            write_means(arguments.study, runs)
+        print(table(runs))
         return
     torch.set_num_threads(1)
     runs = run(arguments.study, arguments.tasks, arguments.seeds, arguments.labels, arguments.steps)
@@ -325,6 +340,19 @@ def table(runs: list[dict[str, Any]]) -> str:
         cells.append(f"{fmean(one['multiply_adds_ratio'] for one in found):.2f} ×")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def write_means(study: str, runs: list[dict[str, Any]]) -> None:
+    """Write means and standard errors of test scores on digits beside the runs of a study."""
+    found: dict[str, dict[str, str]] = {}
+    for label in dict.fromkeys(one["label"] for one in runs):
+        own = _of(runs, "digits", label)
+        for key in [key for key in own[0] if key.startswith("test_")] if len(own) > 1 else []:
+            values = [one[key] for one in own]
+            error = stdev(values) / math.sqrt(len(values))
+            found.setdefault(label, {"seeds": str(len(own))})[key] = f"{fmean(values):.3f}±{error:.3f}"
+    path = RESULTS / f"defaults_{study}.json"
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _of(runs: list[dict[str, Any]], name: str, label: str) -> list[dict[str, Any]]:

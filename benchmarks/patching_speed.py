@@ -1,23 +1,26 @@
-"""How fast 100 draws of patched networks run by a plan, beside one after the other.
+"""How fast 100 draws of patched networks run by a plan, beside one after the other; and a training step.
 
-    python benchmarks/patching_speed.py [--only norm output] [--rounds 15] [--busy]
+    python benchmarks/patching_speed.py [--only norm output last training] [--rounds 15] [--busy]
 
 A CNN of three convolutions with BatchNorm at batch 32, as wide as the middle of a ResNet-18, so that
 multiply-adds are most of the time of a pass. With norms patched from the first layer on there is little to
 share; with the output alone patched, everything before it runs once. Where the last norm is patched too, what
 is left for each draw is that norm, a ReLU and a mean, which are no multiply-adds. A line is the ratio of both
 times, beside the ratios of multiply-adds and of bytes that `explain` plans.
+
+`training` is a step of that network with Adam, norms and output patched, beside that of the plain network:
+with a draw for each sample, the default, and with one for the batch, the paper's.
 """
 
 from functools import partial
 from itertools import pairwise
 
 import torch
-from timing import Line, line, measure, rounds
+from timing import Contestants, Line, line, measure, rounds, step
 from torch import nn
 
 import pluribus as pl
-from pluribus.methods import ECMP, EMP
+from pluribus.methods import ECMP, EMP, Single
 
 METHODS = {"emp": EMP, "ecmp": ECMP}
 WHERE: dict[str, str | tuple[str, ...]] = {
@@ -63,5 +66,19 @@ def both(where: str, number: int) -> list[Line]:
     return [compare(where, kind, number) for kind in METHODS]
 
 
+def training(number: int) -> list[Line]:
+    """Return the time of a training step over that of one network."""
+    x, y = torch.randn(BATCH, 1, SIDE, SIDE), torch.arange(BATCH) % 10
+    methods: dict[str, pl.Method] = {"single": Single()}
+    for name, kind in METHODS.items():
+        methods |= {name: kind(), f"{name}, a draw for the batch": kind(per_sample=False)}
+    contestants: Contestants = {}
+    for name, method in methods.items():
+        ensemble = pl.convert(cnn(), method, example=x, seed=0).train()
+        contestants[name] = step(ensemble.parameters(), "adam", partial(ensemble.loss, x, y))
+    times = rounds(contestants, number)
+    return [line(name, "single", times) for name in methods if name != "single"]
+
+
 if __name__ == "__main__":
-    measure("patching_speed", {where: partial(both, where) for where in WHERE})
+    measure("patching_speed", {where: partial(both, where) for where in WHERE} | {"training": training})

@@ -64,6 +64,12 @@ def test_eighty_columns_show_quality_and_cost_in_whole_words(full, capsys, monke
     assert titles <= words
 
 
+def test_names_are_cut_where_their_settings_begin_if_the_first_has_no_room_beside():
+    label = "layer_ensembles(options=3, draws=8, start=copy)"
+    assert wrap_label(label, 32) == "layer_ensembles(options=3,\n  draws=8,\n  start=copy)"
+    assert wrap_label(label, 20) == "layer_ensembles(\n  options=3,\n  draws=8,\n  start=copy)"
+
+
 def test_a_wide_terminal_shows_every_column(full, capsys, monkeypatch):
     assert "no room" not in printed_at(140, capsys, monkeypatch, full)
 
@@ -142,6 +148,8 @@ def test_prices_fold_verdicts_on_narrow_terminals_alone():
     prices = priced("deep_ensembles(members=3)")
     _, heads, _ = price_cells(prices, 140)
     assert heads[-1] == "against single"
-    labels, heads, _ = price_cells(prices, 66)
+    labels, heads, _ = price_cells(prices, 80)
     assert heads[-1] == "against\nsingle"
-    assert "deep_ensembles(\n  members=3)" in labels
+    assert "deep_ensembles(members=3)" in labels
+    # Where there is even less room, a name is cut where its settings begin.
+    assert "deep_ensembles(\n  members=3)" in price_cells(prices, 66)[0]

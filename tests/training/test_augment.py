@@ -12,6 +12,7 @@ from pluribus.errors import SettingError
 from pluribus.likelihood import Categorical
 from pluribus.training import Augment, Training
 from pluribus.training.augment import (
+    CHANGES,
     change_images,
     check_augment,
     cut_and_paste,
@@ -38,6 +39,29 @@ def test_changes_follow_from_the_generator_and_change_something(augment):
     assert first.shape == X.shape
     assert not torch.equal(first, X)
     assert not torch.equal(first, other)
+
+
+def test_randaugment_draws_every_change_and_no_other():
+    one = torch.rand(1, 3, 24, 24, generator=seeded(1))
+    drawn = change_images(one.repeat(400, 1, 1, 1), Augment(operations=1, strength=5.0), seeded(0))
+    assert len(CHANGES) == 14
+    found = []
+    for name, change in CHANGES.items():
+        both = [change(one, torch.tensor([by])) for by in (0.5, -0.5)]
+        matches = torch.stack([(drawn - known).abs().amax((1, 2, 3)) < 1e-5 for known in both]).any(0)
+        # About a fourteenth of them, 29: fewer than 10 or more than 50 is chance in less than one of 1000.
+        assert 10 < matches.sum() < 50, name
+        found.append(matches)
+    assert torch.stack(found).any(0).all()
+
+
+def test_strengths_of_randaugment_spread_within_their_range():
+    one = torch.rand(1, 1, 24, 24, generator=seeded(1)).repeat(300, 1, 1, 1)
+    same = change_images(one, Augment(operations=1, strength=5.0), seeded(0))
+    spread = change_images(one, Augment(operations=1, strength=5.0, spread=2.0), seeded(0))
+    # Each change goes in one of two directions, and some have none: few images where all strengths are 5.
+    assert len(same.unique(dim=0)) < 2 * len(CHANGES)
+    assert len(spread.unique(dim=0)) > 100
 
 
 def test_random_numbers_of_orders_are_shared_or_apart():

@@ -27,6 +27,14 @@ def test_milestones_divide_the_rate_by_ten():
     assert [training.rate(p) for p in (0.2, 0.25, 0.5, 1.0)] == pytest.approx([1, 0.1, 0.01, 0.01])
 
 
+def test_the_rate_falls_by_the_factor_of_milestones():
+    training = Training(lr=1.0, schedule="steps", milestones=(0.25, 0.5), milestone_factor=0.2)
+    assert [training.rate(p) for p in (0.2, 0.25, 0.5)] == pytest.approx([1, 0.2, 0.04])
+    assert Training.from_dict(training.to_dict()) == training
+    # As files of before have it.
+    assert "milestone_factor" not in Training().to_dict()
+
+
 def test_recipes_make_training_longer():
     recipe = Recipe(longer=2.5, weight_decay=0.0)
     assert Training(steps=10, weight_decay=0.1).following(recipe, 300) == Training(steps=25)

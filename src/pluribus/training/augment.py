@@ -2,19 +2,21 @@
 
     flip        half of the images are mirrored
     crop        images are moved by up to `crop` pixels, as a crop of an image padded with zeros
-    randaugment `n` changes, drawn for each image, of strength `m` / 10
+    randaugment `n` changes, drawn for each image, of strength `m` / 10, m ~ N(strength, spread²) in [0, 10]
     mixup       x = λ x_1 + (1 − λ) x_2,    λ ~ Beta(α, α)
     cutmix      a rectangle of x_1 comes from x_2; λ is the share of the rest
 
 Mixed targets are probabilities λ y_1 + (1 − λ) y_2. Random numbers follow from the seed, the epoch and the
 batch alone, so that a training that continues sees what it would have seen.
 
-RandAugment: Cubuk et al., 2020; the geometric and the grey-level changes that have a strength are here,
-colour is not. Mixup: Zhang et al., 2018. Cutmix: Yun et al., 2019; where both are on, each batch has one of
-the two, by a fair coin, as in timm.
+RandAugment: Cubuk et al., 2020, with its fourteen changes and their greatest strengths; the spread of
+strengths is timm's `mstd`. What enters at an edge is zero. Mixup: Zhang et al., 2018. Cutmix: Yun et al.,
+2019; where both are on, each batch has one of the two, by a fair coin, as in timm.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -33,11 +35,30 @@ STRONGEST = 10
 ROTATION, SHEAR, TRANSLATION = 30.0, 0.3, 0.45
 """Degrees, slant and share of the side at the greatest strength, as in RandAugment."""
 GREY = 0.9
-"""Share of brightness, contrast and solarised range at the greatest strength."""
+"""Share of brightness, contrast, colour and sharpness at the greatest strength."""
+LOST_BITS = 4
+"""Bits of eight that posterising takes at the greatest strength."""
 AUGMENTED = 1 << 22
 """Offset that keeps the random numbers of augmentation apart from those of the order of samples."""
-KINDS = 7
-"""Changes that RandAugment draws from: none, and the six of `_change`."""
+Change = Callable[[Tensor, Tensor], Tensor]
+"""Changes images by strengths in [-1, 1]."""
+CHANGES: dict[str, Change] = {
+    "identity": lambda x, by: x,
+    "autocontrast": lambda x, by: changes.autocontrast(x),
+    "equalise": lambda x, by: changes.equalise(x),
+    "rotate": lambda x, by: changes.rotate(x, ROTATION * by),
+    "solarise": lambda x, by: changes.solarise(x, by.abs()),
+    "colour": lambda x, by: changes.colour(x, GREY * by),
+    "posterise": lambda x, by: changes.posterise(x, 8 - (LOST_BITS * by.abs()).round()),
+    "contrast": lambda x, by: changes.contrast(x, GREY * by),
+    "brightness": lambda x, by: changes.brighten(x, GREY * by),
+    "sharpness": lambda x, by: changes.sharpen(x, GREY * by),
+    "shear_x": lambda x, by: changes.shear(x, SHEAR * by, torch.zeros_like(by)),
+    "shear_y": lambda x, by: changes.shear(x, torch.zeros_like(by), SHEAR * by),
+    "translate_x": lambda x, by: changes.translate(x, TRANSLATION * by, torch.zeros_like(by)),
+    "translate_y": lambda x, by: changes.translate(x, torch.zeros_like(by), TRANSLATION * by),
+}
+"""The changes of RandAugment, in the order of its paper."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +70,7 @@ class Augment(Settings):
         crop: Images are moved by up to so many pixels, at least 0.
         operations: Changes of RandAugment for each image, at least 0.
         strength: Of these changes, from 0 to 10.
+        spread: Standard deviation of the strength of a change, at least 0.
         mixup: α of mixup, at least 0; 0 is none.
         cutmix: α of cutmix, at least 0; 0 is none.
         each: Whether members that have an order of the samples of their own (`shuffle_members`) have random
@@ -59,9 +81,13 @@ class Augment(Settings):
     crop: int = setting(0, at_least=0, at_most=4096)
     operations: int = setting(0, at_least=0, at_most=16)
     strength: float = setting(9.0, at_least=0, at_most=STRONGEST)
+    spread: float = setting(0.0, at_least=0, at_most=STRONGEST)
     mixup: float = setting(0.0, at_least=0, at_most=LARGEST)
     cutmix: float = setting(0.0, at_least=0, at_most=LARGEST)
     each: bool = setting(True)
+
+    # Version 1 had six of the changes of RandAugment, and a brightness that moved all pixels.
+    version: ClassVar[int] = 2
 
     @property
     def mixes(self) -> bool:
@@ -121,39 +147,26 @@ def change_images(x: Tensor, augment: Augment, generator: Generator) -> Tensor:
         down, right = torch.randint(-augment.crop, augment.crop + 1, (2, size), generator=generator).unbind()
         x = changes.shift(x, down, right)
     for _ in range(augment.operations):
-        x = _randaugment(x, augment.strength / STRONGEST, generator)
+        x = _randaugment(x, augment, generator)
     return x
 
 
-def _randaugment(x: Tensor, strength: float, generator: Generator) -> Tensor:
+def _randaugment(x: Tensor, augment: Augment, generator: Generator) -> Tensor:
     """Return a batch in which one change of RandAugment was made to each image."""
-    kinds = torch.randint(KINDS, (len(x),), generator=generator)
+    kinds = torch.randint(len(CHANGES), (len(x),), generator=generator)
     # A change goes either way with equal probability.
     signs = torch.randint(2, (len(x),), generator=generator) * 2.0 - 1
+    strengths = torch.full((len(x),), augment.strength)
+    if augment.spread:
+        noise = augment.spread * torch.randn(len(x), generator=generator)
+        strengths = (strengths + noise).clamp(0, STRONGEST)
+    by = (signs * strengths / STRONGEST).to(x)
     changed = x.clone()
-    for kind in range(1, KINDS):
+    for kind, change in enumerate(CHANGES.values()):
         chosen = (kinds == kind).nonzero().flatten()
         if len(chosen):
-            changed[chosen] = _change(kind, x[chosen], signs[chosen].to(x) * strength)
+            changed[chosen] = change(x[chosen], by[chosen])
     return changed
-
-
-def _change(kind: int, x: Tensor, by: Tensor) -> Tensor:
-    """Return images changed by the strengths `by`, in [-1, 1]."""
-    still = torch.zeros_like(by)
-    match kind:
-        case 1:
-            return changes.rotate(x, ROTATION * by)
-        case 2:
-            return changes.shear(x, SHEAR * by, still)
-        case 3:
-            return changes.shear(x, still, SHEAR * by)
-        case 4:
-            return changes.brighten(x, GREY * by)
-        case 5:
-            return changes.contrast(x, GREY * by)
-        case _:
-            return changes.solarise(x, GREY * by.abs())
 
 
 def mix_samples(x: Tensor, y: Tensor, augment: Augment, generator: Generator) -> tuple[Tensor, Tensor]:

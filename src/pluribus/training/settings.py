@@ -17,7 +17,7 @@ from pluribus.recipe import Recipe
 from pluribus.settings import Settings, setting
 from pluribus.training.augment import Augment
 from pluribus.training.budget import LEAST_EPOCHS, MOST_CHECKS, Budget, make_budget
-from pluribus.training.schedules import SCHEDULES
+from pluribus.training.schedules import SCHEDULES, TENTH
 
 MOST_STEPS = 1_000_000_000
 
@@ -43,7 +43,8 @@ class Training(Settings):
         lr: Learning rate at the height of the schedule, above 0.
         weight_decay: At least 0. Methods may exclude parameters from it.
         momentum: Momentum of `sgd`, in [0, 1).
-        schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (a tenth at every milestone).
+        schedule: `constant`, `linear` or `cosine` (both to 0), or `steps` (times `milestone_factor` at every
+            milestone).
         warmup: Share of training in which the learning rate rises from 0, in [0, 1).
         clip: Greatest norm of the gradient, or of each member's gradient if members share nothing; None does
             not clip.
@@ -54,6 +55,7 @@ class Training(Settings):
         seed: Seed of the order of samples and of everything random in training.
         steps: Steps of the optimizer, at least 1.
         milestones: Shares of training, ascending in (0, 1), at which the schedule `steps` falls.
+        milestone_factor: Factor of the learning rate at a milestone, in (0, 1).
         nesterov: Use Nesterov's momentum in `sgd`.
         label_smoothing: Share of a class label that is spread evenly over all classes, in [0, 1).
         accumulate: Batches whose gradients make one step, at least 1.
@@ -81,6 +83,7 @@ class Training(Settings):
         None, kind=int, at_least=1, at_most=MOST_STEPS, search=Between(250, 2000, log=True)
     )
     milestones: tuple[float, ...] = (0.5, 0.75)
+    milestone_factor: float = setting(TENTH, above=0, below=1)
     nesterov: bool = setting(False)
     label_smoothing: float = setting(0.0, at_least=0, below=1, search=Between(0.0, 0.2))
     accumulate: int = setting(1, at_least=1, at_most=MOST_STEPS)
@@ -118,7 +121,10 @@ class Training(Settings):
         # JSON has no tuples, and what is read back must equal what was written.
         values = super().to_dict() | {"milestones": list(self.milestones)}
         augment = values.pop("augment")
-        # Left out where there is none, so that records and checkpoints from before compare equal.
+        # Left out where they are as before there were such settings, so that records and checkpoints of
+        # that time compare equal.
+        if self.milestone_factor == TENTH:
+            del values["milestone_factor"]
         return values if augment is None else values | {"augment": augment.to_dict()}
 
     def budget(self, samples: int) -> Budget:
@@ -167,7 +173,7 @@ class Training(Settings):
         rising = 1.0
         if self.warmup:
             rising = min(1.0, progress / self.warmup)
-        return self.lr * rising * SCHEDULES[self.schedule](progress, self.milestones)
+        return self.lr * rising * SCHEDULES[self.schedule](progress, self.milestones, self.milestone_factor)
 
 
 def _are_shares(values: object) -> bool:
