@@ -10,7 +10,7 @@ import pluribus
 from pluribus import methods
 
 # Importing these registers a pretended kind of device with torch for good; they run in their own processes.
-collect_ignore = ["tests/pretended.py", "tests/contracts/on_device.py"]
+collect_ignore = ["tests/pretended.py", "tests/contracts/on_device.py", "tests/testbed/on_device.py"]
 
 
 @pytest.fixture(autouse=True)

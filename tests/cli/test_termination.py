@@ -48,8 +48,16 @@ def drop_and_wait(interrupt):
     time.sleep(60)
 
 
+@pytest.fixture
+def ctrl_c():
+    """Let Ctrl-C interrupt: shells start commands in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, Terminated])
-def test_an_interrupt_that_python_drops_comes_again(interrupt):
+def test_an_interrupt_that_python_drops_comes_again(interrupt, ctrl_c):
     with pytest.raises(KeyboardInterrupt) as caught, interrupts_return(), sigterm_interrupts():
         drop_and_wait(interrupt())
     assert caught.type is interrupt

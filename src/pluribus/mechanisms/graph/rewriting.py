@@ -25,7 +25,7 @@ class Rewriting:
         self.graph.graph_copy(program.graph_module.graph, self.copies)
         self._first = next(node for node in self.graph.nodes if node.op != "placeholder")
         self._held = {self.copies[node]: name for node, name in program.held.items()}
-        self._entries, self._parameters = dict[str, Node](), set[Node]()
+        self._entries, self._computed = dict[str, Node](), set[Node]()
 
     def entry(self, name: str, like: Any, parameter: bool = True) -> Node:
         """Return the placeholder of a new tensor of rows, made once for each name.
@@ -43,7 +43,7 @@ class Rewriting:
             found.meta["val"] = like
             self._entries[name], self._held[found] = found, name
             if parameter:
-                self._parameters.add(found)
+                self._computed.add(found)
         return self._entries[name]
 
     def replace(self, step: Node, node: Node) -> None:
@@ -63,7 +63,7 @@ class Rewriting:
         program, copies = self.program, self.copies
         results = [copies[one] if isinstance(one, Node) else one for one in program.results]
         held = {node: name for node, name in self._held.items() if node.users or node in results}
-        parameters = {copies[node] for node in program.parameters} | self._parameters
+        parameters = {copies[node] for node in program.parameters} | self._computed
         return replace(
             program,
             graph_module=GraphModule(program.graph_module, self.graph),
