@@ -33,7 +33,7 @@ def spread(values):
 def test_every_row_of_the_small_network_is_that_of_the_results():
     runs = read("trained")
     alone = [run["converted"] for run in runs if run["name"] == "single"]
-    rows = rows_of("## Measured", "- Every method")
+    rows = rows_of("## Measured", "- No method that keeps")
     assert len(rows) == 21
     for label, untuned, before, tuned, *cells in rows:
         own = [run for run in runs if run["name"] == snake_case(label.split(",")[0])]
@@ -105,3 +105,27 @@ def test_the_numbers_of_the_molecules_are_those_of_the_results():
     assert f"is {listed(found['disagreement'].values(), 1)} kcal/mol" in part
     assert f"are {listed(found['first'].values(), 2)} kcal/mol" in part
     assert f"last ones {listed(found['last'].values(), 2)}." in part
+
+
+def test_every_row_of_the_longer_tunings_is_that_of_the_results():
+    document = json.loads((ROOT / "benchmarks/results/trained.json").read_text(encoding="utf-8"))
+    rows = rows_of("### Five epochs", "- On data that the network already knows")
+    names = [
+        *("network", "single", "deep_ensembles", "lora_ensembles", "swag", "emp", "laplace"),
+        "from scratch",
+    ]
+    assert len(rows) == len(names)
+    for name, (label, *cells) in zip(names, rows, strict=True):
+        own = [run for run in document["longer"] if run["name"] == name]
+        assert len(own) == 3
+        raw, calibrated = [run["raw"] for run in own], [run["calibrated"] for run in own]
+        columns = [
+            [one["accuracy"] for one in raw],
+            [one["nll"] for one in raw],
+            [one["scaled_nll"] for one in calibrated],
+            [one["ece"] for one in raw],
+            [one["scaled_ece"] for one in calibrated],
+        ]
+        shown = [f"{fmean(values):.3f} ± {spread(values):.3f}" for values in columns]
+        assert [cell.replace("**", "") for cell in cells[:5]] == shown, label
+        assert float(cells[5]) == pytest.approx(fmean(one["mutual_information"] for one in raw), abs=6e-5)
