@@ -99,6 +99,22 @@ def test_a_layer_that_members_share_is_not_multiplied():
     assert_close(frozen(x), ensemble(x))
 
 
+def test_a_layer_with_a_vector_as_its_weight_keeps_its_norm():
+    class Vector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.weight = nn.Linear(8, 8), nn.LayerNorm(8), nn.Parameter(torch.ones(8))
+
+        def forward(self, x):
+            return nn.functional.linear(self.norm(self.first(x)), self.weight).unsqueeze(-1)
+
+    x = tokens(8)
+    ensemble = moved(Vector(), DeepEnsembles(members=3), x)
+    frozen = ensemble.freeze()
+    assert norms(frozen)[1] == 3
+    assert_close(frozen(x), ensemble(x))
+
+
 def test_frozen_files_have_the_folded_weights(tmp_path):
     x = tokens(3, 8)
     ensemble = moved(Block(), DeepEnsembles(members=3), x)

@@ -117,6 +117,9 @@ def _reader(program: Program, norm: Node, layer: Node) -> Reader | None:
     product, operation = Operation(layer, "", "", ""), Operation(norm, "", "", "")
     if operator_name(layer) != "linear" or product.argument("input") is not norm:
         return None
+    # `F.linear` takes a vector too, which has no axis of outputs.
+    if product.argument("weight").meta["val"].ndim != 2:
+        return None
     names = list[str]()
     for part in (product, operation):
         for tensor in (part.argument("weight"), part.argument("bias")):
