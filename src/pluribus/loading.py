@@ -388,17 +388,17 @@ def _without_owner(state: dict[str, Tensor], network: Network, path: str | Path)
         return state
     some = min(wanted)
     owners = [name.removesuffix(some) for name in state if name.endswith(f".{some}")]
-    fitting = []
+    fitting = dict[str, dict[str, Tensor]]()
     for owner in owners:
         inner = {name.removeprefix(owner): value for name, value in state.items() if name.startswith(owner)}
         if all(name in inner or name.endswith("num_batches_tracked") for name in wanted):
-            fitting.append(inner)
+            fitting[owner] = inner
     if len(fitting) > 1:
         raise CheckpointError(
             f"{path} must hold the weights of one network, got several by the names of this one, under "
-            f"{', '.join(map(shown, owners))}. Save the state_dict of the one you mean."
+            f"{', '.join(map(shown, fitting))}. Save the state_dict of the one you mean."
         )
-    return fitting[0] if fitting else state
+    return next(iter(fitting.values()), state)
 
 
 def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.methods import DeepEnsembles, Masksembles, MCDropout, PackedEnsembles
-from tests.cases import seeded
+from tests.cases import seeded, set_apart
 
 
 class Block(nn.Module):
@@ -26,12 +26,7 @@ class Block(nn.Module):
 
 def moved(network, method, x, **options):
     """An ensemble in double precision whose members differ in all tensors."""
-    ensemble = pl.convert(network.double(), method, example=x[:2], **options)
-    generator = seeded(1)
-    with torch.no_grad():
-        for parameter in ensemble.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    return ensemble.eval()
+    return set_apart(pl.convert(network.double(), method, example=x[:2], **options))
 
 
 def tokens(*shape):
