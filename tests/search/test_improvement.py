@@ -146,6 +146,13 @@ def test_method_that_fails_is_left(space):
     assert sampler._chance_measured(study.trials) == pytest.approx([1, 1 / 6, 1])
 
 
+def test_infinite_losses_are_no_measurements(space):
+    for seed in range(4):
+        study = study_of(space, ImprovementSampler(space, finished=["single"], seed=seed))
+        study.add_trial(told(space, "mc_dropout", [math.inf, 4.0], rate=0.2, draws=4))
+        assert drawn(study, space)["method"] == "deep_ensembles"
+
+
 def test_scores_are_multiplied_by_the_chance_of_a_measurement(space):
     sampler = ImprovementSampler(space, finished=["single"], seed=0)
     study = study_of(space, sampler)
