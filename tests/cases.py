@@ -118,6 +118,15 @@ def normal(*shape: int, seed: int = 0) -> Callable[[], Tensor]:
     return lambda: torch.randn(BATCH, *shape, dtype=torch.float64, generator=seeded(seed))
 
 
+def set_apart(ensemble: nn.Module) -> nn.Module:
+    """Return an ensemble in eval mode, all parameters moved at random, so that its members differ."""
+    generator = seeded(1)
+    with torch.no_grad():
+        for parameter in ensemble.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return ensemble.eval()
+
+
 def tokens(length: int, vocabulary: int) -> Callable[[], Tensor]:
     """Token numbers, `[batch, length]`."""
     return lambda: torch.randint(vocabulary, (BATCH, length), generator=seeded(0))

@@ -166,9 +166,15 @@ def lightning_file(model: nn.Module, path) -> None:
     torch.save({"epoch": 3, "state_dict": {**state, "loss.weight": torch.ones(3)}}, path)
 
 
-def file_without_counts(model: nn.Module, path) -> None:
+def file_without_counts(model: nn.Module, path, prefix: str = "") -> None:
     state = model.state_dict()
-    torch.save({name: state[name] for name in state if not name.endswith("num_batches_tracked")}, path)
+    kept = [name for name in state if not name.endswith("num_batches_tracked")]
+    torch.save({prefix + name: state[name] for name in kept}, path)
+
+
+def batch_norm_first() -> nn.Module:
+    """A norm whose count of batches is the first of all names."""
+    return nn.Sequential(nn.BatchNorm1d(6, affine=False), nn.Linear(6, 2))
 
 
 class Wrapped(nn.Module):
@@ -205,6 +211,11 @@ FILES = {
     "an attribute of another module": (mlp, functools.partial(torch_file, prefix="model."), "pt"),
     "a checkpoint of Lightning": (batch_norm_mlp, lightning_file, "ckpt"),
     "no counts of batches": (batch_norm_mlp, file_without_counts, "pt"),
+    "an attribute without counts": (
+        batch_norm_first,
+        functools.partial(file_without_counts, prefix="model."),
+        "pt",
+    ),
     "a child called module": (Wrapped, torch_file, "pt"),
     "tied weights": (tied_linears, torch_file, "pt"),
     "tied weights in safetensors": (tied_linears, safetensors_file, "safetensors"),

@@ -39,6 +39,9 @@ from pluribus.weights import check_exact_types, check_saved_types, check_shapes,
 Model = nn.Module | Callable[..., nn.Module]
 PREFIXES = ("module.", "_orig_mod.")
 """Prefixes that data parallelism and `torch.compile` add to the names of a state dict."""
+COUNTS = "num_batches_tracked"
+"""End of the names of counts of batches. Files of before torch 0.4.1, and many that were converted, lack
+them, and torch fills them too."""
 
 
 def load(path: str | Path, model: Model, *, example: Any = None, output: Output = None) -> Ensemble:
@@ -288,8 +291,7 @@ def _read_state(path: str | Path, network: Network) -> dict[str, Tensor]:
     state = _first_names(state, network, path)
     expected = _saved(network)
     for name, tensor in expected.items():
-        # Files of before torch 0.4.1, and many that were converted, lack these counts, which torch fills too.
-        if name.endswith("num_batches_tracked"):
+        if name.endswith(COUNTS):
             state.setdefault(name, tensor)
     check_shapes(expected, state, path)
     check_exact_types(expected, state, path)
@@ -383,22 +385,22 @@ def _without_owner(state: dict[str, Tensor], network: Network, path: str | Path)
     Raises:
         CheckpointError: several such networks are in the file, such as one and its moving average.
     """
-    wanted = network.persistent()
+    wanted = {name for name in network.persistent() if not name.endswith(COUNTS)}
     if not wanted or state.keys() & wanted:
         return state
     some = min(wanted)
     owners = [name.removesuffix(some) for name in state if name.endswith(f".{some}")]
-    fitting = []
+    fitting = dict[str, dict[str, Tensor]]()
     for owner in owners:
         inner = {name.removeprefix(owner): value for name, value in state.items() if name.startswith(owner)}
-        if all(name in inner or name.endswith("num_batches_tracked") for name in wanted):
-            fitting.append(inner)
+        if wanted <= inner.keys():
+            fitting[owner] = inner
     if len(fitting) > 1:
         raise CheckpointError(
             f"{path} must hold the weights of one network, got several by the names of this one, under "
-            f"{', '.join(map(shown, owners))}. Save the state_dict of the one you mean."
+            f"{', '.join(map(shown, fitting))}. Save the state_dict of the one you mean."
         )
-    return fitting[0] if fitting else state
+    return next(iter(fitting.values()), state)
 
 
 def _first_names(state: Mapping[str, Tensor], network: Network, path: str | Path) -> dict[str, Tensor]:

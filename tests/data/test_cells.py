@@ -54,7 +54,7 @@ def test_numbers_as_people_write_them_are_read():
 
 
 @pytest.mark.parametrize(
-    "cell", ["12,5", "1,2345", "12,345,6", "$", "%", "$-5", "1.2.3", "5 kg", "--5", "٣ %"]
+    "cell", ["12,5", "0,125", "-00,125", "1,2345", "12,345,6", "$", "%", "$-5", "1.2.3", "5 kg", "--5", "٣ %"]
 )
 def test_other_forms_are_no_numbers(cell):
     assert np.isnan(to_number(cell))

@@ -86,6 +86,16 @@ def test_zeros_and_ones_are_classes(tmp_path):
     assert isinstance(load_task("csv", path=path, target="dead", likelihood="gaussian").likelihood, Gaussian)
 
 
+def test_plus_and_minus_are_classes(tmp_path):
+    path = save(tmp_path, "age,approved", [(20 + i % 50, "+-"[i % 2]) for i in range(60)])
+    task = load_task("csv", path=path, target="approved")
+    assert task.class_names == ("+", "-")
+    assert sum(map(len, (task.train, task.validation, task.test))) == 60
+    # Alone, a dash is a blank.
+    path = save(tmp_path, "age,approved", [(20 + i % 50, "ab-"[i % 3]) for i in range(60)])
+    assert load_task("csv", path=path, target="approved").class_names == ("a", "b")
+
+
 def test_statistics_are_those_of_the_training_rows(tmp_path):
     task = load_task("csv", path=diamonds(tmp_path), target="price", features="carat")
     assert_close(task.train.x.mean(), torch.tensor(0.0), rtol=0, atol=1e-6)

@@ -66,6 +66,14 @@ def drawn(study, space):
     return trial.params
 
 
+def scores_of(sampler, study, members):
+    """Return the scores of deep ensembles of these sizes, always by the same random numbers."""
+    sampler.normal = np.random.default_rng(0)
+    measured = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    configurations = [{"method": "deep_ensembles", "deep_ensembles.members": one} for one in members]
+    return sampler._scores(measured, study.trials, study.directions, sampler.encoder.points(configurations))
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_mean_over_directions_is_the_hypervolume(count):
     generator = np.random.default_rng(0)
@@ -107,6 +115,17 @@ def test_running_trials_are_not_drawn_again(space):
     assert len(set(seen)) == 4
 
 
+def test_what_is_being_measured_loses_most(space):
+    sampler = ImprovementSampler(space, finished=["single"], seed=0)
+    study = study_of(space, sampler, members=(2, 8))
+    before = scores_of(sampler, study, (4, 5, 6))
+    study.add_trial(told(space, "deep_ensembles", state=TrialState.RUNNING, members=5))
+    left = scores_of(sampler, study, (4, 5, 6)) / before
+    assert (left < 0.6).all()
+    # Its neighbours may still be better than predicted; the trial itself is taken for known.
+    assert left.argmin() == 1
+
+
 def test_doubt_beyond_the_budget_is_not_drawn(space):
     limits = parse_budget("parameters<=3.5x")
     for seed in range(4):
@@ -125,6 +144,26 @@ def test_method_that_fails_is_left(space):
             told(space, "deep_ensembles", state=TrialState.FAIL, attributes=failed, members=count)
         )
     assert sampler._chance_measured(study.trials) == pytest.approx([1, 1 / 6, 1])
+
+
+def test_infinite_losses_are_no_measurements(space):
+    for seed in range(4):
+        study = study_of(space, ImprovementSampler(space, finished=["single"], seed=seed))
+        study.add_trial(told(space, "mc_dropout", [math.inf, 4.0], rate=0.2, draws=4))
+        assert drawn(study, space)["method"] == "deep_ensembles"
+
+
+def test_scores_are_multiplied_by_the_chance_of_a_measurement(space):
+    sampler = ImprovementSampler(space, finished=["single"], seed=0)
+    study = study_of(space, sampler)
+    before = scores_of(sampler, study, (5, 6, 7))
+    for count in (3, 5, 6, 7):
+        attributes = {"error": "ValueError"}
+        study.add_trial(
+            told(space, "deep_ensembles", state=TrialState.FAIL, attributes=attributes, members=count)
+        )
+    # Three of seven were measured; the method begins with one of one.
+    assert scores_of(sampler, study, (5, 6, 7)) == pytest.approx(before * 4 / 8)
 
 
 def test_queued_parameters_stay_and_missing_ones_are_drawn(space):

@@ -1,5 +1,7 @@
 """Ends of trials, for samplers."""
 
+import math
+
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
@@ -15,6 +17,7 @@ def test_ends_are_told_apart():
     ends = {
         "measured": create_trial(value=1.0),
         "failed": create_trial(state=TrialState.FAIL, user_attrs={"error": "ValueError"}),
+        "infinite": create_trial(values=[1.0, math.inf]),
         "lost": create_trial(state=TrialState.FAIL),
         "stopped": create_trial(state=TrialState.PRUNED, user_attrs={"halved": "after epoch 1 of 2"}),
         "impossible": create_trial(state=TrialState.PRUNED, user_attrs={"skipped": "impossible: no exits"}),
@@ -23,6 +26,7 @@ def test_ends_are_told_apart():
     assert [name for name, trial in ends.items() if is_measured(trial)] == ["measured"]
     assert [name for name, trial in ends.items() if came_to_nothing(trial)] == [
         "failed",
+        "infinite",
         "stopped",
         "impossible",
     ]

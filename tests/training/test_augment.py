@@ -64,6 +64,31 @@ def test_strengths_of_randaugment_spread_within_their_range():
     assert len(spread.unique(dim=0)) > 100
 
 
+def test_changes_of_randaugment_go_either_way(monkeypatch):
+    seen = []
+    monkeypatch.setitem(CHANGES, "identity", lambda x, by: seen.append(by) or x)
+    for name in [name for name in CHANGES if name != "identity"]:
+        monkeypatch.delitem(CHANGES, name)
+    change_images(torch.rand(200, 1, 4, 4), Augment(operations=1, strength=5.0), seeded(0))
+    up = int((torch.cat(seen) == 0.5).sum())
+    assert 70 < up < 130
+    assert up + int((torch.cat(seen) == -0.5).sum()) == 200
+
+
+@pytest.mark.parametrize(
+    "augment", [Augment(flip=True, mixup=0.2), Augment(operations=2), Augment(spread=1.0)]
+)
+def test_settings_come_back(augment):
+    assert Augment.from_dict(augment.to_dict()) == augment
+
+
+def test_settings_without_randaugment_are_written_as_by_version_1():
+    changes = {"flip": True, "crop": 2, "operations": 0, "strength": 9.0, "mixup": 0.0, "cutmix": 0.2}
+    written = {"kind": "augment", "version": 1, **changes, "each": True}
+    assert Augment(flip=True, crop=2, cutmix=0.2).to_dict() == written
+    assert Augment(operations=2).to_dict()["version"] == 2
+
+
 def test_random_numbers_of_orders_are_shared_or_apart():
     for each in (True, False):
         augment = Augment(flip=True, each=each)

@@ -19,8 +19,11 @@ Value = TypeVar("Value")
 MISSING_WORDS = ("", "?", ".", "-", "--", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "missing")
 """Words that stand for a missing value, in lower case. Most tools write one of them, SAS a point."""
 TRUE, FALSE = ("true", "yes", "y", "t"), ("false", "no", "n", "f")
-WRITTEN_NUMBER = re.compile(r"^([-+]?)[$€£¥]?\s?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s?[$€£¥%]?$", re.ASCII)
-"""A number as people write it: 1,234.50, $12, 5 €, 45 %. Commas part thousands alone: 12,5 is none."""
+WRITTEN_NUMBER = re.compile(
+    r"^([-+]?)[$€£¥]?\s?((?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?)\s?[$€£¥%]?$", re.ASCII
+)
+"""A number as people write it: 1,234.50, $12, 5 €, 45 %. Commas part thousands alone: neither 12,5 nor 0,125
+is a number."""
 
 
 def by_value(cells: Cells, function: Callable[[object], Value]) -> list[Value]:

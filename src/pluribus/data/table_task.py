@@ -175,8 +175,11 @@ def _labelled(
     missing_words: Sequence[str],
 ) -> tuple[Table, tuple[str, ...]]:
     """Return the rows that have a target, and a note on others; raise where no row has one."""
-    words = frozenset((*MISSING_WORDS, *map(str.lower, missing_words)))
-    labelled = np.flatnonzero(~find_missing(table.cells[target], words)).tolist()
+    words = {*MISSING_WORDS, *map(str.lower, missing_words)}
+    # Classes may be called + and -, as those of credit cards at UCI.
+    if "+" in by_value(table.cells[target], to_word):
+        words.discard("-")
+    labelled = np.flatnonzero(~find_missing(table.cells[target], frozenset(words))).tolist()
     if not labelled:
         raise InputError(f"column {target!r} must hold what to predict, got blanks alone.")
     count, blank = len(table), len(table) - len(labelled)

@@ -1,5 +1,6 @@
 """Ends of trials, for samplers: what they measured, or why they measured nothing."""
 
+import math
 from collections.abc import Sequence
 
 from optuna.study import StudyDirection
@@ -16,11 +17,13 @@ def losses_of(trial: FrozenTrial, directions: Sequence[StudyDirection]) -> list[
 
 
 def is_measured(trial: FrozenTrial) -> bool:
-    """Return whether a trial has values."""
-    return trial.state == TrialState.COMPLETE
+    """Return whether a trial has values that are numbers: no model can learn from an infinite one."""
+    return trial.state == TrialState.COMPLETE and all(map(math.isfinite, trial.values))
 
 
 def came_to_nothing(trial: FrozenTrial) -> bool:
-    """Return whether a trial failed, was impossible, or was stopped early."""
+    """Return whether a trial failed, was impossible, was stopped early, or has infinite values."""
+    if trial.state == TrialState.COMPLETE:
+        return not is_measured(trial)
     stored = trial.user_attrs
     return ERROR in stored or HALVED in stored or str(stored.get(SKIPPED, "")).startswith(IMPOSSIBLE)

@@ -48,7 +48,7 @@ OPTIONS = (2, 3, 5, 6)
 SIGMA = 100.0
 """σ₀ of the authors' Bayes by Backprop."""
 DIMENSION = 20
-"""Of the authors' hypermodel's index."""
+"""Numbers of the index of the authors' hypermodel."""
 TRUNCATED = 0.88
 """Deviation of normal numbers that are drawn anew beyond 2, with which their weights start."""
 TARGET_NOISES = ("none", "member", "option", "index")

@@ -16,7 +16,7 @@ strengths is timm's `mstd`. What enters at an edge is zero. Mixup: Zhang et al.,
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -88,6 +88,17 @@ class Augment(Settings):
 
     # Version 1 had six of the changes of RandAugment, and a brightness that moved all pixels.
     version: ClassVar[int] = 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data; as version 1 wrote them where RandAugment is off.
+
+        Nothing else has changed since, so that records and checkpoints of that time compare equal.
+        """
+        values = super().to_dict()
+        if self.operations or self.spread:
+            return values
+        del values["spread"]
+        return values | {"version": 1}
 
     @property
     def mixes(self) -> bool:

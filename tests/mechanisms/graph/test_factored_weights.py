@@ -8,7 +8,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.mechanisms.graph import factored_weights
 from pluribus.methods import BatchEnsemble, DeepEnsembles, LoRAEnsembles
-from tests.cases import seeded
+from tests.cases import seeded, set_apart
 
 # Every weight is written by factors, however small.
 ALL = 0
@@ -24,11 +24,7 @@ def moved(network, method, x):
     """An ensemble in double precision whose members differ in all tensors."""
     ensemble = pl.convert(network.double(), method, example=x[:2])
     ensemble.train()(x)
-    generator = seeded(1)
-    with torch.no_grad():
-        for parameter in ensemble.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    return ensemble.eval()
+    return set_apart(ensemble)
 
 
 def images(*shape):

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.methods import DeepEnsembles, Masksembles, MCDropout, PackedEnsembles
-from tests.cases import seeded
+from tests.cases import seeded, set_apart
 
 
 class Block(nn.Module):
@@ -26,12 +26,7 @@ class Block(nn.Module):
 
 def moved(network, method, x, **options):
     """An ensemble in double precision whose members differ in all tensors."""
-    ensemble = pl.convert(network.double(), method, example=x[:2], **options)
-    generator = seeded(1)
-    with torch.no_grad():
-        for parameter in ensemble.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    return ensemble.eval()
+    return set_apart(pl.convert(network.double(), method, example=x[:2], **options))
 
 
 def tokens(*shape):
@@ -96,6 +91,22 @@ def test_a_layer_that_members_share_is_not_multiplied():
     ensemble = moved(Block(), DeepEnsembles(members=3), x, exclude=nn.Linear)
     frozen = ensemble.freeze()
     assert norms(frozen)[1] > 0
+    assert_close(frozen(x), ensemble(x))
+
+
+def test_a_layer_with_a_vector_as_its_weight_keeps_its_norm():
+    class Vector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.weight = nn.Linear(8, 8), nn.LayerNorm(8), nn.Parameter(torch.ones(8))
+
+        def forward(self, x):
+            return nn.functional.linear(self.norm(self.first(x)), self.weight).unsqueeze(-1)
+
+    x = tokens(8)
+    ensemble = moved(Vector(), DeepEnsembles(members=3), x)
+    frozen = ensemble.freeze()
+    assert norms(frozen)[1] == 3
     assert_close(frozen(x), ensemble(x))
 
 

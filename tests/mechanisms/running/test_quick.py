@@ -1,14 +1,17 @@
 """A quick graph computes what the plain graph computes, and has no tensors of its own."""
 
 import copy
+import json
 import pickle
+from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 import pluribus as pl
 from pluribus.mechanisms.running.frozen import Frozen
-from pluribus.methods import MCDropout
+from pluribus.methods import DeepEnsembles, MCDropout
 
 
 def frozen_dropout() -> Frozen:
@@ -50,3 +53,59 @@ def test_quick_graph_reads_the_tensors_of_the_module() -> None:
         for parameter in frozen.module.parameters():
             parameter.zero_()
     assert torch.equal(frozen(x), torch.zeros_like(frozen(x)))
+
+
+class Sum(nn.Module):
+    """A normalised sum, and the sum of its square and a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        read: torch.Tensor = self.norm(x + self.first(x)) * 3 + self.second(x)
+        return read
+
+
+def test_autocast_keeps_the_precision_of_sums() -> None:
+    ensemble = pl.convert(Sum(), DeepEnsembles(members=2), example=torch.randn(2, 4)).eval()
+    frozen, x = ensemble.freeze(), torch.randn(5, 4)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        # Layers are computed in half precision, and their sums with other values in single precision.
+        assert frozen(x).dtype is ensemble(x).dtype is torch.float32
+        assert torch.equal(frozen(x), frozen.module(x))
+
+
+def test_a_file_is_read_without_running_its_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ensemble = pl.convert(Sum(), DeepEnsembles(members=2), example=torch.randn(2, 4)).eval()
+    ensemble.freeze().save(tmp_path / "frozen")
+    path = tmp_path / "frozen" / "frozen.json"
+    document = json.loads(path.read_text())
+    nodes = document["graphs"][0]["nodes"]
+    last = nodes.pop()
+    # The size of the batch, squared again and again: with a few more steps a number of any length.
+    nodes.append({"does": "call", "operator": "aten.sym_size.int", "args": [{"node": 0}, 0], "kwargs": {}})
+    for _ in range(8):
+        size = {"node": len(nodes) - 1}
+        nodes.append({"does": "call", "operator": "operator.mul", "args": [size, size], "kwargs": {}})
+    nodes.append(last)
+    del document["sha256"]
+    path.write_text(json.dumps(document))
+    ran = list[str]()
+    run_node = torch.fx.Interpreter.run_node
+    monkeypatch.setattr(
+        torch.fx.Interpreter, "run_node", lambda self, n: (ran.append(n.name), run_node(self, n))[1]
+    )
+    again = pl.load_frozen(tmp_path / "frozen")
+    assert not ran
+    again(torch.randn(5, 4))
+    assert ran
+
+
+def test_cost_is_known_before_the_first_call(tmp_path: Path) -> None:
+    ensemble = pl.convert(Sum(), DeepEnsembles(members=2), example=torch.randn(2, 4)).eval()
+    frozen, x = ensemble.freeze(), torch.randn(5, 4)
+    frozen.save(tmp_path / "frozen")
+    again = pl.load_frozen(tmp_path / "frozen")
+    assert pl.cost(again, x) == pl.cost(frozen, x)
+    assert torch.equal(again(x), frozen(x))

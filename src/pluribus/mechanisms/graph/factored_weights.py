@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation, layer_of
-from pluribus.mechanisms.graph.fold_norms import Folded, Keys, Of
+from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.fold_norms import Folded, Keys, Of, name_of
 from pluribus.mechanisms.graph.foldable import FOLDABLE, Fold
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
@@ -107,19 +107,20 @@ class Factored:
         return [weight, *(one.reshape(-1, *[1] * self.axes) for one in found)]
 
 
-def factor_weights(folded: Folded, factors: Factors) -> Folded:
+def factor_weights(folded: Folded, factors: Factors, prefix: str = "") -> Folded:
     """Return a program in which members share their large weights, with a note for each of these layers.
 
     Args:
         folded: The program, after norms were folded.
         factors: Of its weights.
+        prefix: What the names of the network's layers begin with in the program.
     """
     found = list(_find(folded, factors))
     if not found:
         return folded
     notes = dict.fromkeys(folded.notes)
     for one in found:
-        name = layer_of(one.layer) or "the network itself"
+        name = name_of(one.layer, prefix)
         notes[f"{name} has one weight for all members, and scales inputs and outputs"] = None
     return replace(
         folded,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation, layer_of
-from pluribus.mechanisms.graph.fold_norms import Folded, keys_with, of_with
+from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.fold_norms import Folded, keys_with, name_of, of_with
 from pluribus.mechanisms.graph.foldable import why_apart
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
@@ -71,8 +71,7 @@ def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> F
         if len(known) < len(found) or any(why_apart(folded.program, one, chosen) for one in known):
             continue
         readers += known
-        name = layer_of(norm).removeprefix(prefix.removesuffix(".")).removeprefix(".")
-        notes[f"scale and shift of {name or 'a norm'} are part of the layers that read it"] = None
+        notes[f"scale and shift of {name_of(norm, prefix)} are part of the layers that read it"] = None
     if not readers:
         return folded
     return replace(
@@ -116,6 +115,9 @@ def _reader(program: Program, norm: Node, layer: Node) -> Reader | None:
     """
     product, operation = Operation(layer, "", "", ""), Operation(norm, "", "", "")
     if operator_name(layer) != "linear" or product.argument("input") is not norm:
+        return None
+    # `F.linear` takes a vector too, which has no axis of outputs.
+    if product.argument("weight").meta["val"].ndim != 2:
         return None
     names = list[str]()
     for part in (product, operation):

@@ -56,7 +56,7 @@ def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix
     folds, notes = list[Fold](), dict[str, None]()
     for found in find_folds(program):
         why = why_apart(program, found, chosen)
-        layer, norm = _name(found.layer, prefix), _name(found.norm, prefix)
+        layer, norm = name_of(found.layer, prefix), name_of(found.norm, prefix)
         if why:
             notes[f"{norm} is not part of {layer}: {why}"] = None
         else:
@@ -69,7 +69,7 @@ def fold_norms(program: Program, of: Of, keys: Keys, rows: Sequence[Any], prefix
     return Folded(folded, of, keys, tuple(notes), tuple(folds))
 
 
-def _name(node: Node, prefix: str) -> str:
+def name_of(node: Node, prefix: str) -> str:
     """Return the name of a step's layer as the user knows it."""
     return layer_of(node).removeprefix(prefix.removesuffix(".")).removeprefix(".") or "the network itself"
 

@@ -24,7 +24,8 @@ def is_batched(task: Task) -> bool:
     data, weight, *_ = task.pieces
     if weight not in task.varying or data is not task.node.args[0]:
         return False
-    if task.like(weight).numel() > BATCHED_WEIGHTS:
+    # `F.linear` takes a vector as its weight too.
+    if task.like(weight).ndim != 2 or task.like(weight).numel() > BATCHED_WEIGHTS:
         return False
     return len({len(group) for group in task.by_weights()}) == 1
 

@@ -352,7 +352,11 @@ class Frozen(nn.Module):
         """
         place, args, kwargs = self._choose(inputs.args, inputs.keywords)
         network, inputs, runs = self.networks[place], Inputs(args, kwargs), self._graphs[place]
-        measured = _Running(network, runs) if isinstance(runs, QuickGraph) else network
+        measured = network
+        if isinstance(runs, QuickGraph):
+            # Without values no shapes could be computed.
+            runs.prepare(next(inputs.tensors()).device)
+            measured = _Running(network, runs)
         tensors = dict(measured.named_parameters()) | dict(measured.named_buffers())
         with torch.no_grad(), without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
             torch.func.functional_call(measured, fake, inputs.args, inputs.keywords)

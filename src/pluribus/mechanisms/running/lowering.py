@@ -133,7 +133,7 @@ def lower(
     _check(program)
     folded = fold_norms(program, flow.of, flow.keys, flow.rows, flow.prefix)
     if flow.factors is not None:
-        folded = factor_weights(folded, flow.factors)
+        folded = factor_weights(folded, flow.factors, flow.prefix)
     folded = fold_layer_norms(folded, flow.rows, flow.prefix)
     program, notes = folded.program, list(folded.notes)
     of = folded.of
