@@ -48,6 +48,9 @@ def test_method_that_needs_exits_is_left_out_with_the_reason():
         {"deep_ensembles": {"member": [1]}},
         {"deep_ensembles": 3},
         {"single": {}, "enumerated": ["sae"]},
+        {"single": {}, "enumerated": 5},
+        {"emp": {"fixed": 3}},
+        {3: {}},
         {"single": {}, "training": {"rate": [1]}},
     ],
 )

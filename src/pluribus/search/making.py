@@ -67,17 +67,23 @@ def read_space(values: Mapping[str, Any], depths: int | None = None) -> Space:
         raise invalid("space", 'a dict such as {"deep_ensembles": {"members": [2, 4]}}', values)
     rest = dict(values)
     enumerated = rest.pop(ENUMERATED, ())
+    if not isinstance(enumerated, list | tuple):
+        raise invalid(ENUMERATED, "a list of methods", enumerated)
     training = _read_axes(Training, TRAINING, rest.pop(TRAINING, {}))
     sizes = {name: read_axis(name, rest.pop(name)) for name in SIZES if name in rest}
     choices = [_read_choice(kind, axes) for kind, axes in rest.items()]
     return _finished(choices, training, sizes, enumerated, depths)
 
 
-def _read_choice(kind: str, axes: Any) -> Choice:
+def _read_choice(kind: Any, axes: Any) -> Choice:
+    if not isinstance(kind, str):
+        raise invalid("a method of the space", "a name such as 'deep_ensembles'", kind)
     if not isinstance(axes, Mapping):
         raise invalid(f"the space of {kind}", "a dict of settings and axes", axes)
     made = type(read_method(kind))
     fixed = axes.get(FIXED, {})
+    if not isinstance(fixed, Mapping):
+        raise invalid(f"{FIXED} of {kind}", "a dict of settings", fixed)
     made.check_names(fixed)
     # Files hold lists; settings compare and hash as tuples.
     settings = {name: tuple(one) if isinstance(one, list) else one for name, one in fixed.items()}

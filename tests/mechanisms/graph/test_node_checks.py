@@ -47,3 +47,20 @@ def test_a_size_is_not_returned():
         nodes[-1] = {"does": "return", "value": {"node": place}}
         with pytest.raises(Mismatch, match="value must be a tensor"):
             graph_from_list(nodes, {})
+
+
+def test_operators_have_as_many_arguments_as_they_read():
+    one = arithmetic({"node": 1}, operator="operator.add")
+    three = arithmetic({"node": 1}, 2, 3, operator="operator.sub")
+    for nodes in (one, three):
+        with pytest.raises(Mismatch, match="must be 2 arguments of operator"):
+            graph_from_list(nodes, {})
+    module = graph_from_list(arithmetic({"node": 1}, operator="operator.neg"), {})
+    assert_close(module(torch.ones(3)), torch.ones(3))
+
+
+def test_the_first_argument_of_an_operator_is_given_by_its_place():
+    relu = {"does": "call", "operator": "aten.relu.default", "args": [], "kwargs": {"self": {"node": 0}}}
+    nodes = [{"does": "input", "name": "x"}, relu, {"does": "return", "value": {"node": 1}}]
+    with pytest.raises(Mismatch, match="must be 1 to 1 arguments"):
+        graph_from_list(nodes, {})

@@ -54,8 +54,9 @@ def check_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     unknown = set(kwargs) - set(known)
     if unknown:
         raise Mismatch(f"field {where}.kwargs must be arguments of {target}, got {shown(sorted(unknown)[0])}")
-    if known and len(args) > len(known):
-        raise Mismatch(f"field {where}.args must be at most {len(known)} arguments of {target}")
+    # Passes look for the value that an operator reads at its first place, where graphs are written with it.
+    if known and not 1 <= len(args) <= len(known):
+        raise Mismatch(f"field {where}.args must be 1 to {len(known)} arguments of {target}, got {len(args)}")
 
 
 def check_word(name: str, where: str) -> None:
@@ -101,6 +102,9 @@ def check_arithmetic(name: str, does: str, args: Sequence[Any], where: str) -> N
     plain = all(isinstance(one, Node | int | float) for one in args)
     if does != "call" or not plain or not any(isinstance(one, Node) for one in args):
         raise Mismatch(f"field {where}.args must be of sizes and numbers, each computed in a call of {name}")
+    count = 1 if name == "operator.neg" else 2
+    if len(args) != count:
+        raise Mismatch(f"field {where}.args must be {count} arguments of {name}, got {len(args)}")
     if name != "operator.pow":
         return
     exponent = args[-1]
