@@ -28,7 +28,9 @@ def test_missing_cells_are_found_whatever_their_case():
 
 
 @pytest.mark.parametrize(
-    "cell", [Decimal("sNaN"), np.zeros(2), torch.zeros(2)], ids=lambda one: type(one).__name__
+    "cell",
+    [Decimal("sNaN"), np.zeros(2), torch.zeros(2), torch.zeros((), device="meta")],
+    ids=["decimal", "array", "tensor", "meta"],
 )
 def test_cells_that_do_not_compare_are_there_and_no_numbers(cell):
     assert find_missing([cell, 1], WORDS).tolist() == [False, False]

@@ -75,7 +75,8 @@ def to_number(cell: object) -> float:
         return np.nan
     try:
         return float(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+    # torch raises RuntimeError for a tensor without numbers, as on the device meta.
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         return _written_number(cell)
 
 
