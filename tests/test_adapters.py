@@ -179,7 +179,9 @@ def test_members_predict_as_peft_does(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "down", [torch.ones(6), torch.tensor(1.0), torch.ones(2, 6, dtype=torch.int64)], ids=str
+    "down",
+    [torch.ones(6), torch.tensor(1.0), torch.ones(2, 6, dtype=torch.int64), torch.ones(0, 6)],
+    ids=["vector", "number", "whole", "empty"],
 )
 def test_adapters_that_are_no_matrices_of_floats_are_refused(network, tmp_path, down):
     folder = write(tmp_path / "a", matrices(2, 1) | {"body.lora_A.weight": down})

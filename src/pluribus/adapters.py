@@ -194,7 +194,8 @@ def _check_kind(config: Mapping[str, Any], path: Path) -> None:
 
 def _matrix(name: str, tensor: Tensor, path: Path) -> Tensor:
     """Return a stored tensor as a matrix; kernels of convolutions have more than two axes."""
-    if tensor.ndim < 2 or not tensor.is_floating_point():
+    # A rank of 0 would be divided by.
+    if tensor.ndim < 2 or not tensor.numel() or not tensor.is_floating_point():
         raise CheckpointError(
             f"{path} must have a matrix of floats for {shown(name)}, got {tensor.dtype} of shape "
             f"{tuple(tensor.shape)}. {REMEDY}"
