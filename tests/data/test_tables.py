@@ -1,6 +1,7 @@
 """Tables: CSV, Parquet and DataFrames give the same cells."""
 
 import datetime
+from decimal import Decimal
 
 import pytest
 
@@ -85,3 +86,11 @@ def test_names_that_are_not_there_are_refused_with_the_nearest(tmp_path):
 
 def test_is_number():
     assert [is_number(cell) for cell in ("1", "-2.5e3", "a", "")] == [True, True, False, False]
+
+
+def test_a_frame_may_hold_cells_that_pandas_does_not_compare():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [Decimal("sNaN"), pandas.NA, None, 1.5]})
+    cells = from_frame(frame).cells["a"]
+    assert cells[0].is_snan()
+    assert cells[1:] == [None, None, 1.5]

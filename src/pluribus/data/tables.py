@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pluribus.data.cells import Cells
+from pluribus.data.cells import Cells, is_missing
 from pluribus.data.limits import listed
 from pluribus.errors import InputError
 from pluribus.ranges import invalid, nearest
@@ -44,9 +44,9 @@ def from_frame(frame: Any) -> Table:
     check_names("the DataFrame", names)
     cells: dict[str, Cells] = {}
     for place, name in enumerate(names):
-        column = frame.iloc[:, place]
-        blank = column.isna().tolist()
-        cells[name] = [None if empty else cell for cell, empty in zip(column.tolist(), blank, strict=True)]
+        # pandas' own isna raises InvalidOperation for a signalling NaN (3.1).
+        column = frame.iloc[:, place].tolist()
+        cells[name] = [None if is_missing(cell, frozenset()) else cell for cell in column]
     return Table("the DataFrame", cells, range(len(frame)))
 
 
