@@ -73,6 +73,7 @@ DAMAGED = {
     ),
     "a setting that is missing": (lambda s: s["param_groups"][0].pop("betas"), "betas is missing"),
     "a value that is missing": (lambda s: s["state"][0].pop("exp_avg"), "state.0 must hold"),
+    "truth as a count of steps": (lambda s: s["state"][0].update(step=torch.tensor(True)), "must be a count"),
     "a complex count of steps": (lambda s: s["state"][0].update(step=torch.tensor(1j)), "must be a count"),
     "a negative count of steps": (lambda s: s["state"][0].update(step=torch.tensor(-1.0)), "must be a count"),
     "no count of steps": (lambda s: s["state"][0].update(step=torch.tensor(torch.nan)), "must be a count"),

@@ -78,12 +78,9 @@ def read_space(values: Mapping[str, Any], depths: int | None = None) -> Space:
 def _read_choice(kind: Any, axes: Any) -> Choice:
     if not isinstance(kind, str):
         raise invalid("a method of the space", "a name such as 'deep_ensembles'", kind)
-    if not isinstance(axes, Mapping):
-        raise invalid(f"the space of {kind}", "a dict of settings and axes", axes)
+    axes = _dict(f"the space of {kind}", "a dict of settings and axes", axes)
     made = type(read_method(kind))
-    fixed = axes.get(FIXED, {})
-    if not isinstance(fixed, Mapping):
-        raise invalid(f"{FIXED} of {kind}", "a dict of settings", fixed)
+    fixed = _dict(f"{FIXED} of {kind}", "a dict of settings", axes.get(FIXED, {}))
     made.check_names(fixed)
     # Files hold lists; settings compare and hash as tuples.
     settings = {name: tuple(one) if isinstance(one, list) else one for name, one in fixed.items()}
@@ -91,9 +88,15 @@ def _read_choice(kind: Any, axes: Any) -> Choice:
     return Choice(made(**settings), _read_axes(made, kind, varied))
 
 
-def _read_axes(settings: type[Method] | type[Training], place: str, values: Any) -> dict[str, Axis]:
+def _dict(name: str, expected: str, values: Any) -> Mapping[str, Any]:
+    """Return values that are a dict; raise for any other."""
     if not isinstance(values, Mapping):
-        raise invalid(f"the space of {place}", "a dict of settings and axes", values)
+        raise invalid(name, expected, values)
+    return values
+
+
+def _read_axes(settings: type[Method] | type[Training], place: str, values: Any) -> dict[str, Axis]:
+    values = _dict(f"the space of {place}", "a dict of settings and axes", values)
     settings.check_names(values)
     return {name: read_axis(f"{place}.{name}", value) for name, value in values.items()}
 

@@ -102,7 +102,8 @@ def _check_values(number: int, values: Mapping[str, Any], parameter: Tensor) -> 
 
 def _check_steps(number: int, steps: Tensor) -> None:
     """Raise `Mismatch` unless this may be a count of steps: Adam divides by zero after -1, and by NaN."""
-    if steps.is_meta or steps.is_complex() or not 0 <= float(steps) < math.inf:
+    counts = not (steps.is_meta or steps.is_complex() or steps.dtype == torch.bool)
+    if not counts or not 0 <= float(steps) < math.inf:
         raise Mismatch(f"field optimizer.state.{number}.{STEP} must be a count of steps, got {shown(steps)}")
 
 
