@@ -67,8 +67,7 @@ def read_space(values: Mapping[str, Any], depths: int | None = None) -> Space:
         raise invalid("space", 'a dict such as {"deep_ensembles": {"members": [2, 4]}}', values)
     rest = dict(values)
     enumerated = rest.pop(ENUMERATED, ())
-    if not isinstance(enumerated, list | tuple):
-        raise invalid(ENUMERATED, "a list of methods", enumerated)
+    _check_kind(ENUMERATED, "a list of methods", enumerated, list, tuple)
     training = _read_axes(Training, TRAINING, rest.pop(TRAINING, {}))
     sizes = {name: read_axis(name, rest.pop(name)) for name in SIZES if name in rest}
     choices = [_read_choice(kind, axes) for kind, axes in rest.items()]
@@ -76,11 +75,11 @@ def read_space(values: Mapping[str, Any], depths: int | None = None) -> Space:
 
 
 def _read_choice(kind: Any, axes: Any) -> Choice:
-    if not isinstance(kind, str):
-        raise invalid("a method of the space", "a name such as 'deep_ensembles'", kind)
-    axes = _dict(f"the space of {kind}", "a dict of settings and axes", axes)
+    _check_kind("a method of the space", "a name such as 'deep_ensembles'", kind, str)
+    _check_kind(f"the space of {kind}", "a dict of settings and axes", axes, Mapping)
     made = type(read_method(kind))
-    fixed = _dict(f"{FIXED} of {kind}", "a dict of settings", axes.get(FIXED, {}))
+    fixed = axes.get(FIXED, {})
+    _check_kind(f"{FIXED} of {kind}", "a dict of settings", fixed, Mapping)
     made.check_names(fixed)
     # Files hold lists; settings compare and hash as tuples.
     settings = {name: tuple(one) if isinstance(one, list) else one for name, one in fixed.items()}
@@ -88,15 +87,14 @@ def _read_choice(kind: Any, axes: Any) -> Choice:
     return Choice(made(**settings), _read_axes(made, kind, varied))
 
 
-def _dict(name: str, expected: str, values: Any) -> Mapping[str, Any]:
-    """Return values that are a dict; raise for any other."""
-    if not isinstance(values, Mapping):
-        raise invalid(name, expected, values)
-    return values
+def _check_kind(name: str, expected: str, value: Any, *kinds: type) -> None:
+    """Raise for a value of none of these types."""
+    if not isinstance(value, kinds):
+        raise invalid(name, expected, value)
 
 
 def _read_axes(settings: type[Method] | type[Training], place: str, values: Any) -> dict[str, Axis]:
-    values = _dict(f"the space of {place}", "a dict of settings and axes", values)
+    _check_kind(f"the space of {place}", "a dict of settings and axes", values, Mapping)
     settings.check_names(values)
     return {name: read_axis(f"{place}.{name}", value) for name, value in values.items()}
 
