@@ -25,6 +25,10 @@ def searched(tmp_path_factory):
             "update trial_user_attributes set value_json = '{\"x\": \"y\"}' where key = 'cost'",
             "must be a number",
         ),
+        (
+            "update trial_user_attributes set value_json = '{\"multiply_adds_ratio\": 1}' where key = 'cost'",
+            "must have parameters_ratio",
+        ),
         ("update trial_user_attributes set value_json = '\"../x\"' where key = 'key'", "letters and digits"),
         ("delete from trial_user_attributes where key = 'label'", "must have 2 values"),
         ("delete from trial_values where objective = 1", "damaged or foreign"),

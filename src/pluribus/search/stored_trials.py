@@ -98,6 +98,9 @@ def _check_trials(trials: Sequence[FrozenTrial], space: Space, objectives: int, 
         missing = [name for name in MEASURED if name not in trial.user_attrs]
         if missing or len(trial.values) != objectives:
             raise ValueError(f"{where} must have {objectives} values, {', '.join(MEASURED)}")
+        # Every trial has it, also where multiply-adds cannot be counted; the page shows it.
+        if "parameters_ratio" not in trial.user_attrs["cost"]:
+            raise ValueError(f"{where}.cost must have parameters_ratio")
         # SQLite stores a text in a column of numbers where it gets one.
         VALUES.check(trial.values, f"{where}.values")
         try:
