@@ -90,6 +90,7 @@ def test_several_inputs_are_given_by_name(tmp_path):
         ({"size": [10**5000], "colour": ["red"]}, "got a number of 16610 bits in row 1"),
         ({"size": np.zeros((1, 2)), "colour": ["red"]}, r"got \[0.0, 0.0\] in row 1"),
         ({"size": 1, "colour": "red"}, "column 'size' must be a list of cells, got 1. For a single row"),
+        ({"size": torch.ones(1, device="meta"), "colour": ["red"]}, "column 'size' must be a list of cells"),
         ({"size": [1, 2, 3], "colour": "red"}, "column 'colour' must be a list of cells, got 'red'"),
         (np.ma.masked_array(np.zeros((2, 3)), mask=True), "must have no masked entries"),
         (torch.zeros(2, 3, device="meta"), r"must be numbers \[count, ...\]"),

@@ -65,7 +65,11 @@ def _table(columns: Mapping[Any, Any]) -> Table:
 def _cells(name: str, values: Any) -> list[Any]:
     """Return the cells of a column: Python's own values where it is an array, a tensor or a Series."""
     if isinstance(values, Tensor | np.ndarray) or hasattr(values, "iloc"):
-        values = values.tolist()
+        try:
+            values = values.tolist()
+        # A tensor may be sparse, or on a device without memory: it has no cells.
+        except RuntimeError:
+            values = None
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InputError(
             f"column {name!r} must be a list of cells, got {quoted(values)}. For a single row, pass lists of "

@@ -246,7 +246,7 @@ class Frozen(nn.Module):
                 outputs: Tensor = self._graphs[place].forward(*args, **kwargs)
             except torch.OutOfMemoryError:
                 raise
-            except (RuntimeError, IndexError) as error:
+            except (RuntimeError, IndexError, OverflowError) as error:
                 raise _failed(error, Inputs(args, kwargs)) from error
             return outputs
 
@@ -325,7 +325,7 @@ class Frozen(nn.Module):
             outputs: Tensor = self.networks[place](*args, **kwargs)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, IndexError) as error:
+        except (RuntimeError, IndexError, OverflowError) as error:
             raise _failed(error, Inputs(args, kwargs)) from error
         return outputs
 
