@@ -42,6 +42,9 @@ from pluribus.summary import Keep, Summary
 MADE_UP = "the size of inputs was made up, because no example was given"
 """The note of a frozen ensemble whose network takes inputs of other sizes too."""
 
+UNFIT = (RuntimeError, IndexError, TypeError, ValueError, OverflowError)
+"""Errors of operators for values that do not fit: of inputs, or of a graph whose file was damaged."""
+
 
 class LoopedRows(nn.Module):
     """All rows of eval mode by the engines, for a network whose data flow cannot be read.
@@ -246,7 +249,7 @@ class Frozen(nn.Module):
                 outputs: Tensor = self._graphs[place].forward(*args, **kwargs)
             except torch.OutOfMemoryError:
                 raise
-            except (RuntimeError, IndexError, OverflowError) as error:
+            except UNFIT as error:
                 raise _failed(error, Inputs(args, kwargs)) from error
             return outputs
 
@@ -325,7 +328,7 @@ class Frozen(nn.Module):
             outputs: Tensor = self.networks[place](*args, **kwargs)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, IndexError, OverflowError) as error:
+        except UNFIT as error:
             raise _failed(error, Inputs(args, kwargs)) from error
         return outputs
 
