@@ -34,9 +34,32 @@ def tokens(*shape):
 
 
 def norms(frozen):
-    """How often a norm runs, and how many of these have a scale."""
+    """How often a norm runs, and how many of these have a scale other than ones, or a shift."""
     found = [node for node in frozen.module.graph.nodes if "layer_norm" in str(node.target)]
-    return len(found), sum(len(node.args) > 2 and node.args[2] is not None for node in found)
+    return len(found), sum(not is_plain(frozen.module, node) for node in found)
+
+
+def is_plain(module, node):
+    scale, shift = (getattr(module, one.target) for one in node.args[2:4])
+    return bool((scale == 1).all()) and not shift.any()
+
+
+def test_norms_of_one_size_share_their_ones():
+    class Norms(nn.Module):
+        """Three norms of one size, each behind a layer."""
+
+        def __init__(self):
+            super().__init__()
+            blocks = ((nn.Linear(6, 6), nn.LayerNorm(6)) for _ in range(3))
+            self.layers = nn.Sequential(*(layer for block in blocks for layer in block), nn.Linear(6, 2))
+
+        def forward(self, x):
+            return self.layers(x)
+
+    frozen = moved(Norms(), DeepEnsembles(members=3), tokens(6)).freeze()
+    assert norms(frozen) == (3, 0)
+    found = [node for node in frozen.module.graph.nodes if "layer_norm" in str(node.target)]
+    assert len({node.args[2:4] for node in found}) == 1
 
 
 @pytest.mark.parametrize("shape", [(8,), (3, 8)])

@@ -3,7 +3,9 @@
     W (scale ∘ n + shift) + b = (W scale) n + (W shift + b)                                (1)
 
 What is left of the norm is the same for all members, so that it runs once for all that lie on one stack,
-where it ran once for each member before, and the results were joined by a copy.
+where it ran once for each member before, and the results were joined by a copy. It has a scale of ones and a
+shift of zeros: without them, torch computes number by number on CPUs (2.13: 0.52 ms for 8320 tokens of 64
+numbers, 0.26 with them).
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,8 +54,32 @@ class Reader:
         return weight * scale, shifted if bias is None else shifted + bias
 
 
+@dataclass(frozen=True)
+class Rest:
+    """What is left of a norm: a scale of ones and a shift of zeros, the same for all rows.
+
+    Attributes:
+        scale: The name of its scale before.
+        size: Of the normalised axis.
+    """
+
+    scale: str
+    size: int
+    held: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return the names of scale and shift, equal for norms of one size."""
+        return f"{self.size} ones", f"{self.size} zeros"
+
+    def tensors(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return scale and shift."""
+        like = values[self.scale]
+        return torch.ones_like(like), torch.zeros_like(like)
+
+
 def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> Folded:
-    """Return a program in which norms of members have neither scale nor shift, where that is possible.
+    """Return a program in which members have norms without scales and shifts of their own, where possible.
 
     Args:
         folded: The program, after other passes.
@@ -74,11 +100,13 @@ def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> F
         notes[f"scale and shift of {name_of(norm, prefix)} are part of the layers that read it"] = None
     if not readers:
         return folded
+    rests = {reader.norm: _rest(folded.program, reader.norm) for reader in readers}
+    merged = [*readers, *rests.values()]
     return replace(
         folded,
-        program=_rewritten(folded.program, readers),
-        of=of_with(folded.of, folded.keys, readers),
-        keys=keys_with(folded.keys, readers),
+        program=_rewritten(folded.program, readers, rests),
+        of=of_with(folded.of, folded.keys, merged),
+        keys=keys_with(folded.keys, merged),
         notes=tuple(notes),
     )
 
@@ -129,8 +157,14 @@ def _reader(program: Program, norm: Node, layer: Node) -> Reader | None:
     return Reader(layer, norm, tuple(names))
 
 
-def _rewritten(program: Program, readers: Sequence[Reader]) -> Program:
-    """Return a program in which layers read folded weights, and norms have none."""
+def _rest(program: Program, norm: Node) -> Rest:
+    """Return what is left of a norm."""
+    scale = Operation(norm, "", "", "").argument("weight")
+    return Rest(program.held[scale], scale.meta["val"].shape[0])
+
+
+def _rewritten(program: Program, readers: Sequence[Reader], rests: Mapping[Node, Rest]) -> Program:
+    """Return a program in which layers read folded weights, and norms what is left of them."""
     rewriting = Rewriting(program)
     for reader in readers:
         layer, norm = rewriting.copies[reader.layer], rewriting.copies[reader.norm]
@@ -138,7 +172,10 @@ def _rewritten(program: Program, readers: Sequence[Reader]) -> Program:
         weight, bias = reader.names
         layer.args = (norm, rewriting.entry(weight, like), rewriting.entry(bias, like[:, 0]))
         layer.kwargs = {}
+    for before, rest in rests.items():
+        norm, like = rewriting.copies[before], Operation(before, "", "", "").argument("weight").meta["val"]
         operation = Operation(norm, "", "", "")
-        norm.args = (operation.argument("input"), operation.argument("normalized_shape"))
+        scale, shift = (rewriting.entry(name, like) for name in rest.names)
+        norm.args = (operation.argument("input"), operation.argument("normalized_shape"), scale, shift)
         norm.kwargs = {"eps": operation.argument("eps")}
     return rewriting.finish()
