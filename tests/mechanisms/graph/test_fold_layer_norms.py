@@ -40,8 +40,8 @@ def norms(frozen):
 
 
 def is_plain(module, node):
-    scale, shift = (getattr(module, one.target) for one in node.args[2:4])
-    return bool((scale == 1).all()) and not shift.any()
+    scale, shift = (one and getattr(module, one.target) for one in node.args[2:4])
+    return bool((scale == 1).all()) and shift is not None and not shift.any()
 
 
 def test_norms_of_one_size_share_their_ones():

@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.fold_norms import Folded, keys_with, name_of, of_with
-from pluribus.mechanisms.graph.foldable import why_apart
+from pluribus.mechanisms.graph.foldable import Merged, why_apart
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.graph.rewriting import Rewriting
@@ -101,7 +101,7 @@ def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> F
     if not readers:
         return folded
     rests = {reader.norm: _rest(folded.program, reader.norm) for reader in readers}
-    merged = [*readers, *rests.values()]
+    merged: list[Merged] = [*readers, *rests.values()]
     return replace(
         folded,
         program=_rewritten(folded.program, readers, rests),

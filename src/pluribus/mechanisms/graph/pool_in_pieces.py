@@ -5,12 +5,12 @@ first exit of ResNet-18 has 64 MB for 32 samples, which the system hands out pag
 took three times as long as in four pieces, whose memory is used again.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
+from pluribus.mechanisms.graph.depth_first import Forms
 from pluribus.mechanisms.graph.operators import operator_name
 
 aten: Any = torch.ops.aten
@@ -21,9 +21,6 @@ PIECE = 1 << 19
 # They treat every channel apart, and keep the axis of channels where they keep it.
 _ELEMENTWISE = frozenset(("relu", "relu_", "gelu", "silu"))
 _POOLS = frozenset(("mean", "adaptive_avg_pool2d"))
-
-Forms = Mapping[str, tuple[torch.Size, torch.dtype]]
-"""Shape and type of values by the name of their step."""
 
 
 def wide_pooled(graph: Graph) -> list[list[Node]]:

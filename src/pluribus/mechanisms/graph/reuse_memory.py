@@ -1,4 +1,4 @@
-"""Reuse memory: operators of a graph write their results into values that nothing else reads.
+"""Reuse memory: a graph as it runs, which needs less new memory than the plain one.
 
 A new tensor of some megabytes costs more than the arithmetic: the system hands out its pages one by one. Two
 rules avoid that, and both keep the numbers to the bit:
@@ -8,7 +8,8 @@ rules avoid that, and both keep the numbers to the bit:
 - `max_pool(relu(x))` becomes `relu_(max_pool(x))`, which is the same because ReLU is monotone, and runs on
   fewer numbers.
 
-A third one runs wide convolutions that are pooled at once in pieces (`pool_in_pieces.py`).
+Steps come in an order that needs less memory at once (`depth_first.py`), wide convolutions that are pooled at
+once run in pieces (`pool_in_pieces.py`), and channels are picked in their order in memory (`pick_last.py`).
 
 Such a graph is for running without gradients alone. Files and exports are made of the plain graph.
 """
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
+from pluribus.mechanisms.graph.depth_first import Forms, depth_first
 from pluribus.mechanisms.graph.operators import (
     ADDED_PRODUCTS,
     CONCATENATIONS,
@@ -28,7 +30,8 @@ from pluribus.mechanisms.graph.operators import (
     names,
     operator_name,
 )
-from pluribus.mechanisms.graph.pool_in_pieces import Forms, pool_in_pieces, wide_pooled
+from pluribus.mechanisms.graph.pick_last import pick_last
+from pluribus.mechanisms.graph.pool_in_pieces import pool_in_pieces, wide_pooled
 from pluribus.mechanisms.network.torch_private import FakeTensorMode
 
 aten: Any = torch.ops.aten
@@ -65,17 +68,17 @@ def reuse_memory(module: GraphModule, inputs: Sequence[Tensor]) -> Graph:
     """
     graph, copies = Graph(), dict[Node, Node]()
     graph.output(graph.graph_copy(module.graph, copies))
-    if chains := wide_pooled(graph):
-        pool_in_pieces(graph, chains, _forms(module, graph, inputs))
+    forms = _forms(module, graph, inputs)
+    depth_first(graph, forms)
+    pool_in_pieces(graph, wide_pooled(graph), forms)
+    pick_last(graph, module, forms)
     for node in list(graph.nodes):
         _pool_first(graph, node)
     for node in graph.nodes:
         if node.target in _IN_PLACE and _is_own(node.args[0]):
             node.target = _IN_PLACE[node.target]
-    pairs = [node for node in graph.nodes if _IN_PLACE_OF_TWO.get(node.target) and _owned(node)]
-    if pairs:
-        forms = _forms(module, graph, inputs)
-        for node in pairs:
+    for node in graph.nodes:
+        if _IN_PLACE_OF_TWO.get(node.target) and _owned(node):
             _write_into_one(node, forms)
     return graph
 

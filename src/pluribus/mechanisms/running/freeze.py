@@ -31,6 +31,7 @@ from pluribus.mechanisms.members.skeleton import materialise
 from pluribus.mechanisms.members.stacked import Stacked
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network
+from pluribus.mechanisms.running.channels_last import LAST, put_channels_last
 from pluribus.mechanisms.running.cut_flow import flow_of_cut
 from pluribus.mechanisms.running.engines import run_slowly
 from pluribus.mechanisms.running.explain import (
@@ -196,8 +197,10 @@ def _freeze_masked(members: Members, example: Inputs, memory: int | None) -> Gra
         builder, kind, leaves = _begin(flow, members.code.forward, example)
         lowered = lower(builder, flow, leaves, nominal, memory)
         summary = _summary(lowered, flow, len(cut.members), nominal)
-        return Graphed(builder.finish(lowered.output), kind, summary, tuple(notes))
+        return Graphed(builder.finish(lowered.output), kind, summary, (*notes, *lowered.notes))
     # Members of different widths have nothing to run together but their trunk.
+    if put_channels_last([cut.trunk, *cut.members]):
+        notes.append(LAST)
     builder = GraphBuilder()
     kind, leaves = add_inputs(builder, cut.signature, members.code.forward, example)
     common = builder.run(cut.trunk, leaves)

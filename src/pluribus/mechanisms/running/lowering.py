@@ -23,7 +23,7 @@ from pluribus.mechanisms.graph.fold_norms import Keys, Of, fold_norms
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.running.channels_last import is_narrow, with_channels_last
+from pluribus.mechanisms.running.channels_last import LAST, is_narrow, with_channels_last
 from pluribus.mechanisms.running.executor import Executor, Piece
 from pluribus.mechanisms.running.plan import ExecutionPlan
 from pluribus.mechanisms.running.row_calls import call_rows, rows_share_little
@@ -139,7 +139,7 @@ def lower(
     of = folded.of
     if is_narrow(program, next(iter(of(flow.rows[:1])))):
         of = with_channels_last(of, program)
-        notes.append("channels last in memory")
+        notes.append(LAST)
     plan = ExecutionPlan(program, [folded.keys(row) for row in flow.rows])
     first = next(iter(of(flow.rows[:1])))
     shapes, costs = simulate_values(program, first, nominal)
