@@ -219,6 +219,31 @@ def test_a_frozen_ensemble_can_be_copied_pickled_and_moved():
     assert_close(frozen.double()(images).float(), expected)
 
 
+class ReadBothWays(nn.Module):
+    """A recurrent network, whose first state is made for the size of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.lstm = nn.GRUCell(4, 6), nn.LSTM(4, 6, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        start = x.new_zeros(len(x), 6)
+        last = self.cell(x[:, 0], start)
+        return self.head(self.lstm(x)[0][:, -1]) + last[:, :3]
+
+
+def test_states_of_the_size_of_the_batch_are_copied_pickled_saved_and_cast(tmp_path):
+    x = torch.randn(3, 5, 4)
+    frozen = settled(pl.convert(ReadBothWays(), DEEP, example=x)).freeze()
+    expected = frozen(x)
+    frozen.save(tmp_path / "frozen")
+    saved = pl.load_frozen(tmp_path / "frozen")
+    for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen)), saved):
+        assert_close(other(x), expected, rtol=0, atol=0)
+        assert_close(other.double()(x.double()).float(), expected)
+
+
 def test_the_ensemble_stays_as_it_was():
     ensemble = settled(pl.convert(zoo.residual_cnn().double(), DEEP))
     before, state = ensemble(images), copy.deepcopy(ensemble.state_dict())

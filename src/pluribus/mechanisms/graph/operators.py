@@ -187,6 +187,7 @@ _OTHERS = names(
     "scatter scatter_add index_put one_hot meshgrid linspace broadcast_to cosine_similarity",
     "pairwise_distance rms_norm group_norm instance_norm hardtanh tile unsafe_split count_nonzero mish",
     "outer cross kron addcmul addcdiv lerp nan_to_num grid_sampler",
+    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell",
     "affine_grid_generator im2col col2im unfold std_mean var_mean aminmax logaddexp cdist heaviside",
 )
 _NAMED = (

@@ -488,15 +488,13 @@ class Frozen(nn.Module):
             )
         self.kinds = tuple(replace(kind, signature=kind.signature.cast(fn)) for kind in self.kinds)
         self.weights = self.weights.to(fn(torch.empty(0)).device)
-        before = [_first_float(network) for network in self.networks]
+        before = [_first_type(network) for network in self.networks]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for network, old in zip(self.networks, before, strict=True):
-            new = _first_float(network)
             if isinstance(network, GraphModule):
                 # Recipes are those of the tensors before; a file holds the moved ones whole.
                 network.meta.pop(RECIPES, None)
-            if isinstance(network, GraphModule) and old is not None and new is not None:
-                _adapt(network, {old.dtype: new.dtype, old.device: new.device})
+                _adapt(network, dict(zip(old, _first_type(network), strict=True)))
         self._graphs = self._quick()
         return self
 
@@ -516,6 +514,15 @@ def _first_float(module: nn.Module) -> Tensor | None:
         if tensor.is_floating_point():
             return tensor
     return None
+
+
+def _first_type(module: nn.Module) -> tuple[Any, ...]:
+    """Return precision and device of a module; nothing if it has no tensor of real numbers.
+
+    Not the tensor itself: torch moves a parameter by exchanging its values.
+    """
+    held = _first_float(module)
+    return () if held is None else (held.dtype, held.device)
 
 
 def _like(example: Inputs, held: Tensor | None) -> Inputs:
