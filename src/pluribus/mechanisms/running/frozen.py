@@ -419,8 +419,8 @@ class Frozen(nn.Module):
     ) -> Path:
         """Write all members as one file that runs without this library; the same as `Ensemble.export`.
 
-        `dynamic` may name the sizes alone that the graph lets vary; `Ensemble.export` reads the network again
-        where its graph holds one as a number, as those of transformers do.
+        `dynamic` may name the sizes alone that the graph lets vary; a graph takes those of its example, and
+        `Ensemble.export` reads the network again with the others free.
         """
         if self.weights.device.type != "cpu":
             moved = copy.deepcopy(self).cpu()
@@ -428,14 +428,8 @@ class Frozen(nn.Module):
                 path, format, members=members, dynamic=dynamic, level=level, signature=signature
             )
         source = self.export_source(self.predict, signature)
-        try:
-            return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
-        except ExportError as error:
-            if not dynamic:
-                raise
-            raise ExportError(
-                f"{error} A frozen ensemble may hold a size of its example as a number: export the ensemble."
-            ) from error
+        _check_free(self.kinds[0], dynamic or {})
+        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
 
     def export_source(
         self, predict: Callable[[Inputs], Prediction], signature: TaskSignature | None
@@ -497,6 +491,26 @@ class Frozen(nn.Module):
                 _adapt(network, dict(zip(old, _first_type(network), strict=True)))
         self._graphs = self._quick()
         return self
+
+
+def _check_free(kind: Kind, dynamic: Dynamic) -> None:
+    """Raise `ExportError` for a free size that a graph takes as a number.
+
+    Args:
+        kind: Of the inputs of the graph.
+        dynamic: By input and axis, the names of free sizes; those that there are not are refused elsewhere.
+    """
+    for name, place in zip(kind.names, kind.places, strict=True):
+        form = kind.signature.forms[place]
+        assert isinstance(form, tuple)
+        held = dict(enumerate(form[1]))
+        for axis, size in dynamic.get(name, {}).items():
+            if axis and held.get(axis) is not None:
+                raise ExportError(
+                    f"dynamic must name sizes that the graph lets vary, got {size!r}, axis {axis} of input "
+                    f"{name}: a frozen ensemble holds a size of its example as a number, here {held[axis]}. "
+                    "Export the ensemble, which reads the network with this size free."
+                )
 
 
 def _failed(error: Exception, inputs: Inputs) -> InputError:
