@@ -28,7 +28,7 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, Saving, explain
-from pluribus.mechanisms.running.freeze import Graphed
+from pluribus.mechanisms.running.freeze import FIXED_BATCH, Graphed
 from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
 from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up
 from pluribus.mechanisms.running.no_compile import uncompiled
@@ -266,7 +266,8 @@ class Frozen(nn.Module):
             if not kind.signature.why_not(inputs):
                 return place, tuple(kind.inputs(inputs)), {}
         made_for = " or ".join(kind.signature.example for kind in self.kinds)
-        reason = f": {MADE_UP}" if MADE_UP in self.notes else ""
+        known = [note for note in (MADE_UP, FIXED_BATCH) if note in self.notes]
+        reason = f": {known[0]}" if known else ""
         remedy = "Pass freeze(examples=[...]) one input of each kind."
         if any(kind.signature.lacks_batch(inputs) for kind in self.kinds):
             reason, remedy = "", SINGLE_SAMPLE
