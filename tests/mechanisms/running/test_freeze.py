@@ -279,6 +279,39 @@ def test_a_batch_that_the_code_makes_a_number_of_is_named():
         frozen(images[:3].float())
 
 
+class Several(nn.Module):
+    """A network that returns two predictions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 3), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return {"first": self.first(x), "rest": [self.second(x)]}
+
+
+def test_an_output_that_is_computed_is_part_of_the_graph(tmp_path):
+    x = torch.randn(3, 6)
+    ensemble = pl.convert(
+        Several(), DEEP, example=x, output=lambda made: torch.cat([made["first"], made["rest"][0]], 1)
+    )
+    frozen = ensemble.freeze()
+    assert frozen.kinds, frozen.notes
+    frozen.save(tmp_path / "frozen")
+    for other in (frozen, pickle.loads(pickle.dumps(frozen)), pl.load_frozen(tmp_path / "frozen")):
+        assert_close(other(x), ensemble(x))
+
+
+def test_an_output_that_cannot_be_read_is_called_on_the_results():
+    x = torch.randn(3, 6)
+    ensemble = pl.convert(
+        Several(), DEEP, example=x, output=lambda made: torch.from_numpy(made["first"].detach().numpy() * 2)
+    )
+    frozen = ensemble.eval().freeze()
+    assert "output= is a function" in frozen.notes[0]
+    assert_close(frozen(x), ensemble(x))
+
+
 class Spectral(nn.Module):
     """A layer of complex weights on low frequencies."""
 

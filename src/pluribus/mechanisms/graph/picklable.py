@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import Graph, GraphModule
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_aggregate
 
 from pluribus.mechanisms.network.torch_private import schema_of
 
@@ -60,9 +60,13 @@ class PicklableGraph(GraphModule):
 def _steps(graph: Graph) -> list[_Step]:
     """Return the nodes of a graph as plain data."""
     places, steps = dict[Any, _Place](), list[_Step]()
+
+    def place(part: Any) -> Any:
+        return places[part] if isinstance(part, Node) else part
+
     for position, node in enumerate(graph.nodes):
         places[node] = _Place(position)
-        args, kwargs = map_arg((node.args, dict(node.kwargs)), places.__getitem__)
+        args, kwargs = map_aggregate((node.args, dict(node.kwargs)), place)
         is_operator = schema_of(node.target) is not None
         target = str(node.target) if is_operator else node.target
         steps.append(_Step(node.op, target, is_operator, args, kwargs, node.name))
@@ -86,8 +90,10 @@ def _rebuilt(
 
     for step in steps:
         args, kwargs = map_aggregate((step.args, step.kwargs), node)
-        # Such as `aten.linear.default`.
-        target = reduce(getattr, step.target.split("."), torch.ops) if step.is_operator else step.target
+        target: Any = step.target
+        if step.is_operator:
+            # Such as `aten.linear.default`.
+            target = reduce(getattr, step.target.split("."), torch.ops)
         nodes.append(graph.create_node(step.op, target, args, dict(kwargs), step.name))
     root = nn.Module()
     root.__dict__.update(held)
