@@ -194,6 +194,13 @@ def test_groups_are_those_of_convolutions_alone(groups):
     assert ensemble.members.tensors.second.get_parameter("weight").shape == (2, 8)
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_grouped_kernels_may_be_normed_along_any_axis(dim):
+    layer = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=dim)
+    ensemble, x = converted(layer), normal(7, 4, 8)
+    assert_close(ensemble.freeze()(x), ensemble(x))
+
+
 def test_a_network_without_a_matrix_is_refused():
     with pytest.raises(
         ConversionError, match=r"a trained weight matrix to convert, .*type BatchNorm1d, named ''"

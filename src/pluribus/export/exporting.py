@@ -60,13 +60,33 @@ def export_file(
     form.load_packages()
     target, dynamic = _with_suffix(Path(path), form), dynamic or {}
     try:
-        source, pooled, sizes, program = _traced(source, form, members, level, dynamic)
+        _write_checked(target, source, form, members, level, dynamic)
     except ExportError:
         # A graph that was read with one size may hold it as a number, as attention does when it cuts heads.
         again = source.read_with(dynamic) if dynamic and source.read_with else None
         if again is None:
             raise
-        source, pooled, sizes, program = _traced(again, form, members, level, dynamic)
+        _write_checked(target, again, form, members, level, dynamic)
+    return target
+
+
+def _write_checked(
+    target: Path, source: Source, form: FileFormat, members: bool, level: float, dynamic: Dynamic
+) -> None:
+    """Write the file of an ensemble beside its place, run it there, and only then move it.
+
+    Args:
+        target: The place.
+        source: What is exported.
+        form: The format.
+        members: Whether the outputs of all members are among the outputs.
+        level: Of the interval of a Gaussian.
+        dynamic: By input and axis, the names of free sizes.
+
+    Raises:
+        ExportError: As `export_file`.
+    """
+    source, pooled, sizes, program = _traced(source, form, members, level, dynamic)
     description = describe(source, pooled, form, sizes)
     rules = size_rules(program, sizes)
     description["sizes"] = {name: rule.to_dict() for name, rule in rules.items()}
@@ -87,7 +107,6 @@ def export_file(
             _put_in_place(folder, target.parent)
     finally:
         remove(folder)
-    return target
 
 
 def _traced(

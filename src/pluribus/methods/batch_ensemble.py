@@ -190,12 +190,15 @@ def _add_factors(
 ) -> None:
     """Draw the factors of a layer's matrices."""
     layer = choice.site.module
-    groups = layer.groups if isinstance(layer, Convolution) else 1
     for name in matrices:
         assert isinstance(choice.method, BatchEnsemble)
         # Tied weights have one factor.
         if name not in tensors.changed():
             weight = tensors.parts()[0][name]
+            groups = layer.groups if isinstance(layer, Convolution) else 1
+            # The lengths that weight norm keeps of a kernel may have no axis of channels, `[1, 1, k]`.
+            if len(weight) % groups:
+                groups = 1
             tensors.add(name, draw_factors(weight, tensors.members, groups, choice.method.std, generator))
 
 

@@ -46,6 +46,21 @@ def test_leaves_are_copies():
     W.div_(2)
 
 
+def test_a_leaf_that_the_graph_holds_anyway_costs_nothing():
+    # A table of words that is also the last layer: rows read it one by one, and as one product.
+    tables = [torch.rand(8, 16) for _ in range(3)]
+    builder = GraphBuilder()
+    x = builder.input("x")
+    outputs = [builder.call(aten.linear.default, x, table) for table in tables]
+    stack = builder.call(aten.stack.default, tables)
+    product = builder.call(aten.matmul.default, x, builder.call(aten.transpose.int, stack, 1, 2))
+    module = builder.finish(builder.call(aten.add.Tensor, builder.call(aten.stack.default, outputs), product))
+    small = compact(module)
+    assert held(module) == 6 * W.numel()
+    assert held(small) == 3 * W.numel()
+    assert_close(small(X), module(X), rtol=0, atol=0)
+
+
 def test_tensors_that_are_as_small_as_their_leaves_stay():
     module = graph(lambda: [W * torch.rand(8, 16) for _ in range(4)])
     assert compact(module) is module

@@ -12,7 +12,7 @@ from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.graph.export import read_graph
 from pluribus.mechanisms.network import network as network_module
 from pluribus.mechanisms.network.network import Network, built, copy_module
-from pluribus.methods import BatchEnsemble, DeepEnsembles, MCDropout, Single
+from pluribus.methods import EMP, BatchEnsemble, DeepEnsembles, Masksembles, MCDropout, Single
 from tests.cases import CASES, case_named, each, logits, run
 from tests.zoo import mlp
 
@@ -45,6 +45,31 @@ def test_modes_of_single_layers_are_copied():
     model = case_named("batch_norm_mlp").model()
     model[1].eval()
     assert [layer.training for layer in Network(model).module] == [True, False, True, True]
+
+
+class MeanOfPadded(nn.Module):
+    """A mean over all positions, padded ones too."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 1), nn.Linear(8, 3)
+
+    def forward(self, x, mask):
+        return self.head(self.encoder(x, src_key_padding_mask=mask).mean(1))
+
+
+@pytest.mark.parametrize("method", [Masksembles(members=2), EMP(), BatchEnsemble(members=2)], ids=str)
+def test_padded_positions_count_in_prediction_as_they_do_in_training(method):
+    x, mask = torch.randn(3, 5, 8), torch.zeros(3, 5, dtype=torch.bool)
+    mask[1, 3:] = True
+    ensemble = pl.convert(MeanOfPadded().eval(), method, example=(x, mask)).eval()
+    with_gradients = ensemble(x, mask).detach()
+    with torch.no_grad():
+        assert_close(ensemble(x, mask), with_gradients)
+    frozen = ensemble.freeze()
+    assert frozen.kinds, frozen.notes
+    assert_close(frozen(x, mask), with_gradients)
 
 
 def test_a_module_that_cannot_be_copied_is_refused_with_a_remedy():

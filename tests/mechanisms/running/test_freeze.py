@@ -15,7 +15,7 @@ from pluribus.errors import ConversionError
 from pluribus.mechanisms.graph.operators import normalises, operator_name
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_slowly
-from pluribus.mechanisms.running.freeze import _proofs
+from pluribus.mechanisms.running.freeze import FIXED_BATCH, _proofs
 from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, blocks, each, normal, run
@@ -217,6 +217,120 @@ def test_a_frozen_ensemble_can_be_copied_pickled_and_moved():
     for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
         assert_close(other(x), expected, rtol=0, atol=0)
     assert_close(frozen.double()(images).float(), expected)
+
+
+class ReadBothWays(nn.Module):
+    """A recurrent network, whose first state is made for the size of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.lstm = nn.GRUCell(4, 6), nn.LSTM(4, 6, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        start = x.new_zeros(len(x), 6)
+        last = self.cell(x[:, 0], start)
+        return self.head(self.lstm(x)[0][:, -1]) + last[:, :3]
+
+
+def test_states_of_the_size_of_the_batch_are_copied_pickled_saved_and_cast(tmp_path):
+    x = torch.randn(3, 5, 4)
+    frozen = settled(pl.convert(ReadBothWays(), DEEP, example=x)).freeze()
+    expected = frozen(x)
+    frozen.save(tmp_path / "frozen")
+    saved = pl.load_frozen(tmp_path / "frozen")
+    for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen)), saved):
+        assert_close(other(x), expected, rtol=0, atol=0)
+        assert_close(other.double()(x.double()).float(), expected)
+
+
+class Nodes(nn.Module):
+    """A network on one graph, whose samples are its nodes: edges name them by number."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, nodes, edges):
+        hidden = torch.relu(self.first(nodes))
+        source, target = edges
+        return self.head(hidden + torch.zeros_like(hidden).index_add(0, target, hidden[source]))
+
+
+def test_nodes_of_one_graph_are_frozen_and_saved(tmp_path):
+    nodes, edges = torch.randn(6, 4), torch.tensor([[0, 5, 3, 1], [5, 2, 4, 0]])
+    ensemble = settled(pl.convert(Nodes(), DEEP, example=(nodes, edges)))
+    frozen = ensemble.freeze()
+    assert frozen.kinds, frozen.notes
+    frozen.save(tmp_path / "frozen")
+    for count in (6, 9):
+        x = torch.randn(count, 4)
+        assert_close(frozen(x, edges), ensemble(x, edges))
+        assert_close(pl.load_frozen(tmp_path / "frozen")(x, edges), frozen(x, edges), rtol=0, atol=0)
+
+
+def test_a_batch_that_the_code_makes_a_number_of_is_named():
+    token = torch.randn(1, 2, 8, 8)
+    ensemble = pl.convert(Two(lambda m, x: m.norm(m.conv(x + token.to(x).expand(len(x), -1, -1, -1)))), DEEP)
+    frozen = ensemble.freeze(examples=[images[:4].float()])
+    assert frozen(images[:4].float()).shape[:2] == (2, 4)
+    assert FIXED_BATCH in frozen.notes
+    with pytest.raises(pl.InputError, match=r"as len\(x\) does"):
+        frozen(images[:3].float())
+
+
+class Several(nn.Module):
+    """A network that returns two predictions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 3), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return {"first": self.first(x), "rest": [self.second(x)]}
+
+
+def test_an_output_that_is_computed_is_part_of_the_graph(tmp_path):
+    x = torch.randn(3, 6)
+    ensemble = pl.convert(
+        Several(), DEEP, example=x, output=lambda made: torch.cat([made["first"], made["rest"][0]], 1)
+    )
+    frozen = ensemble.freeze()
+    assert frozen.kinds, frozen.notes
+    frozen.save(tmp_path / "frozen")
+    for other in (frozen, pickle.loads(pickle.dumps(frozen)), pl.load_frozen(tmp_path / "frozen")):
+        assert_close(other(x), ensemble(x))
+
+
+def test_an_output_that_cannot_be_read_is_called_on_the_results():
+    x = torch.randn(3, 6)
+    ensemble = pl.convert(
+        Several(), DEEP, example=x, output=lambda made: torch.from_numpy(made["first"].detach().numpy() * 2)
+    )
+    frozen = ensemble.eval().freeze()
+    assert "output= is a function" in frozen.notes[0]
+    assert_close(frozen(x), ensemble(x))
+
+
+class Spectral(nn.Module):
+    """A layer of complex weights on low frequencies."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.head = nn.Parameter(torch.randn(3, 3, 4, dtype=torch.cfloat)), nn.Linear(16, 2)
+
+    def forward(self, x):
+        low = torch.fft.rfft(x)
+        mixed = torch.zeros_like(low)
+        mixed[..., :4] = torch.einsum("bix,iox->box", low[..., :4], self.weight)
+        return self.head(torch.fft.irfft(mixed, n=16).sum(1))
+
+
+def test_complex_weights_are_saved_as_they_are(tmp_path):
+    x = torch.randn(3, 3, 16)
+    frozen = pl.convert(Spectral(), DeepEnsembles(members=2, start="copy"), example=x).freeze()
+    frozen.save(tmp_path / "frozen")
+    assert_close(pl.load_frozen(tmp_path / "frozen")(x), frozen(x), rtol=0, atol=0)
 
 
 def test_the_ensemble_stays_as_it_was():

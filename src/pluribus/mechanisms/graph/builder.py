@@ -14,6 +14,7 @@ from torch.fx.node import map_aggregate
 
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.graph.compact import RECIPES, worthwhile_recipes
+from pluribus.mechanisms.graph.picklable import PicklableGraph
 from pluribus.mechanisms.graph.recording import Recording
 from pluribus.mechanisms.network.torch_private import is_no_grad_region
 
@@ -193,7 +194,7 @@ class GraphBuilder:
         for node in reversed(self.graph.nodes):
             if not node.users and node.op not in ("placeholder", "output"):
                 self.graph.erase_node(node)
-        module = GraphModule(self.root, self.graph)
+        module = PicklableGraph(self.root, self.graph)
         held = dict(module.named_parameters()) | dict(module.named_buffers())
         stored = {str(node.target): tensor for tensor, node in self._stored.values()}
         computed = {name: (tensor, held[name]) for name, tensor in stored.items() if name in held}

@@ -4,7 +4,7 @@ A file of such a graph is small. Whoever reads it computes the tensors once (`gr
 in every call.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,19 +36,23 @@ Stored = Mapping[str, tuple[Tensor, Tensor]]
 def worthwhile_recipes(stored: Stored) -> dict[str, Recipe]:
     """Return how some tensors of a graph can be computed from fewer bytes, by their names.
 
-    Tensors with a common leaf are computed all or none, since the leaf is paid for once. Leaves are copied.
+    Tensors with a common leaf are computed all or none, since the leaf is paid for once. A leaf that the
+    graph holds anyway costs nothing, as the table of words that is also the last layer. Other leaves are
+    copied.
 
     Args:
         stored: All tensors of the graph.
     """
-    recipes = dict[str, Recipe]()
-    for name, (tensor, _) in stored.items():
+    recipes, held = dict[str, Recipe](), dict[int, tuple[Tensor, Tensor]]()
+    for name, (tensor, copy) in stored.items():
         found = recipe_of(tensor)
         if found is not None:
             recipes[name] = found
-    copies = _Copies()
+        else:
+            held[id(tensor)] = (tensor, copy)
+    copies = _Copies(held)
     chosen = dict[str, Recipe]()
-    for names, leaves in _groups(recipes):
+    for names, leaves in _groups(recipes, held.keys()):
         before = sum(packed_bytes(stored[name][1]) for name in names)
         after = sum(map(packed_bytes, leaves))
         if after > WORTH * before:
@@ -60,11 +64,15 @@ def worthwhile_recipes(stored: Stored) -> dict[str, Recipe]:
 
 
 class _Copies:
-    """Recipes whose leaves are copies, so that a graph shares no memory with the ensemble."""
+    """Recipes whose leaves are copies, so that a graph shares no memory with the ensemble.
 
-    def __init__(self) -> None:
+    Args:
+        held: By identity, leaves that the graph holds, and its copies of them.
+    """
+
+    def __init__(self, held: Mapping[int, tuple[Tensor, Tensor]]) -> None:
         # With the leaves themselves, whose identities must not be given away meanwhile.
-        self._leaves: dict[int, tuple[Tensor, Tensor]] = {}
+        self._leaves = dict(held)
         self._recipes: dict[int, Any] = {}
 
     def recipe(self, recipe: Recipe) -> Recipe:
@@ -105,24 +113,29 @@ def _computes(recipes: Mapping[str, Recipe], stored: Stored) -> bool:
     return True
 
 
-def _groups(recipes: Mapping[str, Recipe]) -> list[tuple[list[str], list[Tensor]]]:
-    """Return the names of tensors that have leaves in common, with all of their leaves.
+def _groups(recipes: Mapping[str, Recipe], held: Container[int]) -> list[tuple[list[str], list[Tensor]]]:
+    """Return the names of tensors that have leaves in common, with all of their leaves that cost something.
 
     Args:
         recipes: By name, how tensors are computed.
+        held: The identities of the leaves that cost nothing.
     """
-    # By leaf, the group that it belongs to.
-    groups = dict[int, _Group]()
+    # By leaf, the group that it belongs to; and those without a leaf that costs something.
+    groups, free = dict[int, _Group](), list[_Group]()
     for name, recipe in recipes.items():
         group = _Group([name], {})
         for leaf in recipe.leaves():
+            if id(leaf) in held:
+                continue
             other = groups.get(id(leaf), group)
             # A recipe with leaves of several groups makes one of them.
             if other is not group:
                 group = _Group(other.names + group.names, other.leaves | group.leaves)
             group.leaves[id(leaf)] = leaf
             groups |= dict.fromkeys(group.leaves, group)
-    distinct = {id(group): group for group in groups.values()}
+        if not group.leaves:
+            free.append(group)
+    distinct = {id(group): group for group in (*groups.values(), *free)}
     return [(group.names, list(group.leaves.values())) for group in distinct.values()]
 
 
@@ -175,6 +188,10 @@ class _Writer:
         if row is not None:
             self.root.add_module("row", row)
         self._written: dict[int, Node] = {}
+        # By identity, the names of what is read as it is.
+        self._held = {
+            id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())
+        }
 
     def read(self, tensor: Tensor, name: str) -> Node:
         """Return the node that reads a tensor, which is added to the module.
@@ -219,6 +236,8 @@ class _Writer:
         Args:
             leaf: What other tensors are made of.
         """
+        if id(leaf) in self._held:
+            return self.read(leaf, self._held[id(leaf)])
         name = f"part_{len(self._written)}"
         if not fits_byte(leaf) or leaf.dtype is torch.bool:
             return self.read(leaf, name)

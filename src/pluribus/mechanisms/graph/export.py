@@ -18,6 +18,7 @@ from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.results import without_objects
 from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
+from pluribus.mechanisms.network.outputs import Output, select_output
 from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -77,7 +78,9 @@ class Graph:
         }
 
 
-def read_graph(module: nn.Module, example: Inputs, training: bool, any_batch: bool = True) -> Graph:
+def read_graph(
+    module: nn.Module, example: Inputs, training: bool, any_batch: bool = True, output: Output = None
+) -> Graph:
     """Export `module` in one mode; its state and its mode stay as they were.
 
     Args:
@@ -85,6 +88,8 @@ def read_graph(module: nn.Module, example: Inputs, training: bool, any_batch: bo
         example: One input.
         training: The mode.
         any_batch: Whether the batch is dynamic, or has the size of the example.
+        output: A function that computes the prediction, which becomes a part of the data flow; None returns
+            all results.
 
     Raises:
         UnreadableError: The network cannot be exported; the message carries torch's reason.
@@ -93,7 +98,7 @@ def read_graph(module: nn.Module, example: Inputs, training: bool, any_batch: bo
     try:
         with PROCESS, restored(module, training), silence(), kept_random_state():
             program = torch.export.export(
-                _Root(module), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
+                _Root(module, output), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:
         # Inputs that the network refuses are the user's mistake; in training it may need more than these.
@@ -135,12 +140,13 @@ class _Root(nn.Module):
     inputs (2.13), but here it sees two plain arguments.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, output: Output) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.output = network, output
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return without_objects(self.network(*args, **kwargs))
+        returned = self.network(*args, **kwargs)
+        return without_objects(returned if self.output is None else select_output(returned, self.output))
 
 
 def _line(error: Exception) -> str:

@@ -24,6 +24,7 @@ from pluribus.mechanisms.graph.node_checks import (
     check_word,
 )
 from pluribus.mechanisms.graph.operators import find_operator
+from pluribus.mechanisms.graph.picklable import PicklableGraph
 from pluribus.mechanisms.graph.plain_values import plain_from_data, plain_to_data
 from pluribus.mechanisms.network.torch_private import argument_names
 from pluribus.schema import Anything, Fields, Flag, Items, Mismatch, Named, Schema, Text, shown
@@ -149,7 +150,7 @@ class _Reader:
         # Tensors that others were made of are needed no more.
         for read in [node for node in self.graph.nodes if node.op == "get_attr" and not node.users]:
             self.graph.erase_node(read)
-        return GraphModule(self.root, self.graph).eval()
+        return PicklableGraph(self.root, self.graph).eval()
 
     def _node(self, node: Mapping[str, Any], place: int, has_row: bool) -> Any:
         """Return one node, added to the graph, or a tensor that is computed now.

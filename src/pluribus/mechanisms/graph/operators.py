@@ -187,14 +187,41 @@ _OTHERS = names(
     "scatter scatter_add index_put one_hot meshgrid linspace broadcast_to cosine_similarity",
     "pairwise_distance rms_norm group_norm instance_norm hardtanh tile unsafe_split count_nonzero mish",
     "outer cross kron addcmul addcdiv lerp nan_to_num grid_sampler",
+    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell",
     "affine_grid_generator im2col col2im unfold std_mean var_mean aminmax logaddexp cdist heaviside",
+    # torch does not tag these as pointwise (2.13), or knows them by a second name.
+    "hardswish log_sigmoid floor_divide isclose isin absolute negative add subtract multiply divide fix",
+    "greater greater_equal less less_equal not_equal fill clip square degrees radians isreal",
+    "arccos arccosh arcsin arcsinh arctan arctan2 arctanh",
+    # Parts of a tensor that are exchanged.
+    "slice_scatter select_scatter diagonal_scatter scatter_reduce index_add index_fill index_reduce",
+    "masked_scatter take take_along_dim copy",
+    # Frequencies and complex numbers.
+    "fft_fft fft_fft2 fft_fftn fft_ifft fft_ifft2 fft_ifftn fft_rfft fft_rfft2 fft_rfftn fft_irfft",
+    "fft_irfft2 fft_irfftn fft_hfft fft_ihfft fft_fftshift fft_ifftshift fft_fftfreq fft_rfftfreq stft istft",
+    "hann_window hamming_window view_as_complex view_as_real real imag complex polar conj _conj",
+    "resolve_conj resolve_neg",
+    # Linear algebra.
+    "addbmm addr trace inverse det logdet matrix_power matrix_exp tensordot chain_matmul cholesky diag",
+    "linalg_inv linalg_solve linalg_solve_triangular linalg_cholesky linalg_qr linalg_svd linalg_eigh",
+    "linalg_det linalg_slogdet linalg_pinv linalg_matrix_exp linalg_matrix_power linalg_multi_dot",
+    "linalg_norm linalg_matrix_norm linalg_vecdot linalg_cross linalg_matmul linalg_diagonal frobenius_norm",
+    "_weight_norm pdist dist",
+    # Tensors that are joined, cut or turned.
+    "hstack vstack dstack column_stack row_stack atleast_1d atleast_2d atleast_3d block_diag diagflat",
+    "hsplit vsplit dsplit broadcast_tensors moveaxis swapdims rot90 fliplr flipud ravel reshape_as mH",
+    "tril_indices triu_indices native_channel_shuffle unsafe_chunk unsafe_split_with_sizes",
+    # Sums and orders along an axis.
+    "cummax cummin logcumsumexp median nanmedian kthvalue nanmean nansum bucketize searchsorted msort diff",
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
 )
 _NAMED = (
     (CONVOLUTIONS | MATRIX_PRODUCTS | ADDED_PRODUCTS | RECURRENT)
     | (CHANNEL_NORMS | LAST_AXIS_NORMS | BATCH_NORMS | MOVES | CONCATENATIONS | PADS | PICKS | COPIES)
     | (UNTAGGED_POINTWISE | REDUCTIONS | CREATIONS | _OTHERS)
 )
-_OVERLOAD = re.compile(r"aten\.([a-z0-9_]+)\.([A-Za-z0-9_]+)")
+_OVERLOAD = re.compile(r"aten\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 
 
 def find_operator(name: str) -> Any:

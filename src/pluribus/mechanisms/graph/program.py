@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from pluribus.errors import InputError
-from pluribus.mechanisms.graph.export import Operation
+from pluribus.errors import InputError, UnreadableError
+from pluribus.mechanisms.graph.export import Operation, read_graph
 from pluribus.mechanisms.graph.in_place import without_in_place, writes_into
 from pluribus.mechanisms.graph.operators import SYM_SIZE, is_random
 from pluribus.mechanisms.network.inputs import Inputs
@@ -225,7 +225,7 @@ def read_program(network: Network) -> Program:
     Raises:
         UnreadableError: The network cannot be exported.
     """
-    exported = network.graph(training=False).program
+    exported, output = _exported(network)
     module = without_in_place(exported.graph_module)
     if any(writes_into(node) for node in module.graph.nodes):
         exported = _without_writes(exported)
@@ -233,19 +233,39 @@ def read_program(network: Network) -> Program:
     lifted = exported.graph_signature
     held, constants, entries = _placeholders(network, exported, module)
     returned = _returned(exported, module)
-    prediction = _prediction(exported, returned, network.output)
+    prediction = _prediction(exported, returned, output)
     leaves, structure = tree_flatten((network.example.args, network.example.keywords))
     signature = Signature(
         str(network.example),
         str(structure),
         tuple(map(_form, leaves, entries)),
         None if prediction is not None else exported.call_spec.out_spec,
-        network.output,
+        output,
     )
     results = tuple(returned) if prediction is None else (prediction,)
     parameters = frozenset(node for node in held if node.name in lifted.inputs_to_parameters)
     writes = tuple(name.removeprefix(ROOT) for name in lifted.buffers_to_mutate.values())
     return Program(module, held, constants, parameters, tuple(entries), results, writes, signature)
+
+
+def _exported(network: Network) -> tuple[ExportedProgram, Output]:
+    """Return a network in eval mode as torch.export reads it, and what of its results is the prediction.
+
+    Where a function computes the prediction, it is read together with the network, so that the graph has its
+    steps; a function that cannot be read is called on the results.
+
+    Raises:
+        UnreadableError: The network cannot be exported.
+    """
+    exported = network.graph(training=False).program
+    returned = _returned(exported, exported.graph_module)
+    if _prediction(exported, returned, network.output) is not None:
+        return exported, network.output
+    try:
+        whole = read_graph(network.module, network.example, training=False, output=network.output)
+    except (UnreadableError, InputError):
+        return exported, network.output
+    return whole.program, None
 
 
 def _without_writes(exported: ExportedProgram) -> ExportedProgram:

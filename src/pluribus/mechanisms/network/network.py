@@ -53,6 +53,7 @@ class Network:
             with seeded(seed):
                 self.module = self.factory()
             copy_module(self.module)  # rows will be copies of it: what cannot be copied is refused here
+        _without_nested_tensors(self.module)
         self.kind = type(self.module).__name__
         self.output = output
         self._graphs: dict[tuple[bool, bool], Graph | UnreadableError] = {}
@@ -77,6 +78,7 @@ class Network:
     def become(self, module: nn.Module, factory: Callable[[], nn.Module] | None = None) -> None:
         """Take another module in place of its own, which takes the same inputs."""
         self.module, self.factory, self._graphs = module, factory, {}
+        _without_nested_tensors(module)
 
     def graph(self, training: bool, any_batch: bool = True) -> Graph:
         """Return the data flow in train or in eval mode, read once, or failed once.
@@ -127,6 +129,21 @@ class Network:
     def persistent(self) -> set[str]:
         """Return the names that the user's own `state_dict` keeps."""
         return set(self.module.state_dict())
+
+
+def _without_nested_tensors(module: nn.Module) -> None:
+    """Make the encoders of torch compute in prediction what they compute in training.
+
+    With a padding mask and without gradients, `nn.TransformerEncoder` runs on nested tensors and returns
+    zeros at padded positions; with gradients it does not (torch 2.13). A mean over positions then differs
+    between training and prediction, and from what torch.export reads.
+
+    Args:
+        module: A copy of the user's, changed in place.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.TransformerEncoder):
+            layer.use_nested_tensor = False
 
 
 def copy_module(module: nn.Module) -> nn.Module:

@@ -49,11 +49,15 @@ from pluribus.mechanisms.running.specialised import CutMembers, cut_members
 
 PROOFS = (2, 1, 3)
 """Sizes of batch at which a graph is compared with the members: the first two that the members take. Code
-that squeezes axes of size one fails by itself on one sample. They are small because all members run."""
+that squeezes axes of size one fails by itself on one sample. They are small because all members run. The size
+of the example, and twice that, come last."""
 DRAWN = 1 << 30
 """Bytes of weights that are drawn for rows and may be stored: beyond, rows draw them in every call."""
-
-
+FIXED_BATCH = (
+    "the graph takes the example's size of batch alone, because the code makes a number of it, as len(x) "
+    "does; x.shape[0] stays free"
+)
+"""The note of a graph whose batch is a number."""
 DIFFERENT_WIDTHS = "they are cut out by their masks, to different widths"
 
 
@@ -122,7 +126,8 @@ def _proved(made: Graphed, members: AnyMembers, example: Inputs) -> Graphed:
         why = _why_wrong(quick, made.kind, inputs, expected)
         if why:
             raise UnreadableError(f"the graph differs from the members at a batch of {inputs.batch}: {why}")
-    return replace(made, quick=quick)
+    fixed = () if takes_any_batch(made.kind.signature) else (FIXED_BATCH,)
+    return replace(made, quick=quick, notes=(*made.notes, *fixed))
 
 
 def _example(members: AnyMembers, example: Inputs | None) -> Inputs:
@@ -290,24 +295,30 @@ def _proofs(members: AnyMembers, example: Inputs, signature: Signature) -> list[
     """Return batches of two sizes with the outputs of the members, `[members, batch, ...]`.
 
     Where the network takes no other size, the example is the only batch.
+
+    Raises:
+        Exception: As the members, where they refuse all sizes but one.
     """
     rows = members.index.rows(training=False)
     if not takes_any_batch(signature):
         return [(example, run_slowly(members, rows, example.copy()))]
-    first, *others = PROOFS
-    inputs = _sized(example, first, signature)
-    expected = run_slowly(members, rows, inputs.copy())
-    for size in others:
-        other = _sized(example, size, signature)
+    found, refusal = list[tuple[Inputs, Tensor]](), None
+    # Code may refuse few samples in any way, as that of a graph whose samples are nodes. It took the example.
+    for size in dict.fromkeys((*PROOFS, example.batch, 2 * example.batch)):
+        inputs = _sized(example, size, signature)
         try:
-            found = _outputs_of(members, rows, other, expected)
-        except Exception:
-            # The user's code may refuse one sample in any way. It took those of the example.
-            if size == others[-1]:
-                raise
+            if found:
+                outputs = _outputs_of(members, rows, inputs, found[0][1])
+            else:
+                outputs = run_slowly(members, rows, inputs.copy())
+        except Exception as error:
+            refusal = error
             continue
-        return [(inputs, expected), (other, found)]
-    raise AssertionError("unreachable")
+        found.append((inputs, outputs))
+        if len(found) == 2:
+            return found
+    assert refusal is not None
+    raise refusal
 
 
 def _why_wrong(quick: QuickGraph, kind: Kind, inputs: Inputs, expected: Tensor) -> str:

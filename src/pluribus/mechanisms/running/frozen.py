@@ -28,7 +28,7 @@ from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, Saving, explain
-from pluribus.mechanisms.running.freeze import Graphed
+from pluribus.mechanisms.running.freeze import FIXED_BATCH, Graphed
 from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
 from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up
 from pluribus.mechanisms.running.no_compile import uncompiled
@@ -266,7 +266,8 @@ class Frozen(nn.Module):
             if not kind.signature.why_not(inputs):
                 return place, tuple(kind.inputs(inputs)), {}
         made_for = " or ".join(kind.signature.example for kind in self.kinds)
-        reason = f": {MADE_UP}" if MADE_UP in self.notes else ""
+        known = [note for note in (MADE_UP, FIXED_BATCH) if note in self.notes]
+        reason = f": {known[0]}" if known else ""
         remedy = "Pass freeze(examples=[...]) one input of each kind."
         if any(kind.signature.lacks_batch(inputs) for kind in self.kinds):
             reason, remedy = "", SINGLE_SAMPLE
@@ -419,8 +420,8 @@ class Frozen(nn.Module):
     ) -> Path:
         """Write all members as one file that runs without this library; the same as `Ensemble.export`.
 
-        `dynamic` may name the sizes alone that the graph lets vary; `Ensemble.export` reads the network again
-        where its graph holds one as a number, as those of transformers do.
+        `dynamic` may name the sizes alone that the graph lets vary; a graph takes those of its example, and
+        `Ensemble.export` reads the network again with the others free.
         """
         if self.weights.device.type != "cpu":
             moved = copy.deepcopy(self).cpu()
@@ -428,14 +429,8 @@ class Frozen(nn.Module):
                 path, format, members=members, dynamic=dynamic, level=level, signature=signature
             )
         source = self.export_source(self.predict, signature)
-        try:
-            return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
-        except ExportError as error:
-            if not dynamic:
-                raise
-            raise ExportError(
-                f"{error} A frozen ensemble may hold a size of its example as a number: export the ensemble."
-            ) from error
+        _check_free(self.kinds[0], dynamic or {})
+        return export_file(path, source, format=format, members=members, dynamic=dynamic, level=level)
 
     def export_source(
         self, predict: Callable[[Inputs], Prediction], signature: TaskSignature | None
@@ -488,17 +483,35 @@ class Frozen(nn.Module):
             )
         self.kinds = tuple(replace(kind, signature=kind.signature.cast(fn)) for kind in self.kinds)
         self.weights = self.weights.to(fn(torch.empty(0)).device)
-        before = [_first_float(network) for network in self.networks]
+        before = [_first_type(network) for network in self.networks]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for network, old in zip(self.networks, before, strict=True):
-            new = _first_float(network)
             if isinstance(network, GraphModule):
                 # Recipes are those of the tensors before; a file holds the moved ones whole.
                 network.meta.pop(RECIPES, None)
-            if isinstance(network, GraphModule) and old is not None and new is not None:
-                _adapt(network, {old.dtype: new.dtype, old.device: new.device})
+                _adapt(network, dict(zip(old, _first_type(network), strict=True)))
         self._graphs = self._quick()
         return self
+
+
+def _check_free(kind: Kind, dynamic: Dynamic) -> None:
+    """Raise `ExportError` for a free size that a graph takes as a number.
+
+    Args:
+        kind: Of the inputs of the graph.
+        dynamic: By input and axis, the names of free sizes; those that there are not are refused elsewhere.
+    """
+    for name, place in zip(kind.names, kind.places, strict=True):
+        form = kind.signature.forms[place]
+        assert isinstance(form, tuple)
+        held = dict(enumerate(form[1]))
+        for axis, size in dynamic.get(name, {}).items():
+            if axis and held.get(axis) is not None:
+                raise ExportError(
+                    f"dynamic must name sizes that the graph lets vary, got {size!r}, axis {axis} of input "
+                    f"{name}: a frozen ensemble holds a size of its example as a number, here {held[axis]}. "
+                    "Export the ensemble, which reads the network with this size free."
+                )
 
 
 def _failed(error: Exception, inputs: Inputs) -> InputError:
@@ -516,6 +529,15 @@ def _first_float(module: nn.Module) -> Tensor | None:
         if tensor.is_floating_point():
             return tensor
     return None
+
+
+def _first_type(module: nn.Module) -> tuple[Any, ...]:
+    """Return precision and device of a module; nothing if it has no tensor of real numbers.
+
+    Not the tensor itself: torch moves a parameter by exchanging its values.
+    """
+    held = _first_float(module)
+    return () if held is None else (held.dtype, held.device)
 
 
 def _like(example: Inputs, held: Tensor | None) -> Inputs:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from pluribus.mechanisms.graph.builder import GraphBuilder
+from pluribus.mechanisms.graph.picklable import PicklableGraph
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.running.executor import Executor, Piece
 from pluribus.mechanisms.running.plan import ExecutionPlan
@@ -81,4 +82,4 @@ def _row_graph(program: Program, steps: Sequence[Node]) -> tuple[GraphModule, li
         copies[node] = graph.node_copy(node, copies.__getitem__)
     assert program.prediction is not None
     graph.output(copies[program.prediction])
-    return GraphModule(program.graph_module, graph).eval(), arguments
+    return PicklableGraph(program.graph_module, graph).eval(), arguments
