@@ -1,10 +1,12 @@
 """Frozen: always in eval mode, without gradients, and able to say what its rows share."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
+from torch.fx import GraphModule
 from torch.testing import assert_close
 
 import pluribus as pl
@@ -190,6 +192,34 @@ def test_memory_bounds_the_samples_of_a_prediction():
     assert 0 < max(peaks) <= whole // 3
     with pytest.raises(pl.InputError, match=r"memory must be at least \d+ bytes for one sample"):
         ensemble.freeze(memory=1).predict(x)
+
+
+class NamesItsPrecision(nn.Module):
+    """Code that names a precision: a frozen graph that is cast must name the new one."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(self.hidden(x).to(torch.float32))
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_precision_in_the_code_follows_a_cast(as_rows, monkeypatch):
+    # Beyond so many nodes, rows call a graph of their own.
+    monkeypatch.setattr("pluribus.mechanisms.running.lowering.NODES", 1 if as_rows else 5000)
+    x = torch.randn(5, 4)
+    ensemble = pl.convert(NamesItsPrecision(), DeepEnsembles(members=3), example=x).eval()
+    network = ensemble.freeze()
+    assert hasattr(network.module, "row") == as_rows
+    expected = network(x).double()
+    assert_close(copy.deepcopy(network).double()(x.double()), expected, rtol=1e-5, atol=1e-5)
+    for part in (part for part in copy.deepcopy(network).double().modules() if isinstance(part, GraphModule)):
+        assert not any(torch.float32 in node.args for node in part.graph.nodes)
+    half = copy.deepcopy(network).bfloat16()(x.bfloat16())
+    assert_close(half.double(), expected, rtol=0.1, atol=0.1)
 
 
 def test_memory_cuts_no_batch_whose_samples_depend_on_one_another():

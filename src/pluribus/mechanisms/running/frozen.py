@@ -22,6 +22,7 @@ from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.compact import RECIPES, compact
 from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.graph.pack_masks import pack_masks
 from pluribus.mechanisms.graph.program import SINGLE_SAMPLE
 from pluribus.mechanisms.members.cache import Cache
 from pluribus.mechanisms.members.prior import AnyMembers
@@ -335,16 +336,17 @@ class Frozen(nn.Module):
         whole = self._measured(inputs)[1]
         if whole > memory:
             raise InputError(
-                f"memory must suffice for {inputs.batch} samples at once, because they depend on one another, "
-                f"got {memory} bytes where this graph needs {whole}. Freeze with more, or pass fewer samples."
+                f"memory must suffice for {inputs.batch} samples at once, because they depend on one "
+                f"another, got {memory} bytes where this graph needs {whole}. Freeze with more memory, or "
+                "pass fewer samples."
             )
         return inputs.batch
 
     def _measured(self, inputs: Inputs) -> tuple[int, int]:
         """Return the multiply-adds and the most bytes of activations alive at once.
 
-        A graph runs without values. Other engines do not tell what memory they take; the plain graph that they
-        run does.
+        A graph runs without values. Other engines do not tell what memory they take; the plain graph that
+        they run does.
         """
         place, args, _ = self._choose(inputs.args, inputs.keywords)
         network, runs = self.networks[place], self._graphs[place]
@@ -466,7 +468,7 @@ class Frozen(nn.Module):
         assert isinstance(graph, GraphModule)
         return Source(
             module=graph,
-            small=compact(graph),
+            small=pack_masks(compact(graph)),
             names=self.input_names,
             select=self.kinds[0].inputs,
             example=example,
@@ -486,15 +488,19 @@ class Frozen(nn.Module):
             )
         self.kinds = tuple(replace(kind, signature=kind.signature.cast(fn)) for kind in self.kinds)
         self.weights = self.weights.to(fn(torch.empty(0)).device)
-        before = [_first_float(network) for network in self.networks]
+        # Kept now, because torch changes parameters themselves.
+        before = [_place_of(network) for network in self.networks]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for network, old in zip(self.networks, before, strict=True):
-            new = _first_float(network)
-            if isinstance(network, GraphModule):
-                # Recipes are those of the tensors before; a file holds the moved ones whole.
-                network.meta.pop(RECIPES, None)
-            if isinstance(network, GraphModule) and old is not None and new is not None:
-                _adapt(network, {old.dtype: new.dtype, old.device: new.device})
+            if not isinstance(network, GraphModule):
+                continue
+            # Recipes are those of the tensors before; a file holds the moved ones whole.
+            network.meta.pop(RECIPES, None)
+            changes = dict(zip(old, _place_of(network), strict=True))
+            for part in network.modules():
+                # Rows may call a graph of their own.
+                if isinstance(part, GraphModule):
+                    _adapt(part, changes)
         self._graphs = self._quick()
         return self
 
@@ -514,6 +520,12 @@ def _first_float(module: nn.Module) -> Tensor | None:
         if tensor.is_floating_point():
             return tensor
     return None
+
+
+def _place_of(module: nn.Module) -> tuple[Any, ...]:
+    """Return precision and device of the real numbers of a module; nothing if there are none."""
+    held = _first_float(module)
+    return () if held is None else (held.dtype, held.device)
 
 
 def _like(example: Inputs, held: Tensor | None) -> Inputs:
