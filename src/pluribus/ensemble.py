@@ -535,7 +535,8 @@ class Ensemble(nn.Module):
             graphs = [freeze(self.members, example, memory) for example in examples]
         except UnreadableError as error:
             looped = LoopedRows(resolved(self.members))
-            return Frozen([looped], (), (), self.weights, [f"members are looped: {error}"], self.likelihood)
+            notes = [f"members are looped: {error}"]
+            return Frozen([looped], (), (), self.weights.clone(), notes, self.likelihood, memory)
         return Frozen.of(graphs, self.weights.clone(), self.likelihood, memory)
 
     def export(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import pairwise
 
 import onnx
 import onnxruntime
@@ -15,6 +16,7 @@ from pluribus.export.exporting import export_file
 from pluribus.export.head import Pooled
 from pluribus.export.onnx import Onnx, convert_to_onnx
 from pluribus.export.tracing import free_sizes, trace
+from pluribus.methods import DropConnect, MCDropout
 from tests.export.sources import linear_source
 
 
@@ -52,6 +54,29 @@ def test_shared_weights_are_stored_once_and_the_file_tells_what_it_is(tmp_path):
     assert_close(
         torch.as_tensor(entropy), source.predict(type(source.example).of(x)).entropy, rtol=1e-5, atol=1e-5
     )
+
+
+LAYERS = (24, 64, 64, 32)
+SHARED = 4 * sum(inputs * outputs + outputs for inputs, outputs in pairwise(LAYERS))
+DRAWS = 8
+KEPT = {
+    # A bit for each input of a layer and draw.
+    MCDropout(rate=0.2, draws=DRAWS): DRAWS * sum(LAYERS[:-1]) // 8,
+    # A bit for each weight and draw.
+    DropConnect(draws=DRAWS): DRAWS * sum(inputs * outputs for inputs, outputs in pairwise(LAYERS)) // 8,
+}
+
+
+@pytest.mark.parametrize("method", KEPT, ids=lambda one: one.kind())
+def test_kept_draws_take_a_bit_each(method, tmp_path):
+    layers = list[nn.Module]()
+    for inputs, outputs in pairwise(LAYERS):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    ensemble = pl.convert(nn.Sequential(*layers[:-1]), method, example=torch.randn(2, LAYERS[0]))
+    model = onnx.load(ensemble.export(tmp_path / "model"))
+    stored = sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in model.graph.initializer)
+    # The table of bits takes 2 kB, and the place and the shape of each mask some numbers.
+    assert SHARED + KEPT[method] < stored < SHARED + KEPT[method] + 2048 + 240 * DRAWS * len(LAYERS[1:])
 
 
 def test_a_missing_package_is_named_with_its_install_line(monkeypatch):

@@ -127,6 +127,15 @@ def test_ends_of_an_interval_are_compared_by_their_probability():
     assert difference("upper", torch.zeros(3), prediction, 0.9) == float("inf")
 
 
+def test_infinite_intervals_of_few_samples_are_right():
+    few = Calibration(1.0, 1.0, level=0.9, quantile=float("inf"))
+    verified(lambda outputs: outputs, Point(), calibration=few)
+    prediction = Point().prediction(torch.ones(2, 3, 1)).calibrated(few)
+    lower, upper = prediction.interval()
+    assert difference("upper", upper, prediction, 0.9) == 0
+    assert difference("upper", lower, prediction, 0.9) == float("inf")
+
+
 def test_numbers_are_compared_with_the_largest_one():
     prediction = Point().prediction(torch.full((2, 3), 1e6))
     assert difference("mean", prediction.mean + 1, prediction, 0.9) == pytest.approx(1e-6)

@@ -247,7 +247,9 @@ def _end_missed(name: str, ends: Tensor, prediction: Prediction, level: float) -
         return float("inf")
     if not isinstance(prediction, GaussianPrediction):
         expected = prediction.interval()[name == "upper"]
-        return (ends.to(expected) - expected).abs().max().item() / _scale("mean", prediction.mean, prediction)
+        # Of few calibration samples intervals are infinite, and infinity less itself is NaN.
+        distance = (ends.to(expected) - expected).abs().masked_fill(ends.to(expected) == expected, 0)
+        return distance.max().item() / _scale("mean", prediction.mean, prediction)
     moved = widening(prediction)
     if isinstance(moved, float) and math.isinf(moved):
         return 0.0 if ends.isinf().all() else float("inf")

@@ -360,6 +360,16 @@ def test_the_module_its_mode_and_random_states_are_the_same_afterwards(training,
     assert torch.backends.mha.get_fastpath_enabled() == fused
 
 
+def test_other_threads_find_no_empty_table():
+    class Whole(dict[str, Any]):
+        def clear(self) -> None:
+            raise AssertionError("another thread may run the module")
+
+    module = nn.Linear(3, 2)
+    module.__dict__["_parameters"] = Whole(module._parameters)
+    assert cost(module, torch.zeros(4, 3)).multiply_adds == 24
+
+
 def test_a_loss_computed_before_can_still_be_differentiated_after():
     module, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), zeros(B, 4)
     loss = module(x).sum()

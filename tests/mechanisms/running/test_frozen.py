@@ -1,15 +1,18 @@
 """Frozen: always in eval mode, without gradients, and able to say what its rows share."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
+from torch.fx import GraphModule
 from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.backbones import mlp
-from pluribus.methods import EMP, SAE, DeepEnsembles, DeepSubEnsembles, Masksembles
+from pluribus.mechanisms.graph.cost import Meter
+from pluribus.methods import EMP, SAE, DeepEnsembles, DeepSubEnsembles, Masksembles, Single
 from tests.cases import blocks, case_named
 
 METHODS = [DeepEnsembles(members=2), DeepSubEnsembles(members=2), Masksembles(members=2)]
@@ -105,6 +108,58 @@ def test_eight_threads_share_one_graph():
         assert all(threads.map(call, range(8)))
 
 
+@pytest.mark.parametrize("bound", [None, 1 << 24])
+def test_what_is_counted_leaves_the_tensors_to_other_threads(bound, monkeypatch):
+    case = case_named("residual_cnn")
+    ensemble = pl.convert(case.model(), DeepEnsembles(members=2), example=case.inputs())
+    network, dispatch, seen = ensemble.freeze(memory=bound), Meter.__torch_dispatch__, set()
+
+    def watched(self, *args, **kwargs):
+        seen.update(type(tensor) for tensor in network.module.parameters())
+        return dispatch(self, *args, **kwargs)
+
+    monkeypatch.setattr(Meter, "__torch_dispatch__", watched)
+    network.explain(case.inputs())
+    network.predict(case.inputs())
+    assert seen == {nn.Parameter}
+
+
+def test_threads_run_while_others_explain_and_count():
+    network, x = frozen(DeepSubEnsembles(members=3))
+    expected = network(x)
+
+    def call(place):
+        if place % 2:
+            return all(torch.equal(network(x), expected) for _ in range(50))
+        for _ in range(3):
+            network.explain(x)
+            pl.cost(network, x)
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(call, range(8)))
+
+
+@pytest.mark.parametrize("kind", ["input", "view", "constant"])
+def test_outputs_share_no_memory_with_inputs_and_weights(kind):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.constant = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            views = {"input": x, "view": x.unflatten(1, (2, 2)), "constant": self.constant.expand(len(x), 4)}
+            return views[kind]
+
+    x = torch.randn(3, 4)
+    network = pl.convert(Odd(), Single(), example=x).freeze()
+    before, expected = x.clone(), network(x).clone()
+    network(x).add_(1)
+    assert torch.equal(x, before)
+    assert torch.equal(network(x), expected)
+    assert torch.equal(network.module(x), expected)
+
+
 def test_other_inputs_are_refused_by_name_or_have_a_graph_of_their_own():
     pooled = nn.Sequential(nn.Conv2d(2, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     small, large = torch.randn(2, 2, 8, 8), torch.randn(2, 2, 12, 12)
@@ -135,6 +190,58 @@ def test_memory_bounds_the_samples_of_a_prediction():
     network._predict = watched
     assert_close(network.predict(x).probabilities, ensemble.predict(x).probabilities)
     assert 0 < max(peaks) <= whole // 3
+    with pytest.raises(pl.InputError, match=r"memory must be at least \d+ bytes for one sample"):
+        ensemble.freeze(memory=1).predict(x)
+
+
+class NamesItsPrecision(nn.Module):
+    """Code that names a precision: a frozen graph that is cast must name the new one."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(self.hidden(x).to(torch.float32))
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_precision_in_the_code_follows_a_cast(as_rows, monkeypatch):
+    # Beyond so many nodes, rows call a graph of their own.
+    monkeypatch.setattr("pluribus.mechanisms.running.lowering.NODES", 1 if as_rows else 5000)
+    x = torch.randn(5, 4)
+    ensemble = pl.convert(NamesItsPrecision(), DeepEnsembles(members=3), example=x).eval()
+    network = ensemble.freeze()
+    assert hasattr(network.module, "row") == as_rows
+    expected = network(x).double()
+    assert_close(copy.deepcopy(network).double()(x.double()), expected, rtol=1e-5, atol=1e-5)
+    for part in (part for part in copy.deepcopy(network).double().modules() if isinstance(part, GraphModule)):
+        assert not any(torch.float32 in node.args for node in part.graph.nodes)
+    half = copy.deepcopy(network).bfloat16()(x.bfloat16())
+    assert_close(half.double(), expected, rtol=0.1, atol=0.1)
+
+
+def test_memory_cuts_no_batch_whose_samples_depend_on_one_another():
+    norm = nn.BatchNorm1d(64, track_running_stats=False)
+    model, x = nn.Sequential(nn.Linear(6, 64), norm, nn.ReLU(), nn.Linear(64, 3)), torch.randn(64, 6)
+    ensemble = pl.convert(model, DeepEnsembles(members=2), example=x[:4]).eval()
+    expected = ensemble.predict(x).probabilities
+    with pytest.raises(pl.InputError, match="64 samples at once, because they depend on one another"):
+        ensemble.freeze(memory=20_000).predict(x)
+    assert_close(ensemble.freeze(memory=100_000).predict(x).probabilities, expected)
+
+
+def test_memory_bounds_looped_members_too():
+    case = case_named("data_dependent")
+    x = torch.cat([case.inputs()] * 8)
+    ensemble = pl.convert(case.model(), DeepEnsembles(members=2), example=x).eval()
+    network, expected = ensemble.freeze(memory=4000), ensemble.predict(x)
+    assert not network.kinds
+    original, sizes = network._predict, []
+    network._predict = lambda inputs: (sizes.append(inputs.batch), original(inputs))[1]
+    assert_close(network.predict(x).probabilities, expected.probabilities)
+    assert max(sizes) < len(x)
     with pytest.raises(pl.InputError, match=r"memory must be at least \d+ bytes for one sample"):
         ensemble.freeze(memory=1).predict(x)
 

@@ -14,6 +14,7 @@ from torch.fx.node import map_aggregate
 
 from pluribus.errors import UnreadableError
 from pluribus.mechanisms.graph.compact import RECIPES, worthwhile_recipes
+from pluribus.mechanisms.graph.in_place import may_share_memory
 from pluribus.mechanisms.graph.picklable import PicklableGraph
 from pluribus.mechanisms.graph.recording import Recording
 from pluribus.mechanisms.network.torch_private import is_no_grad_region
@@ -189,7 +190,11 @@ class GraphBuilder:
         Args:
             output: A value of this graph.
         """
-        self.graph.output(self._argument(output))
+        result = self._argument(output)
+        if may_share_memory(result):
+            # Whoever writes into a result must change neither the inputs nor what the module holds.
+            result = self.graph.call_function(aten.clone.default, (result,))
+        self.graph.output(result)
         # Before the module is made, so that it gets no tensor that nothing reads.
         for node in reversed(self.graph.nodes):
             if not node.users and node.op not in ("placeholder", "output"):

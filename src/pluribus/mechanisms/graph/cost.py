@@ -237,8 +237,17 @@ def _restored_attributes(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         for table, old in zip(tables, before, strict=True):
-            table.clear()
-            table.update(old)
+            # Another thread that runs the module must find no empty table.
+            if not _is_same(table, old):
+                table.clear()
+                table.update(old)
+
+
+def _is_same(table: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Return whether a table holds the same objects under the same names, in the same order."""
+    if list(table) != list(old):
+        return False
+    return all(value is old[name] for name, value in table.items())
 
 
 @contextmanager

@@ -80,3 +80,14 @@ def _is_view(node: Node) -> bool:
     # Reshapes return a view where they can, and their schemas do not tell.
     name = operator_name(node)
     return name in MOVES or name in COPIES or any(one.alias_info is not None for one in schema.returns)
+
+
+def may_share_memory(value: Any) -> bool:
+    """Return whether a value may lie in the memory of an input, or of a tensor that a module holds.
+
+    Args:
+        value: A node of a graph, or a plain value.
+    """
+    while isinstance(value, Node) and value.op == "call_function" and _is_view(value):
+        value = value.args[0]
+    return isinstance(value, Node) and value.op in ("placeholder", "get_attr")

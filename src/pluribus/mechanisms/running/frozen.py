@@ -22,6 +22,7 @@ from pluribus.export.source import Origin, Source
 from pluribus.likelihood import Likelihood
 from pluribus.mechanisms.graph.compact import RECIPES, compact
 from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.graph.pack_masks import pack_masks
 from pluribus.mechanisms.graph.program import SINGLE_SAMPLE
 from pluribus.mechanisms.members.cache import Cache
 from pluribus.mechanisms.members.prior import AnyMembers
@@ -32,9 +33,9 @@ from pluribus.mechanisms.running.freeze import FIXED_BATCH, Graphed
 from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
 from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up
 from pluribus.mechanisms.running.no_compile import uncompiled
-from pluribus.mechanisms.running.pieces import BYTES, CHUNK, MOST_BYTES, cut
+from pluribus.mechanisms.running.pieces import BYTES, CHUNK, MOST_BYTES, can_be_cut, cut
 from pluribus.mechanisms.running.predicting import predict_parts
-from pluribus.mechanisms.running.quick import QuickGraph
+from pluribus.mechanisms.running.quick import QuickGraph, reading
 from pluribus.mechanisms.running.simulate import without_values
 from pluribus.prediction import Prediction
 from pluribus.summary import Keep, Summary
@@ -66,23 +67,6 @@ class LoopedRows(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the outputs of all rows, `[rows, batch, ...]`."""
         return run_rows(self.members, self.members.index.rows(training=False), Inputs(args, kwargs))
-
-
-class _Running(nn.Module):
-    """A graph with the tensors of its module, as it runs.
-
-    Args:
-        module: The plain graph.
-        quick: The same as it runs.
-    """
-
-    def __init__(self, module: nn.Module, quick: QuickGraph) -> None:
-        super().__init__()
-        self.module, self.quick = module, quick
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return what the graph computes."""
-        return self.quick.forward(*inputs)
 
 
 class Frozen(nn.Module):
@@ -347,23 +331,39 @@ class Frozen(nn.Module):
                 f"memory must be at least {one} bytes for one sample, got {memory}. Freeze with more memory, "
                 "or shrink the ensemble."
             )
-        return int(1 + (memory - one) // each)
+        most = int(1 + (memory - one) // each)
+        if most >= inputs.batch or can_be_cut(inputs, self._graph_outputs, self._counted):
+            return most
+        whole = self._measured(inputs)[1]
+        if whole > memory:
+            raise InputError(
+                f"memory must suffice for {inputs.batch} samples at once, because they depend on one "
+                f"another, got {memory} bytes where this graph needs {whole}. Freeze with more memory, or "
+                "pass fewer samples."
+            )
+        return inputs.batch
 
     def _measured(self, inputs: Inputs) -> tuple[int, int]:
-        """Return the multiply-adds and the most bytes of activations alive at once, without running.
+        """Return the multiply-adds and the most bytes of activations alive at once.
 
-        Other engines do not tell what memory they take; the plain graph that they run does.
+        A graph runs without values. Other engines do not tell what memory they take; the plain graph that
+        they run does.
         """
-        place, args, kwargs = self._choose(inputs.args, inputs.keywords)
-        network, inputs, runs = self.networks[place], Inputs(args, kwargs), self._graphs[place]
-        measured = network
+        place, args, _ = self._choose(inputs.args, inputs.keywords)
+        network, runs = self.networks[place], self._graphs[place]
+        if not isinstance(network, GraphModule):
+            # Code may branch on values, so it runs. The first run fills caches, which belong to no batch.
+            self._outputs(inputs)
+            with torch.no_grad(), Meter() as meter:
+                self._outputs(inputs)
+            return meter.multiply_adds, meter.peak
+        run = type(network).forward
         if isinstance(runs, QuickGraph):
             # Without values no shapes could be computed.
-            runs.prepare(next(inputs.tensors()).device)
-            measured = _Running(network, runs)
-        tensors = dict(measured.named_parameters()) | dict(measured.named_buffers())
-        with torch.no_grad(), without_values(tensors, inputs) as (fake, inputs), Meter() as meter:
-            torch.func.functional_call(measured, fake, inputs.args, inputs.keywords)
+            run = runs.code(next(inputs.tensors()).device)
+        tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+        with torch.no_grad(), without_values(tensors, Inputs(args, {})) as (fake, inputs), Meter() as meter:
+            run(reading(network, fake), *inputs.args)
         return meter.multiply_adds, meter.peak
 
     def save(self, path: str | Path) -> None:
@@ -463,7 +463,7 @@ class Frozen(nn.Module):
         assert isinstance(graph, GraphModule)
         return Source(
             module=graph,
-            small=compact(graph),
+            small=pack_masks(compact(graph)),
             names=self.input_names,
             select=self.kinds[0].inputs,
             example=example,
@@ -483,13 +483,19 @@ class Frozen(nn.Module):
             )
         self.kinds = tuple(replace(kind, signature=kind.signature.cast(fn)) for kind in self.kinds)
         self.weights = self.weights.to(fn(torch.empty(0)).device)
-        before = [_first_type(network) for network in self.networks]
+        # Kept now, because torch changes parameters themselves.
+        before = [_place_of(network) for network in self.networks]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for network, old in zip(self.networks, before, strict=True):
-            if isinstance(network, GraphModule):
-                # Recipes are those of the tensors before; a file holds the moved ones whole.
-                network.meta.pop(RECIPES, None)
-                _adapt(network, dict(zip(old, _first_type(network), strict=True)))
+            if not isinstance(network, GraphModule):
+                continue
+            # Recipes are those of the tensors before; a file holds the moved ones whole.
+            network.meta.pop(RECIPES, None)
+            changes = dict(zip(old, _place_of(network), strict=True))
+            for part in network.modules():
+                # Rows may call a graph of their own.
+                if isinstance(part, GraphModule):
+                    _adapt(part, changes)
         self._graphs = self._quick()
         return self
 
@@ -531,10 +537,10 @@ def _first_float(module: nn.Module) -> Tensor | None:
     return None
 
 
-def _first_type(module: nn.Module) -> tuple[Any, ...]:
-    """Return precision and device of a module; nothing if it has no tensor of real numbers.
+def _place_of(module: nn.Module) -> tuple[Any, ...]:
+    """Return precision and device of the real numbers of a module; nothing if there are none.
 
-    Not the tensor itself: torch moves a parameter by exchanging its values.
+    Not a tensor itself: torch moves a parameter by exchanging its values.
     """
     held = _first_float(module)
     return () if held is None else (held.dtype, held.device)

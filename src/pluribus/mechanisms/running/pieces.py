@@ -73,11 +73,7 @@ def _samples_that_fit(
     size = sum(tensor.nbytes for tensor in inputs.tensors())
     if size * MOST_GROWTH <= most_bytes:
         return None
-    # Shapes and types as they are: a text would take longer than a small network.
-    place = ("bytes", key, *((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in inputs.tensors()))
-    if place not in cache:
-        cache[place] = _count(inputs, run)
-    found: Bytes | None = cache[place]
+    found = _counted(inputs, run, cache, key)
     if found is None or found.base + found.sample * inputs.batch <= most_bytes:
         return None
     # Memory that any batch takes cannot be saved by smaller ones.
@@ -85,6 +81,32 @@ def _samples_that_fit(
     if room < found.sample:
         room = most_bytes
     return max(1, room // max(1, found.sample))
+
+
+def can_be_cut(
+    inputs: Inputs, run: Callable[[Inputs], Tensor], cache: MutableMapping[Any, Any], key: str = ""
+) -> bool:
+    """Return whether samples do not depend on one another, so that a batch may run in pieces.
+
+    Args:
+        inputs: The batch.
+        run: As for `cut`.
+        cache: As for `cut`.
+        key: As for `cut`.
+    """
+    return _is_cut_whole(inputs) and _counted(inputs, run, cache, key) is not None
+
+
+def _counted(
+    inputs: Inputs, run: Callable[[Inputs], Tensor], cache: MutableMapping[Any, Any], key: str
+) -> Bytes | None:
+    """Return the memory of batches of this kind, which is counted once; None if they cannot be cut."""
+    # Shapes and types as they are: a text would take longer than a small network.
+    place = ("bytes", key, *((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in inputs.tensors()))
+    if place not in cache:
+        cache[place] = _count(inputs, run)
+    found: Bytes | None = cache[place]
+    return found
 
 
 def _is_cut_whole(inputs: Inputs) -> bool:

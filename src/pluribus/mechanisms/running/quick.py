@@ -1,7 +1,9 @@
 """Quick: a frozen graph as it runs, with results written into memory that is not needed any more."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -32,13 +34,18 @@ class QuickGraph:
 
     def forward(self, *inputs: Any) -> Tensor:
         """Return what the graph computes."""
-        device = inputs[0].device
+        return self.code(inputs[0].device)(self.module, *inputs)
+
+    def code(self, device: torch.device) -> Callable[..., Tensor]:
+        """Return what runs now: a function of an object that holds the tensors, and of the inputs.
+
+        Args:
+            device: Where the graph is now.
+        """
         # There a value may have less precision than the sum that would be written into it.
         if device.type in AUTOCAST and torch.is_autocast_enabled(device.type):
-            outputs: Tensor = self.module(*inputs)
-            return outputs
-        run = self._run or self.prepare(device)
-        return run(self.module, *inputs)
+            return type(self.module).forward
+        return self._run or self.prepare(device)
 
     def prepare(self, device: torch.device) -> Callable[..., Tensor]:
         """Return the code that runs, written once.
@@ -61,3 +68,21 @@ class QuickGraph:
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how a copy is made: code is written again."""
         return QuickGraph, (self.module, self.inputs)
+
+
+def reading(module: GraphModule, tensors: Mapping[str, Tensor]) -> SimpleNamespace:
+    """Return what the code of a graph takes as its module, with other tensors in it.
+
+    The module itself stays as it is, because other threads may run it meanwhile.
+
+    Args:
+        module: The graph.
+        tensors: By name, one for each parameter and buffer of the module.
+    """
+    held: dict[str, Any] = {name: tensors[name] for name in tensors if "." not in name}
+    for name, child in module.named_children():
+        prefix = f"{name}."
+        own = {key.removeprefix(prefix): one for key, one in tensors.items() if key.startswith(prefix)}
+        assert isinstance(child, GraphModule)
+        held[name] = partial(type(child).forward, reading(child, own))
+    return SimpleNamespace(**held)
