@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import mlp
 from pluribus.mechanisms.graph.cost import Meter
+from pluribus.mechanisms.running.kinds import takes_any_batch
 from pluribus.methods import EMP, SAE, DeepEnsembles, DeepSubEnsembles, Masksembles, Single
 from tests.cases import blocks, case_named
 
@@ -230,6 +231,25 @@ def test_memory_cuts_no_batch_whose_samples_depend_on_one_another():
     with pytest.raises(pl.InputError, match="64 samples at once, because they depend on one another"):
         ensemble.freeze(memory=20_000).predict(x)
     assert_close(ensemble.freeze(memory=100_000).predict(x).probabilities, expected)
+
+
+def test_memory_cuts_no_batch_whose_size_the_network_fixes():
+    class Fixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x):
+            # torch.export takes the number of samples for a number.
+            return self.layer(x).transpose(0, 1).reshape(len(x), 3)
+
+    x = torch.randn(4, 6)
+    ensemble = pl.convert(Fixed(), DeepEnsembles(members=2), example=x).eval()
+    network = ensemble.freeze(memory=1 << 16)
+    assert not takes_any_batch(network.kinds[0].signature)
+    assert_close(network.predict(x).probabilities, ensemble.predict(x).probabilities)
+    with pytest.raises(pl.InputError, match="because the network takes no other batch"):
+        ensemble.freeze(memory=20).predict(x)
 
 
 def test_memory_bounds_looped_members_too():

@@ -12,9 +12,13 @@ import pluribus as pl
 from pluribus.mechanisms.graph.packing import FEWEST_BITS
 from pluribus.mechanisms.running.frozen_file import _packed
 from pluribus.methods import (
+    ECMP,
     EMP,
+    VNN,
     BatchEnsemble,
+    BayesByBackprop,
     DeepEnsembles,
+    DeepSubEnsembles,
     DropConnect,
     LayerEnsembles,
     LoRAEnsembles,
@@ -54,6 +58,9 @@ def stored(method, tmp_path):
 
 FACTORS = sum(WIDTHS[:-1]) + sum(WIDTHS[1:])
 HIDDEN = 64 + 48
+FIRST = 32 * 64 + 64
+LAST = 48 * 8 + 8
+TRUNK = WEIGHTS + BIASES - LAST
 BYTES = [
     # Two vectors and a bias for each member.
     (BatchEnsemble(members=4), 4 * (WEIGHTS + 4 * (FACTORS + BIASES))),
@@ -66,6 +73,16 @@ BYTES = [
     (DropConnect(draws=8), 4 * (WEIGHTS + BIASES) + WEIGHTS),
     # A bit for each input of a layer and draw.
     (MCDropout(rate=0.2, draws=16), 4 * (WEIGHTS + BIASES) + 16 * sum(WIDTHS[:-1]) // 8),
+    # Both options of the last layer; a bit for each of its weights and draw, and a byte for each bias.
+    (ECMP(options=2, draws=8), 4 * (TRUNK + 2 * LAST) + 8 * (48 * 8 // 8 + 8)),
+    # A choice of three takes a byte.
+    (ECMP(options=3, draws=8), 4 * (TRUNK + 3 * LAST) + 8 * LAST),
+    # The first layer, which all members share, and all others of each.
+    (DeepSubEnsembles(members=4), 4 * (FIRST + 4 * (WEIGHTS + BIASES - FIRST))),
+    # Means and deviations, and a random number for each output and draw.
+    (VNN(draws=8), 4 * (2 * (WEIGHTS + BIASES) + 8 * BIASES)),
+    # Random numbers for each weight take as much as the weights.
+    (BayesByBackprop(draws=8), 8 * 4 * (WEIGHTS + BIASES)),
     # All options of all layers.
     (LayerEnsembles(options=2, draws=8, prior_scale=0.0), 2 * 4 * (WEIGHTS + BIASES)),
 ]

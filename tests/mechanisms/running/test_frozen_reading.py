@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pluribus as pl
-from pluribus.methods import DeepEnsembles, MCDropout
+from pluribus.methods import DeepEnsembles, MCDropout, Single
 from tests.cases import case_named, normal, run
 from tests.zoo import residual_cnn
 
@@ -89,6 +89,51 @@ def test_damaged_files_are_refused(saved, tmp_path, path, value, reason):
     (tmp_path / "weights.safetensors").write_bytes((saved / "weights.safetensors").read_bytes())
     with pytest.raises(pl.CheckpointError, match=reason):
         pl.load_frozen(tmp_path)
+
+
+def first_call(document, operator):
+    nodes = document["graphs"][0]["nodes"]
+    return next(node for node in nodes if node.get("operator") == operator)
+
+
+@pytest.mark.parametrize(
+    ("operator", "place", "value"),
+    [
+        # A number that is no tensor, an axis that is not there, a weight of other sizes.
+        ("aten.relu.default", 0, 7),
+        ("aten.transpose.int", 1, 9),
+        ("aten.linear.default", 1, {"node": 0}),
+    ],
+)
+@pytest.mark.parametrize("run", ["call", "predict", "explain", "cost", "memory"])
+def test_a_damaged_graph_that_fails_when_it_runs_is_an_error_of_ours(operator, place, value, run, tmp_path):
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 9), nn.Linear(9, 3)
+
+        def forward(self, x):
+            hidden = torch.relu(self.first(x))
+            return self.last(hidden.transpose(0, 1).reshape(len(x), 9))
+
+    x = torch.randn(4, 6)
+    ensemble = pl.convert(Turned(), Single(), example=x)
+    ensemble.freeze(memory=1 << 20 if run == "memory" else None).save(tmp_path / "frozen")
+    file = tmp_path / "frozen" / "frozen.json"
+    document = json.loads(file.read_text())
+    del document["sha256"]
+    first_call(document, operator)["args"][place] = value
+    file.write_text(json.dumps(document))
+    again = pl.load_frozen(tmp_path / "frozen")
+    runs = {
+        "call": again,
+        "predict": again.predict,
+        "explain": again.explain,
+        "cost": lambda x: pl.cost(again, x),
+        "memory": again.predict,
+    }
+    with pytest.raises(pl.InputError, match="the frozen ensemble failed on"):
+        runs[run](x)
 
 
 @pytest.mark.parametrize("change", [{"shape": [10**12]}, {"values": [1.0]}, {"dtype": "int64"}], ids=str)

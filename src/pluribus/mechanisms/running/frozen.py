@@ -1,7 +1,8 @@
 """Frozen: all members of an ensemble for inference alone."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, overload
@@ -13,7 +14,7 @@ from torch.fx.node import map_aggregate
 
 from pluribus.calibration_record import Calibration
 from pluribus.data.signature import Signature as TaskSignature
-from pluribus.errors import ExportError, InputError
+from pluribus.errors import ExportError, InputError, PluribusError
 from pluribus.export.compiled import CompiledGraph, find_runtime
 from pluribus.export.exporting import export_file
 from pluribus.export.file_format import Dynamic
@@ -31,7 +32,7 @@ from pluribus.mechanisms.running.engines import run_rows
 from pluribus.mechanisms.running.explain import Explanation, Saving, explain
 from pluribus.mechanisms.running.freeze import FIXED_BATCH, Graphed
 from pluribus.mechanisms.running.frozen_file import check_savable, write_frozen
-from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up
+from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up, takes_any_batch
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.pieces import BYTES, CHUNK, MOST_BYTES, can_be_cut, cut
 from pluribus.mechanisms.running.predicting import predict_parts
@@ -43,8 +44,9 @@ from pluribus.summary import Keep, Summary
 MADE_UP = "the size of inputs was made up, because no example was given"
 """The note of a frozen ensemble whose network takes inputs of other sizes too."""
 
-UNFIT = (RuntimeError, IndexError, TypeError, ValueError, OverflowError)
-"""Errors of operators for values that do not fit: of inputs, or of a graph whose file was damaged."""
+UNFIT = (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError, AssertionError)
+"""Errors of operators for values that do not fit: of inputs, or of a graph whose file was damaged. Those of
+sizes are ArithmeticError, and where torch computes shapes alone it asserts."""
 
 
 class LoopedRows(nn.Module):
@@ -309,12 +311,8 @@ class Frozen(nn.Module):
     def _graph_outputs(self, inputs: Inputs) -> Tensor:
         """Return the outputs of all members, computed by torch whatever the engine is."""
         place, args, kwargs = self._choose(inputs.args, inputs.keywords)
-        try:
+        with _explaining(Inputs(args, kwargs)):
             outputs: Tensor = self.networks[place](*args, **kwargs)
-        except torch.OutOfMemoryError:
-            raise
-        except UNFIT as error:
-            raise _failed(error, Inputs(args, kwargs)) from error
         return outputs
 
     def _predict(self, inputs: Inputs) -> Prediction:
@@ -324,6 +322,9 @@ class Frozen(nn.Module):
 
     def _most_samples(self, inputs: Inputs, memory: int) -> int:
         """Return how many samples need at most that many bytes of activations."""
+        place = self._choose(inputs.args, inputs.keywords)[0]
+        if self.kinds and not takes_any_batch(self.kinds[place].signature):
+            return self._all_samples(inputs, memory, "the network takes no other batch")
         one, two = (self._measured(Inputs.joined([inputs.take(slice(0, 1))] * count))[1] for count in (1, 2))
         each = max(two - one, 1)
         if one > memory:
@@ -334,12 +335,21 @@ class Frozen(nn.Module):
         most = int(1 + (memory - one) // each)
         if most >= inputs.batch or can_be_cut(inputs, self._graph_outputs, self._counted):
             return most
+        return self._all_samples(inputs, memory, "they depend on one another")
+
+    def _all_samples(self, inputs: Inputs, memory: int, reason: str) -> int:
+        """Return the number of samples of a batch that cannot be cut; raise where it needs more memory.
+
+        Args:
+            inputs: The batch.
+            memory: The most bytes of activations.
+            reason: Why it cannot be cut.
+        """
         whole = self._measured(inputs)[1]
         if whole > memory:
             raise InputError(
-                f"memory must suffice for {inputs.batch} samples at once, because they depend on one "
-                f"another, got {memory} bytes where this graph needs {whole}. Freeze with more memory, or "
-                "pass fewer samples."
+                f"memory must suffice for {inputs.batch} samples at once, because {reason}, got {memory} "
+                f"bytes where this graph needs {whole}. Freeze with more memory, or pass fewer samples."
             )
         return inputs.batch
 
@@ -362,8 +372,13 @@ class Frozen(nn.Module):
             # Without values no shapes could be computed.
             run = runs.code(next(inputs.tensors()).device)
         tensors = dict(network.named_parameters()) | dict(network.named_buffers())
-        with torch.no_grad(), without_values(tensors, Inputs(args, {})) as (fake, inputs), Meter() as meter:
-            run(reading(network, fake), *inputs.args)
+        with (
+            _explaining(inputs),
+            torch.no_grad(),
+            without_values(tensors, Inputs(args, {})) as (fake, given),
+            Meter() as meter,
+        ):
+            run(reading(network, fake), *given.args)
         return meter.multiply_adds, meter.peak
 
     def save(self, path: str | Path) -> None:
@@ -518,6 +533,21 @@ def _check_free(kind: Kind, dynamic: Dynamic) -> None:
                     f"{name}: a frozen ensemble holds a size of its example as a number, here {held[axis]}. "
                     "Export the ensemble, which reads the network with this size free."
                 )
+
+
+@contextmanager
+def _explaining(inputs: Inputs) -> Iterator[None]:
+    """Raise our own error where operators of a graph fail.
+
+    Args:
+        inputs: Of the graph.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, PluribusError):
+        raise
+    except UNFIT as error:
+        raise _failed(error, inputs) from error
 
 
 def _failed(error: Exception, inputs: Inputs) -> InputError:
