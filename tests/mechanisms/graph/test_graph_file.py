@@ -59,7 +59,7 @@ READ = next(place for place, node in enumerate(data()) if node["does"] == "read"
         (broken(CALL, args=[{"node": 99}]), "must refer to an earlier node"),
         (broken(CALL, args=[{"node": -1}]), "must refer to an earlier node"),
         (broken(CALL, args=["self"]), "must hold plain arguments"),
-        (broken(CALL, args=[None] * 9), "at most 3 arguments"),
+        (broken(CALL, args=[None] * 9), "must be 1 to 3 arguments"),
         (broken(CALL, kwargs={"x=1); import os; (y": 1}), "must be arguments of"),
         (broken(READ, tensor="__class__"), "must be a tensor of the file"),
         (broken(0, name="lambda"), "must be a name"),

@@ -89,8 +89,7 @@ def read_graph(
         example: One input.
         training: The mode.
         any_batch: Whether the batch is dynamic, or has the size of the example.
-        pick: Callback (what the network returned) -> what the graph returns; it becomes a part of the data
-            flow.
+        pick: Callback (results) -> those that the graph returns; its steps are part of the data flow.
 
     Raises:
         UnreadableError: The network cannot be exported; the message carries torch's reason.
