@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.results import without_objects
 from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.outputs import Output, select_output
 from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 # Modes of ours stand between torch and the user's code in a traceback.
 OURS = str(Path(__file__).parents[2]) + os.sep
+
+Pick = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Graph:
 
 
 def read_graph(
-    module: nn.Module, example: Inputs, training: bool, any_batch: bool = True, output: Output = None
+    module: nn.Module, example: Inputs, training: bool, any_batch: bool = True, pick: Pick = without_objects
 ) -> Graph:
     """Export `module` in one mode; its state and its mode stay as they were.
 
@@ -88,8 +89,7 @@ def read_graph(
         example: One input.
         training: The mode.
         any_batch: Whether the batch is dynamic, or has the size of the example.
-        output: A function that computes the prediction, which becomes a part of the data flow; None returns
-            all results.
+        pick: Callback (results) -> those that the graph returns; its steps are part of the data flow.
 
     Raises:
         UnreadableError: The network cannot be exported; the message carries torch's reason.
@@ -98,7 +98,7 @@ def read_graph(
     try:
         with PROCESS, restored(module, training), silence(), kept_random_state():
             program = torch.export.export(
-                _Root(module, output), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
+                _Root(module, pick), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:
         # Inputs that the network refuses are the user's mistake; in training it may need more than these.
@@ -140,13 +140,12 @@ class _Root(nn.Module):
     inputs (2.13), but here it sees two plain arguments.
     """
 
-    def __init__(self, network: nn.Module, output: Output) -> None:
+    def __init__(self, network: nn.Module, pick: Pick) -> None:
         super().__init__()
-        self.network, self.output = network, output
+        self.network, self.pick = network, pick
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        returned = self.network(*args, **kwargs)
-        return without_objects(returned if self.output is None else select_output(returned, self.output))
+        return self.pick(self.network(*args, **kwargs))
 
 
 def _line(error: Exception) -> str:

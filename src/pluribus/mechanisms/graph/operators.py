@@ -213,6 +213,7 @@ _OTHERS = names(
     "tril_indices triu_indices native_channel_shuffle unsafe_chunk unsafe_split_with_sizes",
     # Sums and orders along an axis.
     "cummax cummin logcumsumexp median nanmedian kthvalue nanmean nansum bucketize searchsorted msort diff",
+    "histc",
     "_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d",
     "_upsample_nearest_exact3d",
 )

@@ -8,7 +8,7 @@ by name, and its inputs.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -261,8 +261,9 @@ def _exported(network: Network) -> tuple[ExportedProgram, Output]:
     returned = _returned(exported, exported.graph_module)
     if _prediction(exported, returned, network.output) is not None:
         return exported, network.output
+    pick = partial(select_output, output=network.output)
     try:
-        whole = read_graph(network.module, network.example, training=False, output=network.output)
+        whole = read_graph(network.module, network.example, training=False, pick=pick)
     except (UnreadableError, InputError):
         return exported, network.output
     return whole.program, None
