@@ -9,73 +9,18 @@ numbers, 0.26 with them).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.fold_norms import Folded, keys_with, name_of, of_with
 from pluribus.mechanisms.graph.foldable import Merged, why_apart
+from pluribus.mechanisms.graph.norm_readers import PlainNorm, Reader, plain_norm_of, reader_of
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.graph.rewriting import Rewriting
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A linear layer that reads a norm.
-
-    Attributes:
-        layer: Its step.
-        norm: The step of the norm.
-        held: The names of weight and bias of the layer, and of scale and shift of the norm; empty for those
-            that are not there.
-    """
-
-    layer: Node
-    norm: Node
-    held: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Return the names of the folded weight and bias, equal for equal tensors."""
-        joined = "+".join(self.held)
-        return f"weight behind norm {joined}", f"bias behind norm {joined}"
-
-    def tensors(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the folded weight and bias of a row with these tensors, Eq. (1)."""
-        weight, bias, scale, shift = [values[name] if name else None for name in self.held]
-        assert weight is not None
-        assert scale is not None
-        shifted = torch.zeros_like(weight[:, 0]) if shift is None else weight @ shift
-        return weight * scale, shifted if bias is None else shifted + bias
-
-
-@dataclass(frozen=True)
-class Rest:
-    """What is left of a norm: a scale of ones and a shift of zeros, the same for all rows.
-
-    Attributes:
-        scale: The name of its scale before.
-        size: Of the normalised axis.
-    """
-
-    scale: str
-    size: int
-    held: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Return the names of scale and shift, equal for norms of one size."""
-        return f"{self.size} ones", f"{self.size} zeros"
-
-    def tensors(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return scale and shift."""
-        like = values[self.scale]
-        return torch.ones_like(like), torch.zeros_like(like)
 
 
 def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> Folded:
@@ -91,7 +36,7 @@ def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> F
     for norm in folded.program.steps:
         if not _has_own_scale(folded, norm, chosen):
             continue
-        found = [_reader(folded.program, norm, layer) for layer in _users(folded.program, norm)]
+        found = [reader_of(folded.program, norm, step) for step in folded.program.steps if step in norm.users]
         known = [reader for reader in found if reader is not None]
         # Where anything else reads the norm, it needs its scale.
         if len(known) < len(found) or any(why_apart(folded.program, one, chosen) for one in known):
@@ -100,11 +45,11 @@ def fold_layer_norms(folded: Folded, rows: Sequence[Any], prefix: str = "") -> F
         notes[f"scale and shift of {name_of(norm, prefix)} are part of the layers that read it"] = None
     if not readers:
         return folded
-    rests = {reader.norm: _rest(folded.program, reader.norm) for reader in readers}
-    merged: list[Merged] = [*readers, *rests.values()]
+    plain = {reader.norm: plain_norm_of(folded.program, reader.norm) for reader in readers}
+    merged: list[Merged] = [*readers, *plain.values()]
     return replace(
         folded,
-        program=_rewritten(folded.program, readers, rests),
+        program=_rewritten(folded.program, readers, plain),
         of=of_with(folded.of, folded.keys, merged),
         keys=keys_with(folded.keys, merged),
         notes=tuple(notes),
@@ -128,42 +73,7 @@ def _has_own_scale(folded: Folded, norm: Node, chosen: Sequence[Mapping[str, Any
     return len({keys.get(name) for keys in chosen}) > 1
 
 
-def _users(program: Program, norm: Node) -> list[Node]:
-    """Return the steps that read a norm, in their order."""
-    return [step for step in program.steps if step in norm.users]
-
-
-def _reader(program: Program, norm: Node, layer: Node) -> Reader | None:
-    """Return a linear layer that reads a norm as its input; None for another step.
-
-    Args:
-        program: The steps.
-        norm: One of them.
-        layer: A step that reads it.
-    """
-    product, operation = Operation(layer, "", "", ""), Operation(norm, "", "", "")
-    if operator_name(layer) != "linear" or product.argument("input") is not norm:
-        return None
-    # `F.linear` takes a vector too, which has no axis of outputs.
-    if product.argument("weight").meta["val"].ndim != 2:
-        return None
-    names = list[str]()
-    for part in (product, operation):
-        for tensor in (part.argument("weight"), part.argument("bias")):
-            # A tensor that is computed has no name, and the norm itself may be the weight.
-            if tensor is not None and tensor not in program.held:
-                return None
-            names.append("" if tensor is None else program.held[tensor])
-    return Reader(layer, norm, tuple(names))
-
-
-def _rest(program: Program, norm: Node) -> Rest:
-    """Return what is left of a norm."""
-    scale = Operation(norm, "", "", "").argument("weight")
-    return Rest(program.held[scale], scale.meta["val"].shape[0])
-
-
-def _rewritten(program: Program, readers: Sequence[Reader], rests: Mapping[Node, Rest]) -> Program:
+def _rewritten(program: Program, readers: Sequence[Reader], plain: Mapping[Node, PlainNorm]) -> Program:
     """Return a program in which layers read folded weights, and norms what is left of them."""
     rewriting = Rewriting(program)
     for reader in readers:
@@ -172,10 +82,10 @@ def _rewritten(program: Program, readers: Sequence[Reader], rests: Mapping[Node,
         weight, bias = reader.names
         layer.args = (norm, rewriting.entry(weight, like), rewriting.entry(bias, like[:, 0]))
         layer.kwargs = {}
-    for before, rest in rests.items():
+    for before, new in plain.items():
         norm, like = rewriting.copies[before], Operation(before, "", "", "").argument("weight").meta["val"]
         operation = Operation(norm, "", "", "")
-        scale, shift = (rewriting.entry(name, like) for name in rest.names)
+        scale, shift = (rewriting.entry(name, like) for name in new.names)
         norm.args = (operation.argument("input"), operation.argument("normalized_shape"), scale, shift)
         norm.kwargs = {"eps": operation.argument("eps")}
     return rewriting.finish()
