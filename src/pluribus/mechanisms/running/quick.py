@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from pluribus.mechanisms.graph.reuse_memory import reuse_memory
 from pluribus.mechanisms.network.torch_private import without_dispatch_modes
+from pluribus.mechanisms.running.kept_memory import keep_freed_memory
 
 AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 """Devices of which torch can be asked whether they have mixed precision; for others it raises (2.13)."""
@@ -59,6 +60,8 @@ class QuickGraph:
         # Shapes are no part of what the caller runs, and may count.
         with self._writing, without_dispatch_modes():
             if self._run is None:
+                if device.type == "cpu":
+                    keep_freed_memory()
                 inputs = [one.to(device) for one in self.inputs]
                 # A class of its own for each graph, whose code reads the tensors of `self`.
                 written = GraphModule(self.module, reuse_memory(self.module, inputs))
