@@ -10,9 +10,14 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from pluribus.mechanisms.network.torch_private import schema_of
+from pluribus.mechanisms.network.torch_private import (
+    buffer_table,
+    child_table,
+    parameter_table,
+    schema_of,
+)
 
-HELD = ("_parameters", "_buffers", "_modules")
+TABLES: tuple[Callable[[nn.Module], dict[str, Any]], ...] = (parameter_table, buffer_table, child_table)
 """Where a module keeps what it holds."""
 
 
@@ -53,7 +58,7 @@ class PicklableGraph(GraphModule):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return how a copy is made."""
-        held = {name: self.__dict__[name] for name in HELD}
+        held = [dict(table(self)) for table in TABLES]
         return _rebuilt, (_steps(self.graph), held, self.meta)
 
 
@@ -74,7 +79,7 @@ def _steps(graph: Graph) -> list[_Step]:
 
 
 def _rebuilt(
-    steps: Sequence[_Step], held: Mapping[str, Mapping[str, Any]], meta: dict[str, Any]
+    steps: Sequence[_Step], held: Sequence[Mapping[str, Any]], meta: dict[str, Any]
 ) -> PicklableGraph:
     """Return the graph of some steps.
 
@@ -96,7 +101,8 @@ def _rebuilt(
             target = reduce(getattr, step.target.split("."), torch.ops)
         nodes.append(graph.create_node(step.op, target, args, dict(kwargs), step.name))
     root = nn.Module()
-    root.__dict__.update(held)
+    for table, own in zip(TABLES, held, strict=True):
+        table(root).update(own)
     made = PicklableGraph(root, graph).eval()
     assert isinstance(made, PicklableGraph)
     made.meta.update(meta)

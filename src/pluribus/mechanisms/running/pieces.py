@@ -56,18 +56,26 @@ def cut(
     """
     size = chunk
     if chunk is None and most_bytes is not None:
-        size = _samples_that_fit(inputs, most_bytes, run, cache, key)
+        size = samples_that_fit(inputs, most_bytes, run, cache, key)
     return inputs.chunks(size)
 
 
-def _samples_that_fit(
+def samples_that_fit(
     inputs: Inputs,
     most_bytes: int,
     run: Callable[[Inputs], Tensor],
     cache: MutableMapping[Any, Any],
-    key: str,
+    key: str = "",
 ) -> int | None:
-    """Return how many samples fit; None if all do, or if samples cannot be told apart."""
+    """Return how many samples fit; None if all do, or if samples cannot be told apart.
+
+    Args:
+        inputs: The batch.
+        most_bytes: The most bytes of activations.
+        run: As for `cut`.
+        cache: As for `cut`.
+        key: As for `cut`.
+    """
     if inputs.batch <= SAMPLES or not _is_cut_whole(inputs):
         return None
     size = sum(tensor.nbytes for tensor in inputs.tensors())
