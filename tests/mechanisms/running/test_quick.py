@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.testing import assert_close
 
 import pluribus as pl
 from pluribus.mechanisms.running.frozen import Frozen
@@ -109,3 +110,41 @@ def test_cost_is_known_before_the_first_call(tmp_path: Path) -> None:
     again = pl.load_frozen(tmp_path / "frozen")
     assert pl.cost(again, x) == pl.cost(frozen, x)
     assert torch.equal(again(x), frozen(x))
+
+
+WIDE = 1 << 20
+"""Numbers of a value: 4 MB in single precision, of which several samples exceed a piece."""
+
+
+class Widening(nn.Module):
+    """Make a large value of a small sample; `together` divides by the mean of all samples."""
+
+    def __init__(self, together: bool = False) -> None:
+        super().__init__()
+        self.first, self.together = nn.Linear(64, 3), together
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.first(x).mean(1, keepdim=True).expand(-1, WIDE).exp()
+        found = torch.stack([wide.mean(1), wide.amax(1)], 1)
+        return found / found.mean() if self.together else found
+
+
+def test_large_batches_run_in_pieces_where_samples_are_independent() -> None:
+    x = torch.randn(16, 64)
+    for together in (False, True):
+        ensemble = pl.convert(Widening(together), "deep_ensembles(members=2)", example=x[:2]).eval()
+        frozen = ensemble.freeze()
+        assert_close(frozen(x), ensemble(x))
+        # All samples of one member take 64 MB.
+        peak = pl.cost(frozen, x).peak_activation_bytes
+        assert (peak > 4 * WIDE * 16) == together
+        assert frozen.explain(x).peak_bytes.planned == peak
+        assert pl.cost(frozen, x).multiply_adds == 16 * 2 * 64 * 3
+
+
+def test_pieces_leave_out_no_sample() -> None:
+    ensemble = pl.convert(Widening(), "deep_ensembles(members=2)", example=torch.randn(2, 64)).eval()
+    frozen = ensemble.freeze()
+    for batch in (5, 17):
+        x = torch.randn(batch, 64)
+        assert_close(frozen(x), ensemble(x))

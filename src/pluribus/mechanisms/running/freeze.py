@@ -41,7 +41,7 @@ from pluribus.mechanisms.running.explain import (
     explain_steps,
     with_prior,
 )
-from pluribus.mechanisms.running.kinds import Kind, add_inputs, made_up, takes_any_batch
+from pluribus.mechanisms.running.kinds import Kind, add_inputs, has_free_batch, made_up, takes_any_batch
 from pluribus.mechanisms.running.lowering import NOMINAL, Flow, Lowered, lower
 from pluribus.mechanisms.running.planner import planner_of
 from pluribus.mechanisms.running.quick import QuickGraph
@@ -121,7 +121,7 @@ def _proved(made: Graphed, members: AnyMembers, example: Inputs) -> Graphed:
     the plain graph is one of both.
     """
     device = next(example.tensors()).device
-    quick = QuickGraph(made.module, made_up(made.kind, device))
+    quick = QuickGraph(made.module, made_up(made.kind, device), all(has_free_batch(made.kind)))
     for inputs, expected in _proofs(members, example, made.kind.signature):
         why = _why_wrong(quick, made.kind, inputs, expected)
         if why:

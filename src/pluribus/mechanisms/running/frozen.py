@@ -36,17 +36,13 @@ from pluribus.mechanisms.running.kinds import Kind, has_free_batch, made_up, tak
 from pluribus.mechanisms.running.no_compile import uncompiled
 from pluribus.mechanisms.running.pieces import BYTES, CHUNK, MOST_BYTES, can_be_cut, cut
 from pluribus.mechanisms.running.predicting import predict_parts
-from pluribus.mechanisms.running.quick import QuickGraph, reading
+from pluribus.mechanisms.running.quick import UNFIT, QuickGraph, reading
 from pluribus.mechanisms.running.simulate import without_values
 from pluribus.prediction import Prediction
 from pluribus.summary import Keep, Summary
 
 MADE_UP = "the size of inputs was made up, because no example was given"
 """The note of a frozen ensemble whose network takes inputs of other sizes too."""
-
-UNFIT = (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError, AssertionError)
-"""Errors of operators for values that do not fit: of inputs, or of a graph whose file was damaged. Those of
-sizes are ArithmeticError, and where torch computes shapes alone it asserts."""
 
 
 class LoopedRows(nn.Module):
@@ -159,7 +155,7 @@ class Frozen(nn.Module):
             kind = self.kinds[place]
             held = _first_float(network)
             device = self.weights.device if held is None else held.device
-            found.append(QuickGraph(network, made_up(kind, device)))
+            found.append(QuickGraph(network, made_up(kind, device), all(has_free_batch(kind))))
         return tuple(found)
 
     @property
@@ -367,8 +363,9 @@ class Frozen(nn.Module):
             with torch.no_grad(), Meter() as meter:
                 self._outputs(inputs)
             return meter.multiply_adds, meter.peak
-        run = type(network).forward
+        run, most = type(network).forward, None
         if isinstance(runs, QuickGraph):
+            most = runs.most_samples(args)
             # Without values no shapes could be computed.
             run = runs.code(next(inputs.tensors()).device)
         tensors = dict(network.named_parameters()) | dict(network.named_buffers())
@@ -378,7 +375,8 @@ class Frozen(nn.Module):
             without_values(tensors, Inputs(args, {})) as (fake, given),
             Meter() as meter,
         ):
-            run(reading(network, fake), *given.args)
+            held = reading(network, fake)
+            torch.cat([run(held, *piece.args) for piece in given.chunks(most)], dim=1)
         return meter.multiply_adds, meter.peak
 
     def save(self, path: str | Path) -> None:
