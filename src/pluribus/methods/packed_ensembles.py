@@ -49,9 +49,8 @@ from pluribus.mechanisms.members.orders import assign_orders, count_orders
 from pluribus.mechanisms.members.prior import AnyMembers
 from pluribus.mechanisms.members.reduction import REDUCTIONS, reduce_losses, trains_apart
 from pluribus.mechanisms.members.stacked import Stacked
-from pluribus.mechanisms.members.tree import stack_modules
+from pluribus.mechanisms.members.tree import fresh_stack
 from pluribus.mechanisms.network.dry_run import dry_run, seeded
-from pluribus.mechanisms.network.fresh import fresh_modules
 from pluribus.mechanisms.network.network import Network, built
 from pluribus.mechanisms.widths.conv_groups import inner_convolutions, multiples, regroup
 from pluribus.mechanisms.widths.groups import Widths, read_widths
@@ -213,8 +212,7 @@ class PackedEnsembles(Method):
         before = _shapes(network)
         module, groups, notes, factory = self._narrow(network, choices, seed)
         network.become(module, factory)
-        modules, redrawn = fresh_modules(network, self.members, seed)
-        own = stack_modules(modules, names)
+        own, redrawn = fresh_stack(network, self.members, seed, names)
         if redrawn:
             notes.append(f"bare parameters redrawn with their mean and deviation: {', '.join(redrawn)}")
         notes += [f"gradients of {name} are dense" for name in network.allow_other_weights(own)]

@@ -48,9 +48,13 @@ class GraphBuilder:
     """Build one graph.
 
     A value is a node of the graph, a constant tensor, or a plain Python value.
+
+    Args:
+        own: Whether nobody else holds the tensors that it is given, so that they need no copies.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: bool = False) -> None:
+        self.own = own
         self.graph, self.root = Graph(), nn.Module()
         # Tensors are known by their memory, which must not be freed and used again meanwhile.
         self._stored: dict[tuple[Any, ...], tuple[Tensor, Node]] = {}
@@ -235,8 +239,11 @@ class GraphBuilder:
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         if key not in self._stored:
             name = f"tensor_{len(self._stored)}"
-            # A copy: what is frozen shares no memory with the ensemble, which may be trained on.
-            stored = tensor.detach().clone()
+            stored = tensor.detach()
+            # What is frozen shares no memory with the ensemble, which may be trained on, and a view would
+            # keep all of the tensor in which it lies.
+            if not (self.own and stored.untyped_storage().nbytes() == stored.nbytes):
+                stored = stored.clone()
             if id(tensor) in self._weights and tensor.is_floating_point():
                 self.root.register_parameter(name, nn.Parameter(stored, requires_grad=False))
             else:

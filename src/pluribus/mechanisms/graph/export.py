@@ -5,6 +5,7 @@ import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,12 @@ from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.results import without_objects
 from pluribus.mechanisms.network.dry_run import PROCESS, accepting, dry_run, restored, silence
 from pluribus.mechanisms.network.inputs import Inputs
-from pluribus.mechanisms.network.torch_private import kept_random_state, module_stack, schema_of
+from pluribus.mechanisms.network.torch_private import (
+    kept_random_state,
+    module_stack,
+    schema_of,
+    without_lines,
+)
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 # Modes of ours stand between torch and the user's code in a traceback.
@@ -80,7 +86,12 @@ class Graph:
 
 
 def read_graph(
-    module: nn.Module, example: Inputs, training: bool, any_batch: bool = True, pick: Pick = without_objects
+    module: nn.Module,
+    example: Inputs,
+    training: bool,
+    any_batch: bool = True,
+    pick: Pick = without_objects,
+    lines: bool = True,
 ) -> Graph:
     """Export `module` in one mode; its state and its mode stay as they were.
 
@@ -90,13 +101,20 @@ def read_graph(
         training: The mode.
         any_batch: Whether the batch is dynamic, or has the size of the example.
         pick: Callback (results) -> those that the graph returns; its steps are part of the data flow.
+        lines: Whether operations know their lines, which takes a tenth of the time.
 
     Raises:
         UnreadableError: The network cannot be exported; the message carries torch's reason.
     """
     shapes = _any_batch(example) if any_batch else None
     try:
-        with PROCESS, restored(module, training), silence(), kept_random_state():
+        with (
+            PROCESS,
+            restored(module, training),
+            silence(),
+            kept_random_state(),
+            nullcontext() if lines else without_lines(),
+        ):
             program = torch.export.export(
                 _Root(module, pick), (example.args, example.keywords), dynamic_shapes=shapes, strict=False
             )

@@ -33,15 +33,21 @@ class ModuleBuilder:
         """Add the call of a function."""
         return self.graph.call_function(target, args, kwargs)
 
-    def hold(self, tensor: Tensor) -> Node:
-        """Give the module a tensor of its own: a parameter if it holds real numbers, else a buffer."""
+    def hold(self, tensor: Tensor, copied: bool = False) -> Node:
+        """Give the module a tensor of its own: a parameter if it holds real numbers, else a buffer.
+
+        Args:
+            tensor: The values.
+            copied: Whether nobody else holds the tensor, so that it needs no copy.
+        """
         name = f"tensor_{self._held}"
         self._held += 1
-        # A copy: members share no memory with the ensemble, which may be trained on.
+        # Members share no memory with the ensemble, which may be trained on.
+        value = tensor if copied else tensor.clone()
         if tensor.is_floating_point():
-            self.root.register_parameter(name, nn.Parameter(tensor.clone(), requires_grad=False))
+            self.root.register_parameter(name, nn.Parameter(value, requires_grad=False))
         else:
-            self.root.register_buffer(name, tensor.clone())
+            self.root.register_buffer(name, value)
         return self.graph.get_attr(name)
 
     def hold_module(self, name: str, module: nn.Module) -> Node:

@@ -119,11 +119,16 @@ class Writer:
     def _product(self, step: Step, part: Part) -> Node:
         """Write a product with the columns that it reads, and the rows that are needed of it."""
         weight, bias = self.member.cut_weights(step, part)
+        whole, _ = self.member.weights[step.node]
         value = self._value(step.argument("input"), self.member.inputs[step.node])
         # Input, weight and bias come first in the schemas of all products.
         names = argument_names(step.node.target)[3:]
         others = [step.argument(name) for name in names]
-        held = [self.builder.hold(weight), None if bias is None else self.builder.hold(bias)]
+        # What was cut is a copy already.
+        held = [
+            self.builder.hold(weight, copied=weight is not whole),
+            None if bias is None else self.builder.hold(bias),
+        ]
         return self.builder.call(step.node.target, value, *held, *others)
 
     def _value(self, node: Node, wanted: Part) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from pluribus.mechanisms.network.fresh import fresh_modules
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.torch_private import child_table
 
@@ -85,6 +86,31 @@ def reorder(tensor: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the same tensor, in memory with these axes, slowest first."""
     inverse = sorted(range(len(axes)), key=axes.__getitem__)
     return tensor.permute(*axes).contiguous().permute(*inverse)
+
+
+def fresh_stack(
+    network: Network, count: int, seed: int, names: set[str]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the named tensors of fresh modules, `[count, ...]` each.
+
+    Large networks are drawn where they stay: a stack of other tensors would take their memory twice.
+
+    Returns:
+        The tensors, and the second result of `fresh_modules`.
+    """
+    stacks = dict[str, Tensor]()
+    for name, tensor in network.tensors().items():
+        if name in names:
+            stack = torch.empty((count, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+            # Initialisers draw in the order of memory.
+            stacks[name] = reorder(stack, memory_order(tensor))
+    modules, redrawn = fresh_modules(network, count, seed, stacks)
+    for position, module in enumerate(modules):
+        tensors = named_tensors(module)
+        for name, stack in stacks.items():
+            if tensors[name].data_ptr() != stack[position].data_ptr():
+                stack[position].copy_(tensors[name].detach())
+    return stacks, redrawn
 
 
 def stack_modules(modules: Sequence[nn.Module], names: set[str]) -> dict[str, Tensor]:

@@ -1,6 +1,8 @@
 """Fresh networks: the same architecture several times, each with random weights of its own."""
 
-from torch import nn
+from collections.abc import Mapping
+
+from torch import Tensor, nn
 
 from pluribus.errors import ConversionError
 from pluribus.mechanisms.network.dry_run import derived_seed, seeded
@@ -11,8 +13,17 @@ from pluribus.mechanisms.network.network import Network, built, copy_module
 PRIOR_SEED = 1 << 20
 
 
-def fresh_modules(network: Network, count: int, seed: int) -> tuple[list[nn.Module], list[str]]:
+def fresh_modules(
+    network: Network, count: int, seed: int, stacks: Mapping[str, Tensor] | None = None
+) -> tuple[list[nn.Module], list[str]]:
     """Return modules of one architecture, initialised anew or built by the network's factory.
+
+    Args:
+        network: The architecture.
+        count: How many modules.
+        seed: From which the seeds of all modules follow.
+        stacks: By name of a tensor, `[count, ...]`: memory for those of all modules. A factory, and an
+            initialiser that makes a new parameter, may leave it unused.
 
     Returns:
         The modules, and the names of the parameters that no initialiser touched and that were
@@ -22,7 +33,9 @@ def fresh_modules(network: Network, count: int, seed: int) -> tuple[list[nn.Modu
     for position in range(count):
         own_seed = derived_seed(seed, position)
         if network.factory is None:
-            module = copy_module(network.module)
+            module = copy_module(
+                network.module, {name: stack[position] for name, stack in (stacks or {}).items()}
+            )
             redrawn = reinitialise(module, own_seed, network.module)
         else:
             with seeded(own_seed, network.module.parameters()):

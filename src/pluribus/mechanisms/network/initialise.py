@@ -52,7 +52,7 @@ def reinitialise(module: nn.Module, seed: int, like: nn.Module | None = None) ->
         for layer in reversed(list(module.modules())):
             _initialise(layer)
         for name, parameter in parameters.items():
-            if name in drawn and not parameter.isnan().any():
+            if name in drawn and not _has_nan(parameter):
                 continue
             parameter.copy_(before[name])
             if name in drawn and _redraw(parameter):
@@ -63,6 +63,11 @@ def reinitialise(module: nn.Module, seed: int, like: nn.Module | None = None) ->
 
 def _is_drawn(parameter: nn.Parameter) -> bool:
     return parameter.requires_grad and parameter.is_floating_point() and parameter.numel() > 0
+
+
+def _has_nan(parameter: nn.Parameter) -> bool:
+    """Return whether a number is NaN: the smallest is then, and finding it makes no tensor of truths."""
+    return bool(parameter.amin().isnan())
 
 
 def _initialise(layer: nn.Module) -> None:

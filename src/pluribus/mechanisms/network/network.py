@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any
@@ -28,6 +28,7 @@ class Network:
         example: One input as the module takes it; made from the module where it is needed.
         output: What of the returned values is the prediction.
         seed: Of what a factory draws.
+        own: Whether nobody else holds the module, so that it needs no copy.
 
     Attributes:
         kind: The class of the user's module, whatever it becomes.
@@ -39,13 +40,15 @@ class Network:
         example: Any = None,
         output: Output = None,
         seed: int = 0,
+        own: bool = False,
     ) -> None:
         self.factory: Callable[[], nn.Module] | None = None
         self.by_width: Callable[[float], nn.Module] | None = None
         # A copy, since the network may write into its input, and the user's tensors are never touched.
         self.given = None if example is None else Inputs.of(example).copy()
         if isinstance(model, nn.Module):
-            self.module = copy_module(initialised(model, self.given, seed))
+            module = initialised(model, self.given, seed)
+            self.module = module if own else copy_module(module)
         else:
             self.by_width = model if _takes_width(model) else None
             build = partial(model, 1.0) if self.by_width else model
@@ -146,8 +149,12 @@ def _without_nested_tensors(module: nn.Module) -> None:
             layer.use_nested_tensor = False
 
 
-def copy_module(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module, memory: Mapping[str, Tensor] | None = None) -> nn.Module:
     """Return a deep copy.
+
+    Args:
+        module: Stays as it is.
+        memory: By name of a parameter or buffer, where its copy lies; others lie in memory of their own.
 
     Raises:
         ConversionError: The module is scripted, has no weights yet, or cannot be copied.
@@ -155,12 +162,25 @@ def copy_module(module: nn.Module) -> nn.Module:
     for name, layer in module.named_modules():
         _check_copyable(name or "the network itself", layer)
     try:
-        return copy.deepcopy(module, computed(module))
+        return copy.deepcopy(module, computed(module) | _copied_into(module, memory or {}))
     except Exception as error:
         raise ConversionError(
             f"{type(module).__name__} must be copied and cannot be: {error}. Take out what cannot be "
             "copied, or give its class a __deepcopy__ (a factory does not help: members are copies too)."
         ) from error
+
+
+@torch.no_grad()
+def _copied_into(module: nn.Module, memory: Mapping[str, Tensor]) -> dict[int, Tensor]:
+    """Return a memo for `deepcopy`: copies of some tensors in given memory."""
+    memo = dict[int, Tensor]()
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if name not in memory:
+            continue
+        value = memory[name].copy_(tensor)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(value, tensor.requires_grad) if is_parameter else value
+    return memo
 
 
 def _check_copyable(name: str, layer: nn.Module) -> None:

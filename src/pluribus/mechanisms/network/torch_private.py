@@ -158,6 +158,21 @@ def kept_random_state() -> Iterator[None]:
         tracing.preserve_rng_state = before
 
 
+@contextmanager
+def without_lines() -> Iterator[None]:
+    """Keep torch.export from noting the lines of code that run an operator; before 2.13 it always does.
+
+    Call it with the process-wide lock held.
+    """
+    config: Any = torch.fx.config
+    before = getattr(config, "do_not_emit_stack_traces", False)
+    config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        config.do_not_emit_stack_traces = before
+
+
 def size_in_example(size: Any) -> Any:
     """Return the size that a symbolic size had in the example; other values as they are."""
     return size.node.hint if isinstance(size, torch.SymInt) else size

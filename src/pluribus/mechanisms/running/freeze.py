@@ -199,14 +199,14 @@ def _freeze_masked(members: Members, example: Inputs, memory: int | None) -> Gra
     flow = flow_of_cut(cut)
     nominal = _sized(example, NOMINAL, cut.signature)
     if flow is not None:
-        builder, kind, leaves = _begin(flow, members.code.forward, example)
+        builder, kind, leaves = _begin(flow, members.code.forward, example, own=True)
         lowered = lower(builder, flow, leaves, nominal, memory)
         summary = _summary(lowered, flow, len(cut.members), nominal)
         return Graphed(builder.finish(lowered.output), kind, summary, (*notes, *lowered.notes))
     # Members of different widths have nothing to run together but their trunk.
     if put_channels_last([cut.trunk, *cut.members]):
         notes.append(LAST)
-    builder = GraphBuilder()
+    builder = GraphBuilder(own=True)
     kind, leaves = add_inputs(builder, cut.signature, members.code.forward, example)
     common = builder.run(cut.trunk, leaves)
     outputs = [cut.signature.predict(builder.run(member, common)) for member in cut.members]
@@ -274,9 +274,18 @@ def _check_drawn(members: Members, code: LoweredCode, rows: Sequence[Any]) -> No
         )
 
 
-def _begin(flow: Flow, forward: Callable[..., Any], example: Inputs) -> tuple[GraphBuilder, Kind, list[Any]]:
-    """Return an empty graph with its inputs, their kind, and all values of a call, inputs or plain."""
-    builder = GraphBuilder()
+def _begin(
+    flow: Flow, forward: Callable[..., Any], example: Inputs, own: bool = False
+) -> tuple[GraphBuilder, Kind, list[Any]]:
+    """Return an empty graph with its inputs, their kind, and all values of a call, inputs or plain.
+
+    Args:
+        flow: What will be written into the graph.
+        forward: The network's, for the names of inputs.
+        example: One input.
+        own: Whether nobody else holds the tensors of the flow.
+    """
+    builder = GraphBuilder(own)
     kind, leaves = add_inputs(builder, flow.program.signature, forward, example)
     return builder, kind, leaves
 

@@ -20,7 +20,8 @@ from pluribus.mechanisms.running.pieces import SAMPLES, samples_that_fit
 
 PIECE = 1 << 25
 """Bytes of activations of a piece of a batch on a CPU. Sixteen draws of MCDropout on ResNet-18 took 25.6
-times the plain network for 32 samples at once, 18.3 times in pieces of 8 (48 MB), 16.6 in pieces of 4 (24 MB)."""
+times the plain network for 32 samples at once, 18.3 times in pieces of 8 (48 MB), and 16.6 in pieces of 4.
+"""
 UNFIT = (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError, AssertionError)
 """Errors of operators for values that do not fit: of inputs, or of a graph whose file was damaged. Those of
 sizes are ArithmeticError, and where torch computes shapes alone it asserts."""

@@ -91,7 +91,7 @@ def make_specialiser(members: Members, example: Inputs | None) -> tuple[Speciali
         row = members.index.pick([0])[0]
         member = materialise(code.caller.module, members.tensors.of_one(row))
         device = next(iter(named_tensors(member).values())).device
-        network = Network(member, example and example.to(device), code.caller.output)
+        network = Network(member, example and example.to(device), code.caller.output, own=True)
         program = read_program(network)
         if program.writes:
             raise ConversionError(f"the network writes into {program.writes[0]} in eval mode")

@@ -200,12 +200,14 @@ def candidates(module: nn.Module, seen: Seen) -> tuple[dict[Key, Values], set[Ke
     """
     found: dict[Key, Values] = defaultdict(list)
     doubtful: set[Key] = set()
-    for name, layer in module.named_modules():
+    layers = dict(module.named_modules())
+    # A weight that is computed may count how often it was, as spectral norm does.
+    with dry_run(module, training=False):
+        known = {name: set(_sizes(layer)) for name, layer in layers.items()}
+    for name, layer in layers.items():
         changes = _nearest_changes(name, seen)
-        with dry_run(layer, training=False):
-            known = set(_sizes(layer))
         for attribute, value in vars(layer).items():
-            if not _is_own(layer, attribute, known):
+            if not _is_own(layer, attribute, known[name]):
                 continue
             new, certain = _changed(value, changes)
             if new == value:

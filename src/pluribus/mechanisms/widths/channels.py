@@ -58,26 +58,33 @@ class Channels:
     """
 
     def __init__(self) -> None:
-        self._roots = torch.zeros(1, dtype=torch.long)
+        # By channel, itself or a smaller one of its class; there is room for channels to come.
+        self._smaller = torch.zeros(1, dtype=torch.long)
+        self._count = 1
 
     def __len__(self) -> int:
-        return len(self._roots)
+        return self._count
 
     def fresh(self, shape: Sequence[int], axes: int | None = None) -> Labelled:
         """Return a tensor whose axes, or the first few, have channels of their own; size 1 has none."""
         labels = []
         for axis, size in enumerate(shape[:axes]):
             if size > 1:
-                new = torch.arange(size) + len(self._roots)
-                self._roots = torch.cat([self._roots, new])
+                new = torch.arange(self._count, self._count + size)
+                self._count += size
                 sizes = [1] * len(shape)
                 sizes[axis] = size
                 labels.append(new.view(sizes))
+        if self._count > len(self._smaller):
+            # Twice the room, because a large network has hundreds of tensors.
+            room = torch.arange(2 * self._count)
+            room[: len(self._smaller)] = self._smaller
+            self._smaller = room
         return Labelled(tuple(shape), tuple(labels))
 
     def find(self, label: Tensor) -> Tensor:
         """Return the classes of a label's channels; padding stays padding."""
-        return torch.where(label < 0, label, self._roots[label.clamp(min=0)])
+        return torch.where(label < 0, label, self._roots(label.clamp(min=0)))
 
     def unify(self, one: Tensor, other: Tensor) -> None:
         """Make the channels of two labels one, entry by entry."""
@@ -86,23 +93,25 @@ class Channels:
         met = (one >= 0) & (other >= 0)
         one, other = one[met], other[met]
         while True:
-            one, other = self._roots[one], self._roots[other]
+            one, other = self._roots(one), self._roots(other)
             differ = one != other
             if not differ.any():
                 return
             one, other = one[differ], other[differ]
             low, high = torch.minimum(one, other), torch.maximum(one, other)
             # A root that meets several smaller ones takes the smallest; the next round couples the rest.
-            self._roots.scatter_reduce_(0, high, low, "amin")
-            self._compress()
+            self._smaller.scatter_reduce_(0, high, low, "amin")
 
-    def _compress(self) -> None:
-        """Let every channel point at its root directly."""
+    def _roots(self, channels: Tensor) -> Tensor:
+        """Return the roots of channels, at which these point directly from now on."""
+        found = self._smaller[channels]
         while True:
-            settled = self._roots[self._roots]
-            if torch.equal(self._roots, settled):
-                return
-            self._roots = settled
+            further = self._smaller[found]
+            if torch.equal(found, further):
+                break
+            found = further
+        self._smaller[channels] = found
+        return found
 
     def fix(self, label: Tensor) -> None:
         """Make a label's channels keep their size."""

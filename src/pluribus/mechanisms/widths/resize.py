@@ -15,6 +15,7 @@ from pluribus.mechanisms.graph.export import OURS, TORCH, Graph, read_graph
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network, computed
 from pluribus.mechanisms.network.outputs import select_output
+from pluribus.mechanisms.network.torch_private import tree_unflatten
 from pluribus.mechanisms.widths.attributes import Key, candidates, configured, follow_tensors, sizes_seen
 from pluribus.mechanisms.widths.channels import Labelled
 from pluribus.mechanisms.widths.flow import REMEDY, place, shapes
@@ -98,13 +99,20 @@ def _choices(widths: Widths, seen: Mapping[str, Mapping[int, set[int]]]) -> Iter
 def _with_tensors(widths: Widths, sizes: Mapping[Group, int], kept: Mapping[Group, Tensor]) -> nn.Module:
     """Return a copy of the module whose tensors have their new sizes, and whose attributes have the old."""
     module = widths.network.module
-    everything = torch.cat([torch.zeros(1, dtype=torch.long), *kept.values()])
+    # By channel, whether it stays.
+    stays = torch.zeros(len(widths.owner), dtype=torch.bool)
+    stays[torch.cat([torch.zeros(1, dtype=torch.long), *kept.values()])] = True
     memo: dict[int, Any] = computed(module)
     for name, tensor in widths.network.tensors().items():
         value = tensor.detach()
         for axis in range(tensor.ndim):
-            value = value.index_select(axis, _index(widths, (name, axis), sizes, everything, tensor))
-        value = _laid_out(value.clone(), tensor)
+            index = _index(widths, (name, axis), sizes, stays, tensor)
+            if not torch.equal(index, torch.arange(tensor.shape[axis], device=index.device)):
+                value = value.index_select(axis, index)
+        # An axis is as long as before where nothing was picked from it alone.
+        if value.shape == tensor.shape:
+            value = value.clone()
+        value = _laid_out(value, tensor)
         if isinstance(tensor, nn.Parameter):
             value = nn.Parameter(value, tensor.requires_grad)
         # `deepcopy` takes what the memo holds in place of a copy.
@@ -118,21 +126,21 @@ def _laid_out(value: Tensor, like: Tensor) -> Tensor:
     return value.permute(axes).contiguous().permute(sorted(range(value.ndim), key=axes.__getitem__))
 
 
-def _index(widths: Widths, axis: Axis, sizes: Mapping[Group, int], kept: Tensor, tensor: Tensor) -> Tensor:
+def _index(widths: Widths, axis: Axis, sizes: Mapping[Group, int], stays: Tensor, tensor: Tensor) -> Tensor:
     """Return the indices of an axis that stay; those of a wider network begin again at the end.
 
     Args:
         widths: The groups of the network's channels.
         axis: Of a tensor.
         sizes: The new number of channels of every group.
-        kept: All channels that stay.
+        stays: By channel, whether it stays.
         tensor: That has the axis.
     """
     size = tensor.shape[axis[1]]
     channels = widths.axes.get(axis, torch.zeros(size, dtype=torch.long))
     free = widths.owner[channels] < 0
     new = widths.size(channels, sizes)
-    index = (free | torch.isin(channels, kept)).nonzero().flatten()
+    index = (free | stays[channels]).nonzero().flatten()
     if len(index) != new:
         index = torch.arange(new) % size
     return index.to(tensor.device)
@@ -147,7 +155,7 @@ def prove(widths: Widths, module: nn.Module, sizes: Mapping[Group, int]) -> None
         sizes: The new number of channels of every group.
     """
     network = widths.network
-    expected = _output_shape(network.module, network)
+    expected = _expected_shape(network)
     for training in (False, True):
         try:
             came = _output_shape(module, network, training)
@@ -158,7 +166,8 @@ def prove(widths: Widths, module: nn.Module, sizes: Mapping[Group, int]) -> None
             raise ConversionError(f"expected output {expected} of the resized network, got {came}. {REMEDY}")
     # As the widths were read, with the batch of the example.
     old = _calls(network.graph(training=False, any_batch=False))
-    new = _calls(read_graph(module, network.example, training=False, any_batch=False))
+    # Messages name the lines of the old network.
+    new = _calls(read_graph(module, network.example, training=False, any_batch=False, lines=False))
     for before, after in zip(old, new, strict=False):
         _check_step(widths, before, after, sizes)
     if len(old) != len(new):
@@ -182,6 +191,25 @@ def _check_step(widths: Widths, before: Node, after: Node, sizes: Mapping[Group,
     expected, came = widths.shape(value, sizes), shapes(after.meta["val"])
     if any(one not in (None, other) for one, other in zip(expected, came, strict=True)):
         raise _strayed(widths, before, f"{expected}, got {came}")
+
+
+def _expected_shape(network: Network) -> tuple[int, ...]:
+    """Return the shape of the network's prediction, as its data flow has it, or as the network runs."""
+    graph = network.graph(training=False, any_batch=False)
+    (results,) = graph.program.graph.find_nodes(op="output")
+    kinds = [spec.kind.name for spec in graph.program.graph_signature.output_specs]
+    returned = [
+        value.meta["val"] if isinstance(value, Node) else value
+        for value, kind in zip(results.args[0], kinds, strict=True)
+        if kind == "USER_OUTPUT"
+    ]
+    try:
+        prediction = select_output(tree_unflatten(returned, graph.program.call_spec.out_spec), network.output)
+        # A size that follows from values is no number yet.
+        return tuple(map(int, prediction.shape))
+    # A user's function may want real values, and raise anything for others.
+    except Exception:
+        return _output_shape(network.module, network)
 
 
 def _output_shape(module: nn.Module, network: Network, training: bool = False) -> tuple[int, ...]:
