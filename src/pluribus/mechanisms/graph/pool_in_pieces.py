@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from pluribus.mechanisms.graph.depth_first import Forms
+from pluribus.mechanisms.graph.forms import Forms
 from pluribus.mechanisms.graph.operators import operator_name
 
 aten: Any = torch.ops.aten

@@ -19,10 +19,12 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
-from pluribus.mechanisms.graph.depth_first import Forms, depth_first
+from pluribus.mechanisms.graph.cost import storages
+from pluribus.mechanisms.graph.depth_first import Memory, depth_first
+from pluribus.mechanisms.graph.forms import Forms
 from pluribus.mechanisms.graph.operators import (
     ADDED_PRODUCTS,
     CONCATENATIONS,
@@ -32,6 +34,7 @@ from pluribus.mechanisms.graph.operators import (
 )
 from pluribus.mechanisms.graph.pick_last import pick_last
 from pluribus.mechanisms.graph.pool_in_pieces import pool_in_pieces, wide_pooled
+from pluribus.mechanisms.graph.unread import erase_unread
 from pluribus.mechanisms.network.torch_private import FakeTensorMode
 
 aten: Any = torch.ops.aten
@@ -68,8 +71,10 @@ def reuse_memory(module: GraphModule, inputs: Sequence[Tensor]) -> Graph:
     """
     graph, copies = Graph(), dict[Node, Node]()
     graph.output(graph.graph_copy(module.graph, copies))
-    forms = _forms(module, graph, inputs)
-    depth_first(graph, forms)
+    # A graph of a file may have steps that nothing reads, of which no order knows.
+    erase_unread(graph)
+    forms, memory = _forms(module, graph, inputs)
+    depth_first(graph, memory)
     pool_in_pieces(graph, wide_pooled(graph), forms)
     pick_last(graph, module, forms)
     for node in list(graph.nodes):
@@ -131,26 +136,33 @@ def _is_own(value: Any) -> bool:
     return False
 
 
-def _forms(
-    module: GraphModule, graph: Graph, inputs: Sequence[Tensor]
-) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """Return shape and type of all values of a graph by the name of their step, without computing them.
+def _forms(module: GraphModule, graph: Graph, inputs: Sequence[Tensor]) -> tuple[Forms, Memory]:
+    """Return shape, type and memory of all values of a graph, without computing them.
 
     Args:
         module: Holds what the graph reads.
         graph: Its steps.
         inputs: One input.
     """
-    found = dict[str, tuple[torch.Size, torch.dtype]]()
+    forms, memory = dict[str, tuple[torch.Size, torch.dtype]](), dict[str, set[UntypedStorage]]()
+    given = set[UntypedStorage]()
 
-    class Shapes(Interpreter):
+    class Run(Interpreter):
+        def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+            value = super().get_attr(target, args, kwargs)
+            # So that a view of a constant is known to be one.
+            return mode.from_tensor(value) if isinstance(value, Tensor) else value
+
         def run_node(self, n: Node) -> Any:
             value = super().run_node(n)
             if isinstance(value, Tensor):
-                found[n.name] = (value.shape, value.dtype)
+                forms[n.name] = (value.shape, value.dtype)
+            if n.op in ("placeholder", "get_attr"):
+                given.update(storages(value))
+            memory[n.name] = storages(value) - given
             return value
 
     with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         # An operator that cannot run without numbers ends it: then later products make new values.
-        Shapes(module, graph=graph).run(*[mode.from_tensor(tensor) for tensor in inputs])
-    return found
+        Run(module, graph=graph).run(*[mode.from_tensor(tensor) for tensor in inputs])
+    return forms, memory
