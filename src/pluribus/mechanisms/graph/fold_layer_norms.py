@@ -61,16 +61,18 @@ class Rest:
     Attributes:
         scale: The name of its scale before.
         size: Of the normalised axis.
+        dtype: Of the scale.
     """
 
     scale: str
     size: int
+    dtype: torch.dtype
     held: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return the names of scale and shift, equal for norms of one size."""
-        return f"{self.size} ones", f"{self.size} zeros"
+        """Return the names of scale and shift, equal for norms of one size and precision."""
+        return f"{self.size} ones {self.dtype}", f"{self.size} zeros {self.dtype}"
 
     def tensors(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return scale and shift."""
@@ -160,7 +162,8 @@ def _reader(program: Program, norm: Node, layer: Node) -> Reader | None:
 def _rest(program: Program, norm: Node) -> Rest:
     """Return what is left of a norm."""
     scale = Operation(norm, "", "", "").argument("weight")
-    return Rest(program.held[scale], scale.meta["val"].shape[0])
+    like = scale.meta["val"]
+    return Rest(program.held[scale], like.shape[0], like.dtype)
 
 
 def _rewritten(program: Program, readers: Sequence[Reader], rests: Mapping[Node, Rest]) -> Program:
