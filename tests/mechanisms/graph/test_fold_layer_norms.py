@@ -138,3 +138,20 @@ def test_frozen_files_have_the_folded_weights(tmp_path):
     ensemble = moved(Block(), DeepEnsembles(members=3), x)
     ensemble.freeze().save(tmp_path / "frozen")
     assert_close(pl.load_frozen(tmp_path / "frozen")(x), ensemble(x))
+
+
+def test_norms_of_one_size_and_two_precisions_have_ones_of_their_own():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.middle = nn.LayerNorm(8), nn.Linear(8, 8)
+            self.second, self.last = nn.LayerNorm(8).double(), nn.Linear(8, 3).double()
+
+        def forward(self, x):
+            return self.last(self.second(self.middle(self.first(x)).double())).float()
+
+    x = torch.randn(5, 8, generator=seeded(0))
+    ensemble = set_apart(pl.convert(Mixed(), DeepEnsembles(members=3), example=x[:2]))
+    frozen = ensemble.freeze()
+    assert norms(frozen) == (2, 0)
+    assert_close(frozen(x), ensemble(x), rtol=1e-5, atol=1e-5)

@@ -90,3 +90,29 @@ def test_channels_that_do_not_divide_stay_whole() -> None:
         return b.call(aten.mean.dim, b.call(aten.conv2d.default, x, NARROW), [2, 3])
 
     assert pieces_of(write) == 1
+
+
+def test_a_projection_whose_weights_come_by_name_stays_whole() -> None:
+    def write(b: GraphBuilder, x: object) -> object:
+        projected = b.call(aten.conv2d.default, x, WIDE, bias=BIAS)
+        return b.call(aten.mean.dim, projected, [2, 3])
+
+    assert pieces_of(write) == 1
+
+
+def test_pooling_over_channels_of_a_flattened_map_needs_all_of_them() -> None:
+    def write(b: GraphBuilder, x: object) -> object:
+        flat = b.call(aten.flatten.using_ints, b.call(aten.conv2d.default, x, WIDE), 2)
+        return b.call(aten.adaptive_avg_pool2d.default, flat, [6, 1])
+
+    assert pieces_of(write) == 1
+
+
+def test_a_map_without_a_batch_stays_whole() -> None:
+    def write(b: GraphBuilder, x: object) -> object:
+        first = b.call(aten.select.int, x, 0, 0)
+        # So wide that a part of its height were worth a piece.
+        projected = b.call(aten.conv2d.default, first, WIDE, None, [1, 1], [200, 200])
+        return b.call(aten.adaptive_avg_pool2d.default, projected, [1, 1])
+
+    assert pieces_of(write) == 1

@@ -7,7 +7,15 @@ from torch.testing import assert_close
 import pluribus as pl
 from pluribus.backbones import mlp
 from pluribus.mechanisms.running.explain import Fork, Saving
-from pluribus.methods import BatchEnsemble, DeepEnsembles, DeepSubEnsembles, Masksembles, MCDropout
+from pluribus.methods import (
+    BatchEnsemble,
+    DeepEnsembles,
+    DeepSubEnsembles,
+    Hypermodel,
+    LoRAEnsembles,
+    Masksembles,
+    MCDropout,
+)
 from tests import zoo
 from tests.cases import case_named, normal
 from tests.mechanisms.running.options import chain, mixed
@@ -119,3 +127,67 @@ def test_masks_that_are_multiplied_save_nothing_before_freezing():
     assert found.multiply_adds.planned == pl.cost(ensemble, x).multiply_adds
     assert (found.multiply_adds.ratio, found.shared) == (1, ())
     assert ensemble.freeze().explain(x).multiply_adds.planned < found.multiply_adds.planned
+
+
+# Of the MLP 6-8-8-3 with 10 samples, one member.
+PASS = 10 * (6 * 8 + 8 * 8 + 8 * 3)
+LOW_RANK = 2 * (8 * 6 + 8 * 8)  # the last layer is each member's own
+DIRECTIONS = 3 * (6 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "made", "runs"),
+    [
+        (LoRAEnsembles(members=2, rank=2), 2 * LOW_RANK, "Looped"),
+        (LoRAEnsembles(members=2, rank=2, merge=False), 2 * LOW_RANK, "Looped"),
+        (LoRAEnsembles(members=9, rank=2), 9 * LOW_RANK, "Batched"),
+        (Hypermodel(draws=4, dimension=3), 4 * DIRECTIONS, "Looped"),
+        (BatchEnsemble(members=2), 0, "Looped"),
+    ],
+    ids=str,
+)
+def test_multiply_adds_that_make_weights_are_counted(method, made, runs):
+    ensemble = pl.convert(zoo.mlp().double(), method, example=x).eval()
+    found, rows = ensemble.explain(x), len(ensemble.weights)
+    assert found.engines[-1] == (runs, "")
+    assert found.making == Saving(made, made)
+    assert found.multiply_adds == Saving(rows * PASS + made, rows * PASS + made)
+    assert found.multiply_adds.planned == pl.cost(ensemble, x).multiply_adds
+    assert ("of these, for weights" in str(found)) == bool(made)
+
+
+@pytest.mark.parametrize("prior", ["networks", "random_features"])
+def test_prior_networks_have_weights_to_make_too(prior):
+    method = Hypermodel(draws=4, dimension=3, prior_scale=1.0, prior=prior)
+    ensemble = pl.convert(zoo.mlp().double(), method, example=x).eval()
+    found = ensemble.explain(x)
+    assert found.prior.making == found.making == Saving(4 * DIRECTIONS, 4 * DIRECTIONS)
+    both = found.multiply_adds.planned + found.prior.multiply_adds.planned
+    assert both == pl.cost(ensemble, x).multiply_adds == 8 * (PASS + DIRECTIONS)
+
+
+def test_a_plan_makes_the_weights_of_each_row_that_it_runs():
+    ensemble = pl.convert(zoo.mlp().double(), Hypermodel(draws=4, dimension=3), example=x).eval()
+    found = ensemble.explain(x, memory=1 << 30)
+    assert found.multiply_adds.planned == found.multiply_adds.alone == 4 * (PASS + DIRECTIONS)
+
+
+def test_frozen_rows_would_make_their_weights_once_for_a_batch_of_any_size(tmp_path):
+    method = LoRAEnsembles(members=2, rank=2, merge=False)
+    ensemble = pl.convert(zoo.mlp().double(), method, example=x).eval()
+    frozen = ensemble.freeze()
+    frozen.save(tmp_path / "frozen")
+    for one in (frozen, pl.load_frozen(tmp_path / "frozen")):
+        assert one.explain(x).multiply_adds.alone == 2 * (PASS + LOW_RANK)
+        assert one.explain(x).multiply_adds.planned == pl.cost(one, x).multiply_adds
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.sampled(2)
+def test_numbers_of_a_live_ensemble_are_those_of_a_run(name):
+    case = case_named("residual_cnn")
+    ensemble = pl.convert(case.model(), SMALL[name], example=case.inputs())
+    ensemble.after_step(1.0)  # SWAG has no members before
+    found = ensemble.eval().explain(case.inputs())
+    known = [one.multiply_adds.planned for one in (found, found.prior) if one]
+    assert sum(known) == pl.cost(ensemble, case.inputs()).multiply_adds

@@ -2,6 +2,7 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -283,30 +284,16 @@ def test_inputs_that_do_not_fit_are_errors_of_ours(method):
             network(bad)
 
 
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-
-    def forward(self, x):
-        return x * self.scale
-
-
-def test_inputs_that_an_operator_refuses_are_errors_of_ours():
-    example = torch.zeros(9, 3)
-    frozen = pl.convert(Scaled(), DeepEnsembles(members=2), example=example).eval().freeze()
-    # With so little room, the memory of a sample is counted first, by a run of its own.
-    for most_bytes in (1, 2**28):
-        with pytest.raises(pl.InputError, match=r"the frozen ensemble failed on .* on meta"):
-            frozen.predict(example.to("meta"), most_bytes=most_bytes)
-
-
 def test_indices_out_of_range_are_errors_of_ours():
     ids = torch.tensor([[1, 2], [3, 4]])
     network = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 3))
     made = pl.convert(network, DeepEnsembles(members=2), example=ids).eval().freeze()
     with pytest.raises(pl.InputError, match=r"the frozen ensemble failed on .*: index out of range in self"):
         made(ids + 5)
+    # With so little room, the memory of a sample is counted first, by a run of its own.
+    for most_bytes in (1, 2**28):
+        with pytest.raises(pl.InputError, match="the frozen ensemble failed on"):
+            made.predict(ids + 5, most_bytes=most_bytes)
 
 
 @pytest.mark.parametrize("method", ["masksembles", "deep_ensembles(members=2)"])
@@ -319,3 +306,17 @@ def test_a_sample_without_its_batch_is_named_with_the_remedy(method):
             call(torch.zeros(4))
         with pytest.raises(pl.InputError, match="examples="):
             call(torch.zeros(3))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_inputs_without_numbers_are_refused_where_the_graph_has_some(moved):
+    frozen = pl.convert(mlp(6, 3), DeepEnsembles(members=2), example=torch.randn(2, 6)).freeze()
+    inputs = torch.randn(2, 6)
+    if moved:
+        frozen = frozen.to("meta")
+    else:
+        inputs = inputs.to("meta")
+    # With so little room, the memory of a sample is counted first, by a run of its own.
+    for run in (frozen, frozen.predict, partial(frozen.predict, most_bytes=1)):
+        with pytest.raises(pl.InputError, match="must be on the device of the frozen ensemble"):
+            run(inputs)

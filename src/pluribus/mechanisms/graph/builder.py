@@ -17,6 +17,7 @@ from pluribus.mechanisms.graph.compact import RECIPES, worthwhile_recipes
 from pluribus.mechanisms.graph.in_place import may_share_memory
 from pluribus.mechanisms.graph.picklable import PicklableGraph
 from pluribus.mechanisms.graph.recording import Recording
+from pluribus.mechanisms.graph.unread import erase_unread
 from pluribus.mechanisms.network.torch_private import is_no_grad_region
 
 aten: Any = torch.ops.aten
@@ -200,9 +201,7 @@ class GraphBuilder:
             result = self.graph.call_function(aten.clone.default, (result,))
         self.graph.output(result)
         # Before the module is made, so that it gets no tensor that nothing reads.
-        for node in reversed(self.graph.nodes):
-            if not node.users and node.op not in ("placeholder", "output"):
-                self.graph.erase_node(node)
+        erase_unread(self.graph)
         module = PicklableGraph(self.root, self.graph)
         held = dict(module.named_parameters()) | dict(module.named_buffers())
         stored = {str(node.target): tensor for tensor, node in self._stored.values()}

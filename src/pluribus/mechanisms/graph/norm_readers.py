@@ -52,16 +52,18 @@ class PlainNorm:
     Attributes:
         scale: The name of its scale before.
         size: Of the normalised axis.
+        dtype: Of the scale.
     """
 
     scale: str
     size: int
+    dtype: torch.dtype
     held: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return the names of scale and shift, equal for norms of one size."""
-        return f"{self.size} ones", f"{self.size} zeros"
+        """Return the names of scale and shift, equal for norms of one size and precision."""
+        return f"{self.size} ones {self.dtype}", f"{self.size} zeros {self.dtype}"
 
     def tensors(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return scale and shift."""
@@ -96,4 +98,5 @@ def reader_of(program: Program, norm: Node, layer: Node) -> Reader | None:
 def plain_norm_of(program: Program, norm: Node) -> PlainNorm:
     """Return what is left of a norm."""
     scale = Operation(norm, "", "", "").argument("weight")
-    return PlainNorm(program.held[scale], scale.meta["val"].shape[0])
+    like = scale.meta["val"]
+    return PlainNorm(program.held[scale], like.shape[0], like.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from pluribus.mechanisms.graph.depth_first import Forms
+from pluribus.mechanisms.graph.forms import Forms
 from pluribus.mechanisms.graph.operators import operator_name
 
 aten: Any = torch.ops.aten
@@ -42,7 +42,7 @@ def pool_in_pieces(graph: Graph, chains: list[list[Node]], forms: Forms) -> None
     """
     for chain in chains:
         first, last = chain[0], chain[-1]
-        if first.name not in forms or not _keeps_channels(chain, forms):
+        if not _keeps_channels(chain, forms):
             continue
         shape, dtype = forms[first.name]
         pieces = -(-shape[1:].numel() * dtype.itemsize // PIECE)
@@ -81,19 +81,26 @@ def _chain(convolution: Node) -> list[Node]:
 def _can_be_cut(convolution: Node) -> bool:
     """Return whether a convolution is one group with constant weights, of which rows can be taken."""
     groups = convolution.args[6] if len(convolution.args) > 6 else convolution.kwargs.get("groups", 1)
+    # By name, weights would stay whole in every piece.
+    if len(convolution.args) < 2 or convolution.kwargs.get("bias") is not None:
+        return False
     constants = [one for one in convolution.args[1:3] if one is not None]
     return bool(groups == 1) and all(isinstance(one, Node) and one.op == "get_attr" for one in constants)
 
 
 def _keeps_channels(chain: list[Node], forms: Forms) -> bool:
     """Return whether pooling leaves samples and channels as the first two axes."""
-    *_, before, pool = chain
-    if operator_name(pool) == "adaptive_avg_pool2d":
-        return True
-    axes = pool.args[1] if len(pool.args) > 1 else None
-    if before.name not in forms or not isinstance(axes, list | tuple):
+    first, *_, before, pool = (chain[0], *chain)
+    if first.name not in forms or before.name not in forms:
         return False
-    return all(axis % len(forms[before.name][0]) > 1 for axis in axes)
+    axes = pool.args[1] if len(pool.args) > 1 else None
+    ranks = [len(forms[one.name][0]) for one in (first, before)]
+    # Without a batch, axis 1 is the height of a map; so it is for a pooling behind `flatten`.
+    if operator_name(pool) == "adaptive_avg_pool2d":
+        return ranks == [4, 4]
+    if ranks[0] != 4 or not isinstance(axes, list | tuple):
+        return False
+    return all(axis % ranks[1] > 1 for axis in axes)
 
 
 def _part(graph: Graph, chain: list[Node], start: int, end: int) -> Node:

@@ -72,16 +72,16 @@ def with_channels_last(of: Of, program: Program) -> Of:
 
     def ordered(rows: Sequence[Any]) -> Iterator[Mapping[str, Tensor]]:
         # With the tensors themselves, as their memory must not be freed and used again meanwhile.
-        known = dict[int, tuple[Tensor, Tensor]]()
+        known = dict[tuple[Any, ...], tuple[Tensor, Tensor]]()
         for values in of(rows):
             found = dict(values)
             for name in names:
                 value = values[name]
-                # Rows that share a weight must go on sharing it.
-                if value.data_ptr() not in known:
-                    last = value.contiguous(memory_format=torch.channels_last)
-                    known[value.data_ptr()] = (value, last)
-                found[name] = known[value.data_ptr()][1]
+                # Rows that share a weight must go on sharing it; another view of its memory is not it.
+                key = (value.data_ptr(), value.shape, value.stride(), value.dtype)
+                if key not in known:
+                    known[key] = (value, value.contiguous(memory_format=torch.channels_last))
+                found[name] = known[key][1]
             yield found
 
     return ordered

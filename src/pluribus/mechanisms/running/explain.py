@@ -39,6 +39,10 @@ class Saving:
             return 1.0
         return self.alone / self.planned
 
+    def plus(self, other: "Saving") -> "Saving":
+        """Return the sum of two numbers."""
+        return Saving(self.planned + other.planned, self.alone + other.alone)
+
 
 @dataclass(frozen=True)
 class Fork:
@@ -62,7 +66,10 @@ class Explanation:
         common: The share of a row's multiply-adds that is the same for all rows, in [0, 1].
         forks: Layers where rows part, in the order of the data flow.
         layer_calls: Runs of operators that read parameters.
-        multiply_adds: By the conventions of `cost`.
+        multiply_adds: By the conventions of `cost`, with those of `making`, and without prior networks, which
+            are apart.
+        making: Multiply-adds that make weights in every call, whatever the batch, as products of low-rank
+            matrices do; None where they are not counted apart, as in one graph of all rows.
         written_bytes: Bytes of all activations, each as often as it is computed. Norms, activations and
             pooling are no multiply-adds, and take the time that their bytes take: where the two ratios differ
             much, the speed-up lies between them.
@@ -87,6 +94,7 @@ class Explanation:
     multiply_adds: Saving | None = None
     written_bytes: Saving | None = None
     peak_bytes: Saving | None = None
+    making: Saving | None = None
     prior: "Explanation | None" = None
     engines: tuple[tuple[str, str], ...] = ()
 
@@ -117,6 +125,8 @@ class Explanation:
         numbers = {
             "layer calls": self.layer_calls,
             "multiply-adds": self.multiply_adds,
+            # Most methods make no weights.
+            "of these, for weights": self.making if self.making and self.making.alone else None,
             "activations, bytes": self.written_bytes,
             "peak activations, bytes": self.peak_bytes,
         }
@@ -187,7 +197,7 @@ def _considered(job: Job) -> tuple[tuple[str, str], ...]:
 def explain_steps(
     plan: ExecutionPlan, costs: Mapping[Node, StepCost], batch: int, together: int, draws: int, prefix: str
 ) -> Explanation:
-    """Return what the rows of a plan share, for one sample.
+    """Return what the rows of a plan share, for one sample; `making` is apart, and for any batch.
 
     Args:
         plan: The plan.
@@ -197,7 +207,10 @@ def explain_steps(
         draws: How many draws the rows stand for.
         prefix: What names of layers begin with in the program.
     """
-    work = {node: cost.multiply_adds // batch for node, cost in costs.items()}
+    every = {node: cost.multiply_adds for node, cost in costs.items()}
+    # Weights are computed once, however many samples there are.
+    made = _of_weights(plan, every)
+    work = {node: cost // batch for node, cost in every.items() if node not in made}
     written = {node: cost.bytes // batch for node, cost in costs.items()}
     names = {node: _name(node, prefix) for node in plan.program.steps}
     rows, calls = len(plan.versions[plan.program.steps[-1]]) if plan.program.steps else 1, plan.program.calls
@@ -212,6 +225,7 @@ def explain_steps(
         layer_calls=Saving(sum(map(plan.count, calls)), rows * len(calls)),
         multiply_adds=_saving(plan, work, rows),
         written_bytes=_saving(plan, written, rows),
+        making=_saving(plan, made, rows),
     )
 
 
@@ -224,15 +238,14 @@ def with_prior(learnt: Explanation, prior: Explanation) -> Explanation:
     """
 
     def both(one: Saving | None, other: Saving | None) -> Saving | None:
-        if one is None or other is None:
-            return None
-        return Saving(one.planned + other.planned, one.alone + other.alone)
+        return None if one is None or other is None else one.plus(other)
 
     return replace(
         learnt,
         layer_calls=both(learnt.layer_calls, prior.layer_calls),
         multiply_adds=both(learnt.multiply_adds, prior.multiply_adds),
         written_bytes=both(learnt.written_bytes, prior.written_bytes),
+        making=both(learnt.making, prior.making),
     )
 
 
@@ -247,6 +260,9 @@ def _explain_plan(job: Job, planned: Planned) -> Explanation:
     work = {node: cost.multiply_adds for node, cost in planned.weights.items()}
     written = {node: cost.bytes for node, cost in planned.weights.items()}
     names = {node: _name(node, planned.code.prefix) for node in plan.program.steps}
+    # Rows that bring new tensors make all of theirs.
+    made, bound = _made(planned), sum(len(block.bound) for block in plan.blocks(planned.size))
+    before = Saving(bound * made, count * made)
     alone = _peak_alone(planned, job.inputs[0])
     # Without sharing, the plan runs rows one after the other.
     peak = planned.peak(job.inputs[0]) if plan.shares else alone
@@ -259,9 +275,10 @@ def _explain_plan(job: Job, planned: Planned) -> Explanation:
         common=common,
         forks=_forks(plan, names),
         layer_calls=Saving(sum(map(plan.count, calls)), count * len(calls)),
-        multiply_adds=_saving(plan, work, count),
+        multiply_adds=_saving(plan, work, count).plus(before),
         written_bytes=_saving(plan, written, count),
         peak_bytes=Saving(peak, alone),
+        making=_saving(plan, _of_weights(plan, work), count).plus(before),
     )
 
 
@@ -275,7 +292,9 @@ def _explain_rows(job: Job, planned: Planned, batched: bool) -> Explanation:
     """
     count, inputs = len(job.rows), job.inputs[0]
     calls = count * len(planned.plan.program.calls)
-    work = count * sum(cost.multiply_adds for cost in planned.weights.values())
+    work = {node: cost.multiply_adds for node, cost in planned.weights.items()}
+    before = _made(planned)
+    of_row, made = before + sum(work.values()), before + sum(_of_weights(planned.plan, work).values())
     written = count * sum(cost.bytes for cost in planned.weights.values())
     alone = _peak_alone(planned, inputs)
     peak = _peak_together(planned, inputs) if batched else alone
@@ -285,10 +304,28 @@ def _explain_rows(job: Job, planned: Planned, batched: bool) -> Explanation:
         together=count if batched else 1,
         draws=job.members.index.count_draws(job.rows),
         layer_calls=Saving(calls, calls),
-        multiply_adds=Saving(work, work),
+        multiply_adds=Saving(count * of_row, count * of_row),
         written_bytes=Saving(written, written),
         peak_bytes=Saving(peak, alone),
+        making=Saving(count * made, count * made),
     )
+
+
+def _made(planned: Planned) -> int:
+    """Return the multiply-adds that make the tensors of a row, before its steps run."""
+    with Meter() as meter:
+        planned.tensors()
+    return int(meter.multiply_adds)
+
+
+def _of_weights(plan: ExecutionPlan, work: Mapping[Node, int]) -> dict[Node, int]:
+    """Return the multiply-adds of the steps that compute weights, and read no input.
+
+    Args:
+        plan: The plan.
+        work: By step, its multiply-adds.
+    """
+    return {node: cost for node, cost in work.items() if node not in plan.program.from_inputs}
 
 
 def _shared_by_all(

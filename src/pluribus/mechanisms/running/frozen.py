@@ -227,6 +227,7 @@ class Frozen(nn.Module):
                 place = 0
             else:
                 place, args, kwargs = self._choose(args, kwargs)
+            _check_has_numbers((*args, *kwargs.values()), self.weights)
             try:
                 outputs: Tensor = self._graphs[place].forward(*args, **kwargs)
             except torch.OutOfMemoryError:
@@ -307,6 +308,7 @@ class Frozen(nn.Module):
     def _graph_outputs(self, inputs: Inputs) -> Tensor:
         """Return the outputs of all members, computed by torch whatever the engine is."""
         place, args, kwargs = self._choose(inputs.args, inputs.keywords)
+        _check_has_numbers((*args, *kwargs.values()), self.weights)
         with _explaining(Inputs(args, kwargs)):
             outputs: Tensor = self.networks[place](*args, **kwargs)
         return outputs
@@ -414,7 +416,11 @@ class Frozen(nn.Module):
             return summary
         work, peak = self._measured(inputs)
         alone = summary.multiply_adds.alone * inputs.batch
-        found = replace(summary, multiply_adds=Saving(work, alone), peak_bytes=Saving(peak, peak))
+        if summary.making is not None:
+            alone += summary.making.alone
+        found = replace(
+            summary, multiply_adds=Saving(work, alone), peak_bytes=Saving(peak, peak), making=None
+        )
         if summary.written_bytes is None:
             return found
         written = summary.written_bytes
@@ -546,6 +552,23 @@ def _explaining(inputs: Inputs) -> Iterator[None]:
         raise
     except UNFIT as error:
         raise _failed(error, inputs) from error
+
+
+def _check_has_numbers(values: Sequence[Any], weights: Tensor) -> None:
+    """Raise for inputs without numbers where the graph has some, and the other way round.
+
+    torch would compute with memory that nobody has written (2.13).
+
+    Args:
+        values: The inputs.
+        weights: A tensor that moves with the graph.
+    """
+    for value in values:
+        if isinstance(value, Tensor) and (value.device.type == "meta") != weights.is_meta:
+            raise InputError(
+                f"inputs must be on the device of the frozen ensemble, {weights.device}, got one on "
+                f"{value.device}. Move the inputs: x.to({str(weights.device)!r})."
+            )
 
 
 def _failed(error: Exception, inputs: Inputs) -> InputError:

@@ -111,7 +111,7 @@ def _kind_to_dict(kind: Kind) -> dict[str, Any]:
 def _summary_to_dict(summary: Explanation) -> dict[str, Any]:
     """Return what rows share as plain data."""
     values = asdict(summary)
-    return {name: values[name] for name in (*SUMMARY, "written_bytes", "forks")}
+    return {name: values[name] for name in (*SUMMARY, "written_bytes", "making", "forks")}
 
 
 def _packed(tensor: Tensor, parameter: bool) -> tuple[Tensor, dict[str, Any]]:

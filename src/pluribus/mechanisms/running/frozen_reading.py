@@ -46,7 +46,9 @@ SUMMARY: Schema = Fields(
         "multiply_adds": SAVING,
         "written_bytes": SAVING,
         "forks": Items(Fields({"layer": Text(), "runs": Whole(), "values": Whole()})),
-    }
+    },
+    # Older files have none.
+    {"making": SAVING},
 )
 BITS = Fields(
     {
@@ -139,8 +141,8 @@ def _summary(values: Mapping[str, Any]) -> Explanation:
     """Return what rows share."""
     plain = {name: values[name] for name in ("rows", "reason", "together", "draws", "common")}
     savings: dict[str, Any] = {}
-    for name in ("layer_calls", "multiply_adds", "written_bytes"):
-        savings[name] = None if values[name] is None else Saving(**values[name])
+    for name in ("layer_calls", "multiply_adds", "written_bytes", "making"):
+        savings[name] = None if values.get(name) is None else Saving(**values[name])
     forks = tuple(Fork(**fork) for fork in values["forks"])
     return Explanation(**plain, **savings, shared=tuple(values["shared"]), forks=forks)
 
