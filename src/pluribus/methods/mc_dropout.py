@@ -27,7 +27,7 @@ from pluribus.conversion_record import LayerRecord
 from pluribus.errors import ConversionError, UnreadableError
 from pluribus.mechanisms.dropout.code import KeptDropoutCode
 from pluribus.mechanisms.dropout.kept import batch_axes
-from pluribus.mechanisms.graph.export import Graph, Operation
+from pluribus.mechanisms.graph.operation import Graph, Operation
 from pluribus.mechanisms.members.caller import Caller
 from pluribus.mechanisms.members.index import Seeds
 from pluribus.mechanisms.members.members import Members

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from pluribus.mechanisms.exits.data_flow import START, read_data_flow
-from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operation import layer_of
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.network.network import Network
 from tests import zoo

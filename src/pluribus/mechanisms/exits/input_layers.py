@@ -8,7 +8,7 @@ from torch.fx import Node
 from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.mechanisms.exits.data_flow import DataFlow
-from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operation import layer_of
 from pluribus.mechanisms.graph.operators import RECURRENT, operator_name
 
 # Operators of the layers that can be made to read several inputs. A layer that exports as another operator

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operation import layer_of
 from pluribus.mechanisms.graph.operators import normalises, operator_name
 from pluribus.mechanisms.network.layers import NAMED_NORM
 from pluribus.mechanisms.network.torch_private import module_stack, size_in_example

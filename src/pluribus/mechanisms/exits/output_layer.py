@@ -7,7 +7,7 @@ from torch import nn
 from pluribus.mechanisms.exits.cut_points import CutPoints
 from pluribus.mechanisms.exits.data_flow import DataFlow
 from pluribus.mechanisms.exits.feature_axes import feature_axis
-from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operation import layer_of
 from pluribus.mechanisms.network.torch_private import Convolution
 
 # Layers whose outputs can be repeated for several slots.

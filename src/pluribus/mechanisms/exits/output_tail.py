@@ -19,7 +19,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from pluribus.mechanisms.exits.data_flow import DataFlow
 from pluribus.mechanisms.exits.widening import INNER, NORM, SOURCE
-from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operation import layer_of
 from pluribus.mechanisms.graph.operators import CONVOLUTIONS, ZERO_AT_ZERO, operator_name
 from pluribus.mechanisms.network.torch_private import Convolution
 

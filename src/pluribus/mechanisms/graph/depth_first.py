@@ -6,14 +6,12 @@ small CNN 0.74 times as long, and a third of the memory. Where members run toget
 stays as it was.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 
 from torch import UntypedStorage
 from torch.fx import Graph, Node
 
-Memory = Mapping[str, Set[UntypedStorage]]
-"""Where values lie in memory, by the name of their step. A view lies where the value lies that it shows.
-Inputs and constants are there anyway, and are left out."""
+from pluribus.mechanisms.graph.forms import Memory
 
 
 def depth_first(graph: Graph, memory: Memory) -> None:

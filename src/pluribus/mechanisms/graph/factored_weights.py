@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.fold_norms import Folded, Keys, Of, name_of
 from pluribus.mechanisms.graph.foldable import FOLDABLE, Fold
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.graph.rewriting import Rewriting

@@ -14,10 +14,10 @@ from typing import Any
 
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.fold_norms import Folded, keys_with, name_of, of_with
 from pluribus.mechanisms.graph.foldable import Merged, why_apart
 from pluribus.mechanisms.graph.norm_readers import PlainNorm, Reader, plain_norm_of, reader_of
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.graph.rewriting import Rewriting

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation, layer_of
 from pluribus.mechanisms.graph.foldable import Fold, Merged, find_folds, why_apart
+from pluribus.mechanisms.graph.operation import Operation, layer_of
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.graph.rewriting import Rewriting
 

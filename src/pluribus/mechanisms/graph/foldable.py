@@ -7,8 +7,8 @@ from typing import Protocol
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.folding import Norm, fold_norm
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import operator_name
 from pluribus.mechanisms.graph.program import Program
 

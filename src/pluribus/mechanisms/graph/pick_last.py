@@ -12,8 +12,8 @@ from torch import nn
 from torch.fx import Graph, Node
 
 from pluribus.mechanisms.graph.builder import attribute
-from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.forms import Forms
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import SYM_SIZE, is_pointwise, operator_name
 
 aten: Any = torch.ops.aten

@@ -18,8 +18,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from pluribus.errors import InputError, UnreadableError
-from pluribus.mechanisms.graph.export import Operation, read_graph
+from pluribus.mechanisms.graph.export import read_graph
 from pluribus.mechanisms.graph.in_place import without_in_place, writes_into
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import SYM_SIZE, is_random
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.network.network import Network

@@ -15,16 +15,14 @@ Such a graph is for running without gradients alone. Files and exports are made 
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
-from torch import Tensor, UntypedStorage
-from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
 
-from pluribus.mechanisms.graph.cost import storages
-from pluribus.mechanisms.graph.depth_first import Memory, depth_first
-from pluribus.mechanisms.graph.forms import Forms
+from pluribus.mechanisms.graph.depth_first import depth_first
+from pluribus.mechanisms.graph.forms import Forms, forms_of
 from pluribus.mechanisms.graph.operators import (
     ADDED_PRODUCTS,
     CONCATENATIONS,
@@ -35,7 +33,6 @@ from pluribus.mechanisms.graph.operators import (
 from pluribus.mechanisms.graph.pick_last import pick_last
 from pluribus.mechanisms.graph.pool_in_pieces import pool_in_pieces, wide_pooled
 from pluribus.mechanisms.graph.unread import erase_unread
-from pluribus.mechanisms.network.torch_private import FakeTensorMode
 
 aten: Any = torch.ops.aten
 
@@ -73,7 +70,7 @@ def reuse_memory(module: GraphModule, inputs: Sequence[Tensor]) -> Graph:
     graph.output(graph.graph_copy(module.graph, copies))
     # A graph of a file may have steps that nothing reads, of which no order knows.
     erase_unread(graph)
-    forms, memory = _forms(module, graph, inputs)
+    forms, memory = forms_of(module, graph, inputs)
     depth_first(graph, memory)
     pool_in_pieces(graph, wide_pooled(graph), forms)
     pick_last(graph, module, forms)
@@ -134,79 +131,3 @@ def _is_own(value: Any) -> bool:
             return False
         value = value.args[0]
     return False
-
-
-def _forms(module: GraphModule, graph: Graph, inputs: Sequence[Tensor]) -> tuple[Forms, Memory]:
-    """Return shape, type and memory of all values of a graph, without computing them.
-
-    Args:
-        module: Holds what the graph reads.
-        graph: Its steps.
-        inputs: One input.
-    """
-    shapes: _Shapes = _MetaShapes(module, graph)
-    with suppress(Exception), torch.no_grad():
-        shapes.run(*[tensor.to("meta") for tensor in inputs])
-        return shapes.forms, shapes.memory
-    # An operator that wants all tensors on one device, or a graph in the graph. This takes ten times as long.
-    with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        shapes = _FakeShapes(module, graph, mode)
-        # An operator that cannot run without numbers ends it: then later products make new values.
-        shapes.run(*[mode.from_tensor(tensor) for tensor in inputs])
-    return shapes.forms, shapes.memory
-
-
-class _Shapes(Interpreter):
-    """Run a graph without values.
-
-    Attributes:
-        forms: Shape and type of every value by the name of its step.
-        memory: The memory that every value takes, but for that of inputs and constants.
-    """
-
-    def __init__(self, module: GraphModule, graph: Graph) -> None:
-        super().__init__(module, graph=graph)
-        self.forms = dict[str, tuple[torch.Size, torch.dtype]]()
-        self.memory = dict[str, set[UntypedStorage]]()
-        self._given = set[UntypedStorage]()
-
-    def without_values(self, tensor: Tensor) -> Tensor:
-        """Return a tensor like a constant of the graph."""
-        raise NotImplementedError
-
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        value = super().get_attr(target, args, kwargs)
-        return self.without_values(value) if isinstance(value, Tensor) else value
-
-    def run_node(self, n: Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, Tensor):
-            self.forms[n.name] = (value.shape, value.dtype)
-        if n.op in ("placeholder", "get_attr"):
-            self._given.update(storages(value))
-        self.memory[n.name] = storages(value) - self._given
-        return value
-
-
-class _MetaShapes(_Shapes):
-    """Run without the checks that Python would make."""
-
-    def without_values(self, tensor: Tensor) -> Tensor:
-        return tensor.to("meta")
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if target is aten.layer_norm.default:
-            # It keeps shape and type, which torch finds out by twenty steps in Python (2.13).
-            return torch.empty_like(args[0])
-        return super().call_function(target, args, kwargs)
-
-
-class _FakeShapes(_Shapes):
-    """Run with tensors that know their devices."""
-
-    def __init__(self, module: GraphModule, graph: Graph, mode: FakeTensorMode) -> None:
-        super().__init__(module, graph)
-        self.mode = mode
-
-    def without_values(self, tensor: Tensor) -> Tensor:
-        return self.mode.from_tensor(tensor)

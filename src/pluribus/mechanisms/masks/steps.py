@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch.fx import Node
 
-from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import CONVOLUTIONS, DROPOUTS, operator_name
 from pluribus.mechanisms.network.torch_private import argument_names
 from pluribus.mechanisms.widths.flow import shapes

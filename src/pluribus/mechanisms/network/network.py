@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from pluribus.errors import ConversionError, UnreadableError
-from pluribus.mechanisms.graph.export import Graph, read_graph
+from pluribus.mechanisms.graph.export import read_graph
+from pluribus.mechanisms.graph.operation import Graph
 from pluribus.mechanisms.network.dry_run import accepting, seeded
 from pluribus.mechanisms.network.example import make_example
 from pluribus.mechanisms.network.inputs import Inputs

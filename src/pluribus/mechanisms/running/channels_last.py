@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from pluribus.mechanisms.graph.builder import attribute
-from pluribus.mechanisms.graph.export import Operation
 from pluribus.mechanisms.graph.fold_norms import Of
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import MEMORY_ORDER, operator_name
 from pluribus.mechanisms.graph.program import Program
 

@@ -7,7 +7,7 @@ import torch
 from torch.fx import Node
 
 from pluribus.mechanisms.graph.cost import Meter
-from pluribus.mechanisms.graph.export import layer_of
+from pluribus.mechanisms.graph.operation import layer_of
 from pluribus.mechanisms.masks.code import MaskedCode
 from pluribus.mechanisms.members.index import Row
 from pluribus.mechanisms.members.members import Members

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import BATCH_RANKS, RESHAPES, is_pointwise, operator_name
 from pluribus.mechanisms.graph.program import Program
 from pluribus.mechanisms.running.batched_weights import is_batched, run_batched

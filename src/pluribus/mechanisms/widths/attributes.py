@@ -32,7 +32,8 @@ def follow_tensors(module: nn.Module) -> None:
     Args:
         module: The network, whose tensors have their new sizes; changed in place.
     """
-    # A weight that is computed may count how often it was, as spectral norm does.
+    # All at once, as each dry run looks at every tensor of the network. A weight that is computed may count
+    # how often it was, as spectral norm does.
     with dry_run(module, training=False):
         for layer in module.modules():
             for name, value in _sizes(layer).items():
@@ -201,7 +202,8 @@ def candidates(module: nn.Module, seen: Seen) -> tuple[dict[Key, Values], set[Ke
     found: dict[Key, Values] = defaultdict(list)
     doubtful: set[Key] = set()
     layers = dict(module.named_modules())
-    # A weight that is computed may count how often it was, as spectral norm does.
+    # All at once, as each dry run looks at every tensor of the network. A weight that is computed may count
+    # how often it was, as spectral norm does.
     with dry_run(module, training=False):
         known = {name: set(_sizes(layer)) for name, layer in layers.items()}
     for name, layer in layers.items():

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import (
     COPIES,
     CREATIONS,

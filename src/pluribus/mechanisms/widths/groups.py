@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from pluribus.errors import PluribusError
-from pluribus.mechanisms.graph.export import Graph, Operation
+from pluribus.mechanisms.graph.operation import Graph, Operation
 from pluribus.mechanisms.network.network import Network
 from pluribus.mechanisms.network.outputs import select_output
 from pluribus.mechanisms.network.torch_private import Convolution, tree_unflatten

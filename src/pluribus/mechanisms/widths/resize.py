@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from pluribus.errors import ConversionError
-from pluribus.mechanisms.graph.export import OURS, TORCH, Graph, read_graph
+from pluribus.mechanisms.graph.export import read_graph
+from pluribus.mechanisms.graph.operation import OURS, TORCH, Graph
 from pluribus.mechanisms.network.dry_run import dry_run
 from pluribus.mechanisms.network.network import Network, computed
 from pluribus.mechanisms.network.outputs import select_output

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pluribus.mechanisms.graph.export import Operation
+from pluribus.mechanisms.graph.operation import Operation
 from pluribus.mechanisms.graph.operators import (
     ADDED_PRODUCTS,
     CHANNEL_NORMS,
