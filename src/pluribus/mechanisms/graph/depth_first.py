@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch.fx import Graph, Node
 
+from pluribus.mechanisms.network.torch_private import schema_of
+
 Forms = Mapping[str, tuple[torch.Size, torch.dtype]]
 """Shape and type of values by the name of their step."""
 
@@ -81,7 +83,7 @@ def _viewed(step: Node) -> Node:
         return step
     if step.target is operator.getitem:
         return first
-    schema = getattr(step.target, "_schema", None)
+    schema = schema_of(step.target)
     returned = schema.returns if schema else ()
     return first if any(one.alias_info is not None for one in returned) else step
 

@@ -10,10 +10,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from pluribus.mechanisms.network.torch_private import schema_of
-
-HELD = ("_parameters", "_buffers", "_modules")
-"""Where a module keeps what it holds."""
+from pluribus.mechanisms.network.torch_private import HELD, schema_of
 
 
 @dataclass(frozen=True)

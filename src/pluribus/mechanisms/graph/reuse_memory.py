@@ -179,5 +179,5 @@ class _MetaShapes(_Shapes):
         return value.to("meta") if isinstance(value, Tensor) else value
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        # It keeps shape and type. torch finds that out by twenty steps in Python (2.13), most of all the time.
+        # It keeps shape and type, which torch finds out by twenty steps in Python (2.13): half of the time.
         return args[0] if target is aten.layer_norm.default else super().call_function(target, args, kwargs)
