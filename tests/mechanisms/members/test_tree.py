@@ -1,5 +1,6 @@
 """Trees of named tensors: what members share, and what each has for itself."""
 
+import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
@@ -7,14 +8,18 @@ from torch.testing import assert_close
 from pluribus.mechanisms.members.tree import (
     columns_of,
     divide,
+    fresh_stack,
     memory_order,
     named_tensors,
     plant,
     reorder,
+    stack_modules,
     take,
     uproot,
 )
+from pluribus.mechanisms.network.fresh import fresh_modules
 from pluribus.mechanisms.network.network import Network
+from tests.zoo import mlp
 
 
 def test_a_planted_tensor_is_found_under_its_name():
@@ -61,3 +66,36 @@ def test_columns_of_parameters_have_gradients_in_the_order_of_memory():
     (rows[0].sum() + 2 * rows[1].sum()).backward()
     assert weight.grad.stride() == weight.stride()
     assert memory_order(weight[0].detach()) == (0, 1, 3, 4, 2)
+
+
+class Replaced(nn.Module):
+    """A layer whose initialiser makes a new parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+        self.norm = nn.BatchNorm2d(4)
+        self.fixed = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        self.scale = nn.Parameter(torch.randn(5))
+
+
+@pytest.mark.parametrize("model", [Replaced(), Replaced, mlp()], ids=["module", "factory", "mlp"])
+def test_fresh_stack_has_the_numbers_of_fresh_modules(model):
+    network = Network(model)
+    names = set(network.tensors())
+    own, redrawn = fresh_stack(network, 3, 5, names)
+    modules, again = fresh_modules(network, 3, 5)
+    assert_close(own, stack_modules(modules, names), rtol=0, atol=0)
+    assert redrawn == again
+    for name, tensor in network.tensors().items():
+        assert own[name][0].stride() == tensor.stride()
+        assert own[name].data_ptr() != tensor.data_ptr()
+
+
+def test_fresh_stack_has_the_named_tensors_alone():
+    network = Network(mlp())
+    name = next(iter(network.tensors()))
+    assert set(fresh_stack(network, 2, 0, {name})[0]) == {name}

@@ -43,6 +43,7 @@ from pluribus.mechanisms.network.torch_private import (
     tree_unflatten,
     with_generator,
     without_dispatch_modes,
+    without_lines,
     without_subclass_rules,
     write_count,
 )
@@ -290,3 +291,13 @@ def test_code_for_a_free_batch_is_compiled_once():
     for tensor in (x, torch.ones(7, 4), torch.ones(2, 4)):
         assert function(tensor).shape == tensor.shape
     assert len(compiled) == 1
+
+
+def test_exports_can_leave_out_the_lines_of_code():
+    before = torch.fx.config.do_not_emit_stack_traces
+    with without_lines():
+        quiet = exported(nn.Linear(3, 2))
+    assert torch.fx.config.do_not_emit_stack_traces == before
+    assert not any(node.meta.get("stack_trace") for node in calls(quiet))
+    assert all(node.meta.get("nn_module_stack") for node in calls(quiet))
+    assert any(node.meta.get("stack_trace") for node in calls(exported(nn.Linear(3, 2))))

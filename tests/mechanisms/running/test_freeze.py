@@ -16,7 +16,7 @@ from pluribus.mechanisms.graph.operators import normalises, operator_name
 from pluribus.mechanisms.network.inputs import Inputs
 from pluribus.mechanisms.running.engines import run_slowly
 from pluribus.mechanisms.running.freeze import FIXED_BATCH, _proofs
-from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, MCDropout, Single
+from pluribus.methods import BatchEnsemble, DeepEnsembles, EarlyExit, Masksembles, MCDropout, Single
 from tests import zoo
 from tests.cases import CASES, blocks, each, normal, run
 
@@ -354,3 +354,20 @@ def test_exits_without_the_output_are_a_graph_that_ends_there(positions):
     # What was shrunk may be shrunk again.
     again = small.shrink([0]).freeze()
     assert_close(again(x), ensemble(x)[positions[:1]].detach(), **EXACT)
+
+
+def test_cut_members_share_no_memory_with_the_ensemble():
+    x = torch.randn(4, 6)
+    network = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    ensemble = pl.convert(network, Masksembles(members=3), example=x).eval()
+    frozen = ensemble.freeze()
+    held = {tensor.untyped_storage().data_ptr() for tensor in ensemble.members.state_dict().values()}
+    tensors = [*frozen.module.parameters(), *frozen.module.buffers()]
+    assert held.isdisjoint(tensor.untyped_storage().data_ptr() for tensor in tensors)
+    # A view would keep all of the tensor in which it lies.
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors)
+    expected = frozen(x).clone()
+    with torch.no_grad():
+        for parameter in ensemble.parameters():
+            parameter.zero_()
+    assert torch.equal(frozen(x), expected)

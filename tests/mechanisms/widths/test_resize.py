@@ -162,3 +162,8 @@ def test_a_number_that_runs_but_computes_something_else_is_found_out():
         ConversionError, match=r"in the network itself \(.*\) expected \(2, 2, 2\), got \(2, 1, 4\)"
     ):
         resize(Network(Tokens(), torch.randn(2, 6)), 0.5)
+
+
+def test_a_prediction_that_needs_values_is_resized():
+    network = Network(zoo.mlp(), torch.randn(4, 6), output=lambda returned: returned * float(returned.sum()))
+    assert resize(network, 0.5)(torch.randn(4, 6)).shape == network.module(torch.randn(4, 6)).shape

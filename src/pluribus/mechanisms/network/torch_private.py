@@ -37,6 +37,9 @@ without_subclass_rules = torch._C.DisableTorchFunctionSubclass
 # The memory layout of tensors that oneDNN packed; they have sizes and a storage like dense ones.
 MKLDNN_LAYOUT: torch.layout = torch._mkldnn  # type: ignore[attr-defined]
 
+HELD = ("_parameters", "_buffers", "_modules")
+"""Where a module keeps what it holds."""
+
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node")
@@ -60,7 +63,7 @@ def child_table(module: nn.Module) -> dict[str, nn.Module | None]:
 
 def module_tables(module: nn.Module) -> list[dict[str, Any]]:
     """Return the dicts of a module's parameters, buffers and children; a scripted module has none."""
-    found = [vars(module).get(name) for name in ("_parameters", "_buffers", "_modules")]
+    found = [vars(module).get(name) for name in HELD]
     return [table for table in found if isinstance(table, dict)]
 
 
