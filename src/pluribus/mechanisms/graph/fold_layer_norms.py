@@ -56,7 +56,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Rest:
-    """What is left of a norm: a scale of ones and a shift of zeros, the same for all rows.
+    """Hold the rest of a norm: a scale of ones and a shift of zeros, the same for all rows.
 
     Attributes:
         scale: The name of its scale before.
@@ -72,7 +72,8 @@ class Rest:
     @property
     def names(self) -> tuple[str, str]:
         """Return the names of scale and shift, equal for norms of one size and precision."""
-        return f"{self.size} ones {self.dtype}", f"{self.size} zeros {self.dtype}"
+        kind = f"{self.size} {self.dtype}"
+        return f"ones {kind}", f"zeros {kind}"
 
     def tensors(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return scale and shift."""

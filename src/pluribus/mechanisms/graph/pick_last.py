@@ -13,8 +13,8 @@ from torch.fx import Graph, Node
 
 from pluribus.mechanisms.graph.builder import attribute
 from pluribus.mechanisms.graph.export import Operation
-from pluribus.mechanisms.graph.forms import Forms
 from pluribus.mechanisms.graph.operators import SYM_SIZE, is_pointwise, operator_name
+from pluribus.mechanisms.graph.pool_in_pieces import Forms
 
 aten: Any = torch.ops.aten
 

@@ -5,15 +5,18 @@ first exit of ResNet-18 has 64 MB for 32 samples, which the system hands out pag
 took three times as long as in four pieces, whose memory is used again.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from pluribus.mechanisms.graph.forms import Forms
 from pluribus.mechanisms.graph.operators import operator_name
 
 aten: Any = torch.ops.aten
+
+Forms = Mapping[str, tuple[torch.Size, torch.dtype]]
+"""Shape and type of values by the name of their step."""
 
 PIECE = 1 << 19
 """Bytes of a piece for one sample. glibc keeps memory up to 32 MB, which a piece reaches with 64 samples."""

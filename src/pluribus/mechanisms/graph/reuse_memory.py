@@ -24,7 +24,6 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from pluribus.mechanisms.graph.cost import storages
 from pluribus.mechanisms.graph.depth_first import Memory, depth_first
-from pluribus.mechanisms.graph.forms import Forms
 from pluribus.mechanisms.graph.operators import (
     ADDED_PRODUCTS,
     CONCATENATIONS,
@@ -33,7 +32,7 @@ from pluribus.mechanisms.graph.operators import (
     operator_name,
 )
 from pluribus.mechanisms.graph.pick_last import pick_last
-from pluribus.mechanisms.graph.pool_in_pieces import pool_in_pieces, wide_pooled
+from pluribus.mechanisms.graph.pool_in_pieces import Forms, pool_in_pieces, wide_pooled
 from pluribus.mechanisms.graph.unread import erase_unread
 from pluribus.mechanisms.network.torch_private import FakeTensorMode
 
