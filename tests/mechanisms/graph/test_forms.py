@@ -1,6 +1,7 @@
 """Shape, type and memory of the values of a graph are found without computing them."""
 
 import torch
+from torch.fx import Interpreter
 
 from pluribus.mechanisms.graph.builder import GraphBuilder, aten
 from pluribus.mechanisms.graph.forms import forms_of
@@ -52,3 +53,26 @@ def test_what_needs_numbers_ends_it() -> None:
     (value, numbers), forms, _ = found(write)
     assert value in forms
     assert numbers not in forms
+
+
+def test_shapes_are_those_of_a_run() -> None:
+    def write(b, x):
+        value = b.call(aten.conv2d.default, x, torch.randn(2, 1, 3, 3))
+        flat = b.call(aten.flatten.using_ints, value, 2)
+        normed = b.call(aten.layer_norm.default, flat, [36], torch.ones(36), torch.zeros(36))
+        halved = b.call(aten.to.dtype, b.call(aten.gelu.default, normed), torch.float16)
+        return b.call(aten.sum.dim_IntList, halved, [1])
+
+    builder, x = GraphBuilder(), torch.randn(2, 1, 8, 8)
+    module = builder.finish(write(builder, builder.input("x")))
+    values = dict[str, tuple[torch.Size, torch.dtype]]()
+
+    class Run(Interpreter):
+        def run_node(self, n):
+            value = super().run_node(n)
+            values[n.name] = (value.shape, value.dtype)
+            return value
+
+    Run(module).run(x)
+    forms, _ = forms_of(module, module.graph, [x])
+    assert forms == values

@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from pluribus.mechanisms.graph.builder import GraphBuilder, aten
 from pluribus.mechanisms.graph.operators import SYM_SIZE
-from pluribus.mechanisms.graph.reuse_memory import _forms, _Shapes, reuse_memory
+from pluribus.mechanisms.graph.reuse_memory import reuse_memory
 
 Write = Callable[[GraphBuilder, object], object]
 WEIGHT, SQUARE, MASK = torch.randn(6, 4), torch.randn(6, 6), torch.tensor([0.0, 1, 1, 0, 2, 1])
@@ -119,21 +119,6 @@ def test_relu_that_others_read_stays_before_the_pooling() -> None:
 
     found = targets_of(write, torch.randn(2, 1, 8, 8))
     assert found[:3] == ["aten.conv2d.default", "aten.relu_.default", "aten.max_pool2d.default"]
-
-
-def test_shapes_are_those_of_a_run() -> None:
-    builder = GraphBuilder()
-    value = builder.call(aten.conv2d.default, builder.input("x"), KERNEL)
-    flat = builder.call(aten.flatten.using_ints, value, 2)
-    normed = builder.call(aten.layer_norm.default, flat, [36], torch.ones(36), torch.zeros(36))
-    halved = builder.call(aten.to.dtype, builder.call(aten.gelu.default, normed), torch.float16)
-    module = builder.finish(builder.call(aten.sum.dim_IntList, halved, [1]))
-    x = torch.randn(2, 1, 8, 8)
-    run = _Shapes(module, module.graph)
-    run.run(x)
-    found = _forms(module, module.graph, [x])
-    assert found == run.found
-    assert set(found) == {node.name for node in module.graph.nodes}
 
 
 def test_mask_that_is_made_on_a_device_is_multiplied_in_place() -> None:
