@@ -32,8 +32,7 @@ def follow_tensors(module: nn.Module) -> None:
     Args:
         module: The network, whose tensors have their new sizes; changed in place.
     """
-    # All at once, as each dry run looks at every tensor of the network. A weight that is computed may count
-    # how often it was, as spectral norm does.
+    # A weight that is computed may count how often it was, as spectral norm does.
     with dry_run(module, training=False):
         for layer in module.modules():
             for name, value in _sizes(layer).items():
@@ -201,12 +200,8 @@ def candidates(module: nn.Module, seen: Seen) -> tuple[dict[Key, Values], set[Ke
     """
     found: dict[Key, Values] = defaultdict(list)
     doubtful: set[Key] = set()
-    layers = dict(module.named_modules())
-    # All at once, as each dry run looks at every tensor of the network. A weight that is computed may count
-    # how often it was, as spectral norm does.
-    with dry_run(module, training=False):
-        known = {name: set(_sizes(layer)) for name, layer in layers.items()}
-    for name, layer in layers.items():
+    known = _known_sizes(module)
+    for name, layer in module.named_modules():
         changes = _nearest_changes(name, seen)
         for attribute, value in vars(layer).items():
             if not _is_own(layer, attribute, known[name]):
@@ -218,6 +213,19 @@ def candidates(module: nn.Module, seen: Seen) -> tuple[dict[Key, Values], set[Ke
             if not certain and attribute not in NORM_SIZES:
                 doubtful.add((type(layer), attribute))
     return found, doubtful
+
+
+def _known_sizes(module: nn.Module) -> dict[str, set[str]]:
+    """Return, by name of a layer, its attributes that follow from its tensors.
+
+    One dry run serves all layers, of which a large network has hundreds.
+
+    Args:
+        module: The network.
+    """
+    # A weight that is computed may count how often it was, as spectral norm does.
+    with dry_run(module, training=False):
+        return {name: set(_sizes(layer)) for name, layer in module.named_modules()}
 
 
 def _nearest_changes(name: str, seen: Seen) -> Mapping[int, set[int]]:
