@@ -123,6 +123,7 @@ def test_engines_are_made_again_from_a_pickle():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch imports modules of its own that warn
 @pytest.mark.parametrize("engine", ["openvino", "inductor"])
 def test_other_engines_run_a_frozen_ensemble(engine):
     if engine == "openvino":
