@@ -1,5 +1,6 @@
 """Channels are picked out of maps that have them last in memory, and stay last."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -73,23 +74,30 @@ def test_other_picks_stay(write: Callable[[GraphBuilder, object], object]) -> No
     assert 0 not in picked_axes(write)
 
 
-def test_members_that_are_cut_out_to_different_widths_have_channels_last() -> None:
-    class Residual(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.norm = nn.Conv2d(3, 40, 3, padding=1), nn.BatchNorm2d(40)
-            self.second, self.head = nn.Conv2d(40, 40, 3, padding=1), nn.Linear(40, 4)
+class Residual(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(3, channels, 3, padding=1), nn.Linear(channels, 4)
+        self.blocks = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(3))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.norm(self.first(x)).relu()
-            return self.head((x + self.second(x).relu()).mean((2, 3)))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).relu()
+        for block in self.blocks:
+            x = x + block(x).relu()
+        return self.head(x.mean((2, 3)))
 
+
+@pytest.mark.parametrize(("channels", "alike"), [(72, True), (40, False)])
+def test_members_that_are_cut_out_have_channels_last(channels: int, alike: bool) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 9, 9)
-    ensemble = pl.convert(Residual(), Masksembles(members=3), example=x).eval()
+    ensemble = pl.convert(Residual(channels), Masksembles(members=3), example=x).eval()
     frozen = ensemble.freeze()
+    # Members of one width are rows of one program, others are graphs of their own.
+    fewest, most = re.findall(r"members have ([0-9,]+) to ([0-9,]+) weights", frozen.notes[0])[0]
+    assert (fewest == most) == alike
     assert "channels last in memory" in frozen.notes
-    kernels = [one for one in frozen.parameters() if one.ndim == 4]
+    kernels = [one for one in (*frozen.parameters(), *frozen.buffers()) if one.ndim == 4]
     assert kernels
     assert all(one.is_contiguous(memory_format=torch.channels_last) for one in kernels)
     assert_close(frozen(x), ensemble(x), rtol=1e-4, atol=1e-5)
