@@ -1,6 +1,6 @@
 """Forms: shape, type and memory of the values of a graph, found without computing them."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -28,13 +28,13 @@ def forms_of(module: GraphModule, graph: Graph, inputs: Sequence[Tensor]) -> tup
         graph: Its steps.
         inputs: One input.
     """
-    shapes: _Shapes = _MetaShapes(module, graph)
+    shapes: _Shapes = _MetaShapes(module, graph, lambda constant: constant.to("meta"))
     with suppress(Exception), torch.no_grad():
         shapes.run(*[tensor.to("meta") for tensor in inputs])
         return shapes.forms, shapes.memory
     # An operator that wants all tensors on one device, or a graph in the graph. This takes ten times as long.
     with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        shapes = _FakeShapes(module, graph, mode)
+        shapes = _Shapes(module, graph, mode.from_tensor)
         # An operator that cannot run without numbers ends it: then later products make new values.
         shapes.run(*[mode.from_tensor(tensor) for tensor in inputs])
     return shapes.forms, shapes.memory
@@ -43,24 +43,26 @@ def forms_of(module: GraphModule, graph: Graph, inputs: Sequence[Tensor]) -> tup
 class _Shapes(Interpreter):
     """Run a graph without values.
 
+    Args:
+        module: Holds what the graph reads.
+        graph: Its steps.
+        empty: Callback (constant of the graph) -> a tensor like it without values.
+
     Attributes:
         forms: Shape and type of every value by the name of its step.
         memory: The memory that every value takes, but for that of inputs and constants.
     """
 
-    def __init__(self, module: GraphModule, graph: Graph) -> None:
+    def __init__(self, module: GraphModule, graph: Graph, empty: Callable[[Tensor], Tensor]) -> None:
         super().__init__(module, graph=graph)
+        self.empty = empty
         self.forms = dict[str, tuple[torch.Size, torch.dtype]]()
         self.memory = dict[str, set[UntypedStorage]]()
         self._given = set[UntypedStorage]()
 
-    def without_values(self, tensor: Tensor) -> Tensor:
-        """Return a tensor like a constant of the graph."""
-        raise NotImplementedError
-
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = super().get_attr(target, args, kwargs)
-        return self.without_values(value) if isinstance(value, Tensor) else value
+        return self.empty(value) if isinstance(value, Tensor) else value
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
@@ -75,22 +77,8 @@ class _Shapes(Interpreter):
 class _MetaShapes(_Shapes):
     """Run without the checks that Python would make."""
 
-    def without_values(self, tensor: Tensor) -> Tensor:
-        return tensor.to("meta")
-
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is aten.layer_norm.default:
             # It keeps shape and type, which torch finds out by twenty steps in Python (2.13).
             return torch.empty_like(args[0])
         return super().call_function(target, args, kwargs)
-
-
-class _FakeShapes(_Shapes):
-    """Run with tensors that know their devices."""
-
-    def __init__(self, module: GraphModule, graph: Graph, mode: FakeTensorMode) -> None:
-        super().__init__(module, graph)
-        self.mode = mode
-
-    def without_values(self, tensor: Tensor) -> Tensor:
-        return self.mode.from_tensor(tensor)
